@@ -1,0 +1,60 @@
+# Everything runs in .venv, which is made from the lock files the first time it is needed.
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test check format bench fuzz reference lock clean
+
+help: ## what there is
+	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: .venv/.stamp-run ## start a server; ARGS are its options, for example ARGS=--help
+	@$(BIN)/exec-server $(ARGS)
+
+test: .venv/.stamp reference ## run the tests; ARGS go to pytest
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
+
+check: .venv/.stamp ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/.stamp ## rewrite the code as `check` wants it
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: .venv/.stamp reference ## measure, beside the reference where it can be had; ARGS go to bench/run.py
+	$(BIN)/python bench/run.py $(ARGS)
+
+fuzz: .venv/.stamp ## a long search for input that breaks a decoder; ARGS go to pytest
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q tests/fuzz -p no:cacheprovider --timeout=3600 $(ARGS)
+
+reference: # the other implementation, for comparison; its absence skips what compares
+	@scripts/reference.sh >/dev/null
+
+lock: ## resolve pyproject.toml into the lock files; ARGS go to pip-compile, for example ARGS=--upgrade
+	PYTHON="$(PYTHON)" scripts/lock.sh $(ARGS)
+
+clean: ## remove the environment and all caches; the reference in .reference stays
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find src tests bench examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# What the server needs, and nothing for its development.
+.venv/.stamp-run: requirements.lock requirements-build.lock pyproject.toml
+	@PYTHON="$(PYTHON)" scripts/venv.sh .venv
+	@echo "installing what the server needs" >&2
+	@$(PIP_INSTALL) --require-hashes -r requirements.lock -r requirements-build.lock
+	@$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# requirements-dev.lock holds all that the other two do.
+.venv/.stamp: requirements-dev.lock pyproject.toml
+	@PYTHON="$(PYTHON)" scripts/venv.sh .venv
+	@echo "installing what the server and its development need" >&2
+	@$(PIP_INSTALL) --require-hashes -r requirements-dev.lock
+	@$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@ .venv/.stamp-run

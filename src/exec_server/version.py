@@ -1,0 +1,3 @@
+"""The release, as `environment/info` and `--version` tell it."""
+
+VERSION = "0.1.0"

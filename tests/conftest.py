@@ -1,0 +1,74 @@
+"""What every test gets: both event loops, servers to talk to, hypothesis profiles, our markers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+import uvloop
+from hypothesis import settings
+
+from exec_server.server.run import RunningServer, serve
+from tests.support import leaks
+from tests.support.servers import ServerProcess, reference_binary, start_reference
+from tests.support.wire import Wire
+
+# A slow machine is no failure; in CI the same commit tries the same examples.
+settings.register_profile(
+    "default", deadline=None, max_examples=50, derandomize=bool(os.environ.get("CI"))
+)
+settings.register_profile("long", deadline=None, max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "requirement(*ids): entries of tests/requirements/ that the test proves"
+    )
+    config.addinivalue_line("markers", "one_loop: the server runs apart; uvloop alone will do")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Asynchronous tests run on both loops, but for those that only watch another process."""
+    loops = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+    if item.get_closest_marker("one_loop"):
+        del loops["asyncio"]
+    return loops
+
+
+@pytest.fixture
+async def no_leaks() -> AsyncIterator[None]:
+    """Whoever asks for it first leaves no task, descriptor or child behind at the end."""
+    await leaks.prepare_loop()
+    before = leaks.Held.now()
+    yield
+    await leaks.nothing_since(before)
+
+
+@pytest.fixture
+async def server(no_leaks: None) -> AsyncIterator[RunningServer]:
+    """A server in this process, on a free port of the loopback."""
+    async with serve() as running:
+        yield running
+
+
+@pytest.fixture
+async def wire(server: RunningServer) -> AsyncIterator[Wire]:
+    """A raw connection to `server`, after the handshake."""
+    async with Wire(server.url) as connection:
+        await connection.initialize()
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def reference() -> Iterator[ServerProcess]:
+    """The reference server, where it can be had."""
+    binary = reference_binary()
+    if binary is None:
+        pytest.skip("the reference could not be installed (npm is missing or has no network)")
+    with start_reference(binary) as running:
+        yield running

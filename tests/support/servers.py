@@ -1,0 +1,90 @@
+"""Servers to talk to: ours as a process of its own, and the reference."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CHILDREN = ROOT / "tests" / "children"
+OURS = [sys.executable, "-m", "exec_server"]
+
+
+class ServerProcess:
+    """A server that listens on a WebSocket or Unix socket."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
+        self.process = process
+        self.url = url
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def signal(self, signum: int) -> None:
+        self.process.send_signal(signum)
+
+    def wait(self, timeout: float = 10.0) -> int:
+        return self.process.wait(timeout)
+
+
+@contextlib.contextmanager
+def start_server(
+    *options: str,
+    command: list[str] | None = None,
+    env: dict[str, str] | None = None,
+    cwd: str | None = None,
+) -> Iterator[ServerProcess]:
+    """Run a server and stop it at the end, whatever happened to it meanwhile."""
+    process = subprocess.Popen(
+        [*(command or OURS), *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=None,
+        env={**os.environ, **(env or {})},
+        cwd=cwd,
+    )
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().decode().strip()
+        assert url, f"the server did not start: status {process.wait()}"
+        yield ServerProcess(process, url)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def reference_binary() -> Path | None:
+    """The reference server, if `scripts/reference.sh` could install it."""
+    found = subprocess.run(
+        [ROOT / "scripts" / "reference.sh"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return Path(found) if found and Path(found).is_file() else None
+
+
+@contextlib.contextmanager
+def start_reference(
+    binary: Path, *options: str, env: dict[str, str] | None = None, cwd: str | None = None
+) -> Iterator[ServerProcess]:
+    with (
+        tempfile.TemporaryDirectory() as home,
+        start_server(
+            *options,
+            command=[str(binary), "exec-server"],
+            env={"CODEX_HOME": home, **(env or {})},
+            cwd=cwd,
+        ) as server,
+    ):
+        yield server
