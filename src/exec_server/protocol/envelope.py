@@ -1,0 +1,249 @@
+"""One JSON-RPC message in, one out: the four kinds, and what is refused before it costs anything.
+
+msgspec checks the grammar, UTF-8 and surrogates. Repeated keys, the number of values and the
+depth are ours: they are proven harmless by counting bytes where that suffices, and counted
+exactly on the message's skeleton (the text without its strings) where it does not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from exec_server.errors import MalformedMessage
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.protocol.base64 import Base64Error, Blob, LongBase64, decode_base64
+
+MALFORMED_ID = -1
+
+
+class Request(msgspec.Struct, gc=False):
+    id: Any
+    method: str
+    params: Any
+    trace: dict[str, Any] | None
+    # How many bytes it came in, for whoever bounds what waits.
+    size: int = 0
+
+
+class Notification(msgspec.Struct, gc=False):
+    method: str
+    params: Any
+
+
+class Response(msgspec.Struct, gc=False):
+    id: Any
+    result: Any
+
+
+class ErrorResponse(msgspec.Struct, gc=False):
+    id: Any
+    code: int
+    message: str
+
+
+Message = Request | Notification | Response | ErrorResponse
+
+_I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
+
+# Members that carry file or process bytes. When they are long they are cut out and decoded
+# before the JSON is parsed, so that megabytes never become a Python string.
+_BULK_MARKERS = tuple((name, f'"{name}":"'.encode()) for name in ("chunk", "dataBase64"))
+# From here on the cut is cheaper than looking at every byte for what JSON forbids.
+_BULK_BYTES = 1024
+# And from here on the bytes are only decoded where they go: more than the largest block of a file.
+_LONG_BYTES = 2 * 1024 * 1024
+# What surrounds the bytes is looked for no further than this.
+_AROUND_BYTES = 16 * 1024
+
+# The hook, because msgspec alone refuses what no double can hold, which is JSON all the same.
+_decode = msgspec.json.Decoder(float_hook=float).decode
+_encode = msgspec.json.Encoder().encode
+_SPACED_COLON = re.compile(rb"[ \t\r\n]:")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_BLANKS = b" \t\r\n"
+_CONTAINERS = (dict, list)
+
+
+def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Message:
+    """The message in *data*. Raises MalformedMessage for anything that is not exactly one."""
+    tree = _decode_around_bulk(data, limits) if len(data) > _BULK_BYTES else None
+    if tree is None:
+        # The shortest value is two bytes with its separator: a short message has too few.
+        if len(data) >= 2 * limits.json_values and _value_count(data) > limits.json_values:
+            raise MalformedMessage(f"more than {limits.json_values} JSON values")
+        tree = _parse(data, limits)
+    if type(tree) is not dict:
+        raise MalformedMessage("expected a JSON object")
+    return _classify(tree)
+
+
+def _parse(data: bytes, limits: Limits) -> Any:
+    try:
+        tree = _decode(data)
+    except UnicodeDecodeError as exc:
+        raise MalformedMessage("invalid UTF-8") from exc
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        raise MalformedMessage(str(exc)) from exc
+    containers = data.count(b"{") + data.count(b"[")
+    if containers > 2:
+        keys = _key_count(tree)
+        if containers > limits.json_depth and _depth(tree) > limits.json_depth:
+            raise MalformedMessage(f"nested deeper than {limits.json_depth}")
+    else:
+        # The usual request: the root and its params, and nothing inside them.
+        params = tree.get("params") if type(tree) is dict else None
+        keys = len(tree) + len(params) if type(params) is dict else _key_count(tree)
+    # Every key has a colon, so equal numbers prove that no repeated key was lost.
+    if data.count(b":") != keys:
+        _check_keys(data, keys)
+    return tree
+
+
+def _check_keys(data: bytes, keys: int) -> None:
+    """Refuse a text that has more keys than the *keys* its tree has kept."""
+    # When no colon has a blank before it, `":` occurs at least once for each key; inside strings
+    # it only makes the numbers differ.
+    if data.count(b'":') == keys and not (_has_blanks(data) and _SPACED_COLON.search(data)):
+        return
+    if _skeleton(data).count(b":") != keys:
+        raise MalformedMessage("duplicate JSON object key")
+
+
+def _has_blanks(data: bytes) -> bool:
+    return b" " in data or b"\n" in data or b"\t" in data or b"\r" in data
+
+
+def _key_count(value: Any) -> int:
+    if type(value) is dict:
+        return len(value) + sum(_key_count(v) for v in value.values() if type(v) in _CONTAINERS)
+    if type(value) is list:
+        return sum(_key_count(v) for v in value if type(v) in _CONTAINERS)
+    return 0
+
+
+def _depth(value: Any) -> int:
+    """Nesting including the root, without recursion: the value may be nested very deeply."""
+    deepest, level = 0, [value]
+    while level:
+        level = [item for item in level if type(item) in _CONTAINERS]
+        deepest += bool(level)
+        level = [
+            member for item in level for member in (item.values() if type(item) is dict else item)
+        ]
+    return deepest
+
+
+def _skeleton(data: bytes) -> bytes:
+    return _STRING.sub(b'"', data).translate(None, _BLANKS)
+
+
+def _value_count(data: bytes) -> int:
+    """How many values valid JSON holds: the root, and per container its commas plus one."""
+    text = _skeleton(data)
+    containers = text.count(b"[") + text.count(b"{") - text.count(b"[]") - text.count(b"{}")
+    return 1 + text.count(b",") + containers
+
+
+def _decode_around_bulk(data: bytes, limits: Limits) -> Any | None:
+    """Parse around one long base64 member of the params or the result; None when the plain way
+    must be taken."""
+    for name, marker in _BULK_MARKERS:
+        # Most often it stands near the beginning; looking through all the base64 costs more.
+        start = data.find(marker, 0, _BULK_BYTES // 2)
+        if start < 0 and len(data) > _AROUND_BYTES:
+            start = data.find(marker, 0, _AROUND_BYTES)
+        if start <= 0 or data[start - 1] == 0x5C:
+            continue
+        start += len(marker)
+        end = data.find(b'"', start)
+        if end - start < _BULK_BYTES:
+            continue
+        rest = data[:start] + data[end:]
+        # One key of this name, and no escapes in which another could hide: then it is this one.
+        if b"\\" in rest or rest.count(b'"%b"' % name.encode()) != 1:
+            return None
+        if len(rest) > min(_AROUND_BYTES, 2 * limits.json_values):
+            return None
+        try:
+            text = memoryview(data)[start:end]
+            bulk = LongBase64(text) if len(text) > _LONG_BYTES else Blob(decode_base64(text))
+            tree = _parse(rest, limits)
+        except (Base64Error, MalformedMessage):
+            return None
+        inner = tree.get("params", tree.get("result")) if type(tree) is dict else None
+        if type(inner) is not dict or inner.get(name) != "":
+            return None
+        inner[name] = bulk
+        return tree
+    return None
+
+
+def _classify(tree: dict[str, Any]) -> Message:
+    if "method" in tree:
+        method = tree["method"]
+        if type(method) is not str:
+            raise MalformedMessage("method must be a string")
+        if "id" not in tree:
+            return Notification(method, tree.get("params"))
+        trace = tree.get("trace")
+        if trace is not None:
+            _check_trace(trace)
+        return Request(_checked_id(tree), method, tree.get("params"), trace)
+    if "result" in tree:
+        return Response(_checked_id(tree), tree["result"])
+    return _error_response(tree)
+
+
+def _checked_id(tree: dict[str, Any]) -> Any:
+    value = tree.get("id")
+    if type(value) is str or (type(value) is int and _I64_MIN <= value <= _I64_MAX):
+        return value
+    raise MalformedMessage("id must be a string or a 64-bit integer")
+
+
+def _check_trace(trace: Any) -> None:
+    if type(trace) is not dict:
+        raise MalformedMessage("trace must be an object")
+    for name in ("traceparent", "tracestate"):
+        if trace.get(name) is not None and type(trace[name]) is not str:
+            raise MalformedMessage(f"trace.{name} must be a string")
+
+
+def _error_response(tree: dict[str, Any]) -> ErrorResponse:
+    error = tree.get("error")
+    if type(error) is not dict:
+        raise MalformedMessage("neither a request, a notification, a response nor an error")
+    code, message = error.get("code"), error.get("message")
+    if type(code) is not int or not _I64_MIN <= code <= _I64_MAX or type(message) is not str:
+        raise MalformedMessage("error needs a code and a message")
+    return ErrorResponse(_checked_id(tree), code, message)
+
+
+def encode_result(request_id: Any, result: bytes) -> bytes:
+    """The answer to *request_id*, whose result is JSON already."""
+    if type(request_id) is int:
+        return b'{"id":%d,"result":%b}' % (request_id, result)
+    return b'{"id":%b,"result":%b}' % (_encode(request_id), result)
+
+
+def around_result(request_id: Any) -> tuple[bytes, bytes]:
+    """What stands before and after a result, for one that is sent in pieces."""
+    return b'{"id":%b,"result":' % _encode(request_id), b"}"
+
+
+def encode_error(request_id: Any, code: int, message: str) -> bytes:
+    return _encode({"error": {"code": code, "message": message}, "id": request_id})
+
+
+def encode_request(
+    request_id: int, method: str, params: bytes, trace: bytes | None = None
+) -> bytes:
+    tail = b',"trace":%b}' % trace if trace else b"}"
+    return b'{"id":%d,"method":%b,"params":%b%b' % (request_id, _encode(method), params, tail)
+
+
+def encode_notification(method: str, params: bytes) -> bytes:
+    return b'{"method":%b,"params":%b}' % (_encode(method), params)

@@ -1,0 +1,278 @@
+"""`fs/*`: shapes and names."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from exec_server.errors import InvalidParams
+from exec_server.protocol.base64 import Blob, LazyBlob
+from exec_server.protocol.method import Event, Method, Nothing
+from exec_server.protocol.paths import PathUri
+
+FAMILY = "filesystem"
+
+# Unsigned 64-bit on the wire; msgspec's own bounds end at 63 bits, so `_check_u64` looks itself.
+_U64_MAX = (1 << 64) - 1
+Count = Annotated[int, msgspec.Meta(ge=0)]
+# Milliseconds since 1970; earlier is negative. What a signed 64-bit number of nanoseconds holds.
+Instant = Annotated[int, msgspec.Meta(ge=-(2**63) // 1_000_000 + 1, le=2**63 // 1_000_000 - 1)]
+# Permission, set-id and sticky bits.
+Mode = Annotated[int, msgspec.Meta(ge=0, le=0o7777)]
+# What the request may touch; None is everything that the server itself may.
+Sandbox = dict[str, Any] | None
+
+
+def _check_u64(*values: int) -> None:
+    for value in values:
+        if value > _U64_MAX:
+            raise InvalidParams("invalid number: more than 64 bits")
+
+
+class ReadFileParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    path: PathUri
+    # Here and below: only False refuses symbolic links, wherever in the path they are.
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+
+
+class ReadFileResult(msgspec.Struct, rename="camel"):
+    data_base64: Blob
+
+
+class OpenParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    # Chosen by the client, and its own name for the file until `fs/close`.
+    handle_id: str
+    path: PathUri
+    # `replace` creates the file or empties it at once.
+    mode: Literal["read", "replace"] = "read"
+    sandbox: Sandbox = None
+
+
+class OpenResult(msgspec.Struct, rename="camel"):
+    handle_id: str
+
+
+class ReadBlockParams(msgspec.Struct, rename="camel"):
+    handle_id: str
+    offset: Count
+    len: Count
+
+    def __post_init__(self) -> None:
+        _check_u64(self.offset, self.len)
+
+
+class ReadBlockResult(msgspec.Struct, rename="camel"):
+    chunk: Blob
+    # Fewer bytes came than were asked for; a block that ends where the file does has it false.
+    eof: bool
+
+
+class WriteBlockParams(msgspec.Struct, rename="camel"):
+    handle_id: str
+    offset: Count
+    chunk: Blob
+
+    def __post_init__(self) -> None:
+        _check_u64(self.offset)
+
+
+class CloseParams(msgspec.Struct, rename="camel"):
+    handle_id: str
+
+
+class WriteFileParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Replaces what a file holds, in place: its inode, mode and hard links stay.
+
+    Ours: with `atomic` the new content takes the file's place in one step, or not at all. It is
+    written beside the file, flushed to disk and renamed; the mode and, where the system allows
+    it, the owner are kept, hard links are not, and a symbolic link to the file stays one.
+    """
+
+    path: PathUri
+    data_base64: LazyBlob
+    follow_symlinks: bool | None = None
+    atomic: bool = False
+    sandbox: Sandbox = None
+
+
+class CreateDirectoryParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    path: PathUri
+    # None is True.
+    recursive: bool | None = None
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+
+
+class GetMetadataParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    path: PathUri
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+
+
+class Metadata(msgspec.Struct, rename="camel", gc=False):
+    """Of what the path leads to; `is_symlink` alone is about its last component."""
+
+    is_directory: bool
+    is_file: bool
+    # Absent in the oldest dialects, and so is `size`.
+    is_symlink: bool = False
+    size: int = 0
+    # Milliseconds since 1970; 0 where the file system does not know.
+    created_at_ms: int = 0
+    modified_at_ms: int = 0
+
+
+class CanonicalizeParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    path: PathUri
+    sandbox: Sandbox = None
+
+
+class CanonicalizeResult(msgspec.Struct, rename="camel"):
+    path: PathUri
+
+
+class ReadDirectoryParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    path: PathUri
+    sandbox: Sandbox = None
+
+
+class DirectoryEntry(msgspec.Struct, rename="camel", gc=False):
+    # What is not UTF-8 in it became U+FFFD.
+    file_name: str
+    is_directory: bool
+    is_file: bool
+
+
+class ReadDirectoryResult(msgspec.Struct, rename="camel"):
+    entries: list[DirectoryEntry]
+
+
+class WalkOptions(msgspec.Struct, rename="camel", omit_defaults=True):
+    max_depth: Count
+    max_directories: Count
+    max_entries: Count
+    follow_directory_symlinks: bool
+    prune_hidden_directories: bool = False
+
+    def __post_init__(self) -> None:
+        _check_u64(self.max_depth, self.max_directories, self.max_entries)
+
+
+class WalkParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    path: PathUri
+    options: WalkOptions
+    sandbox: Sandbox = None
+
+
+class WalkEntry(msgspec.Struct, rename="camel", gc=False):
+    path: str
+    kind: Literal["directory", "file"]
+
+
+class WalkError(msgspec.Struct, rename="camel", gc=False):
+    path: str
+    message: str
+
+
+class WalkResult(msgspec.Struct, rename="camel"):
+    entries: list[WalkEntry]
+    errors: list[WalkError]
+    truncated: bool
+
+
+class RemoveParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    path: PathUri
+    # None is True, for both.
+    recursive: bool | None = None
+    force: bool | None = None
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+
+
+class CopyParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    source_path: PathUri
+    destination_path: PathUri
+    recursive: bool
+    sandbox: Sandbox = None
+
+
+class WatchMissingParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    watch_id: Count
+    missing: list[PathUri]
+    present: PathUri | None = None
+
+    def __post_init__(self) -> None:
+        _check_u64(self.watch_id)
+
+
+class WatchMissingResult(msgspec.Struct, rename="camel"):
+    watching: bool
+
+
+class MissingChangedEvent(msgspec.Struct, rename="camel"):
+    watch_id: int
+
+
+class RenameParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Ours: renames a file, directory or symbolic link within one file system.
+
+    What is at the destination is replaced in the same step, as rename(2) does: a file by a file,
+    an empty directory by a directory. Without `overwrite` anything there is an error, and stays.
+    A symbolic link at the end of either path is itself meant, never its target.
+    """
+
+    source_path: PathUri
+    destination_path: PathUri
+    overwrite: bool = True
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+
+
+class SetPermissionsParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Ours: sets the mode and the times that are given, and leaves the others alone."""
+
+    path: PathUri
+    mode: Mode | None = None
+    modified_at_ms: Instant | None = None
+    accessed_at_ms: Instant | None = None
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+
+
+class AppendParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Ours: writes at the end of a regular file, wherever that is by then."""
+
+    path: PathUri
+    data_base64: Blob
+    # Whether a missing file is made; its parent must be there in any case.
+    create: bool = True
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+
+
+class AppendResult(msgspec.Struct, rename="camel"):
+    # Of the file, with what was appended.
+    size: int
+
+
+READ_FILE = Method("fs/readFile", ReadFileParams, ReadFileResult, family=FAMILY)
+OPEN = Method("fs/open", OpenParams, OpenResult, family=FAMILY)
+READ_BLOCK = Method("fs/readBlock", ReadBlockParams, ReadBlockResult, family=FAMILY)
+WRITE_BLOCK = Method("fs/writeBlock", WriteBlockParams, Nothing, family=FAMILY)
+CLOSE = Method("fs/close", CloseParams, Nothing, family=FAMILY, is_control=True)
+WRITE_FILE = Method("fs/writeFile", WriteFileParams, Nothing, family=FAMILY)
+CREATE_DIRECTORY = Method("fs/createDirectory", CreateDirectoryParams, Nothing, family=FAMILY)
+GET_METADATA = Method("fs/getMetadata", GetMetadataParams, Metadata, family=FAMILY)
+CANONICALIZE = Method("fs/canonicalize", CanonicalizeParams, CanonicalizeResult, family=FAMILY)
+READ_DIRECTORY = Method("fs/readDirectory", ReadDirectoryParams, ReadDirectoryResult, family=FAMILY)
+WALK = Method("fs/walk", WalkParams, WalkResult, family=FAMILY)
+REMOVE = Method("fs/remove", RemoveParams, Nothing, family=FAMILY)
+COPY = Method("fs/copy", CopyParams, Nothing, family=FAMILY)
+WATCH_MISSING = Method("fs/watchMissing", WatchMissingParams, WatchMissingResult, family=FAMILY)
+RENAME = Method("fs/rename", RenameParams, Nothing, family=FAMILY)
+SET_PERMISSIONS = Method("fs/setPermissions", SetPermissionsParams, Nothing, family=FAMILY)
+APPEND = Method("fs/append", AppendParams, AppendResult, family=FAMILY)
+
+MISSING_CHANGED = Event("fs/missingChanged", MissingChangedEvent)

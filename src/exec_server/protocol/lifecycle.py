@@ -1,0 +1,27 @@
+"""The handshake: `initialize`, then the notification `initialized`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from exec_server.protocol.environment import EnvironmentInfo
+from exec_server.protocol.method import Event, Method, Nothing
+
+
+class InitializeParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    client_name: str
+    resume_session_id: str | None = None
+    # Ours: how many requests the client would like to have running at once. Everybody else is
+    # served strictly in order.
+    concurrent_requests: int | None = None
+
+
+class InitializeResult(msgspec.Struct, rename="camel", omit_defaults=True):
+    # The oldest servers answer `{}`.
+    session_id: str | None = None
+    environment_info: EnvironmentInfo | None = None
+    concurrent_requests: int | None = None
+
+
+INITIALIZE = Method("initialize", InitializeParams, InitializeResult, family="lifecycle")
+INITIALIZED = Event("initialized", Nothing)

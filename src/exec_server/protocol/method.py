@@ -1,0 +1,60 @@
+"""A wire name with its shapes: the one place where a method or an event is declared."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """Parameters of a method that takes none; also the empty answer ``{}``."""
+
+
+NOTHING = Nothing()
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """A result that is JSON already, in pieces: megabytes are made elsewhere, and not copied."""
+
+    parts: tuple[bytes, ...]
+
+
+class Method(Generic[P, R]):
+    """A request: its name, what it takes, what it answers, and the family its errors name."""
+
+    __slots__ = ("family", "is_control", "name", "params", "result")
+
+    def __init__(
+        self, name: str, params: type[P], result: type[R], *, family: str, is_control: bool = False
+    ) -> None:
+        self.name = name
+        self.params = params
+        self.result = result
+        self.family = family
+        # Control methods keep a lane of their own, so that long polls never delay them.
+        self.is_control = is_control
+
+    def __repr__(self) -> str:
+        return f"Method({self.name!r})"
+
+
+class Event(Generic[P]):
+    """A notification: its name and what it carries."""
+
+    __slots__ = ("name", "params")
+
+    def __init__(self, name: str, params: type[P]) -> None:
+        self.name = name
+        self.params = params
+
+    def __repr__(self) -> str:
+        return f"Event({self.name!r})"
+
+
+def is_unit(params: Any) -> bool:
+    """Whether *params* is what a method without parameters accepts: nothing, null or ``{}``."""
+    return params is None or params == {}

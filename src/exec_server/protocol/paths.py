@@ -1,0 +1,265 @@
+"""file: URIs ↔ native POSIX paths, as bytes.
+
+Reading follows the WHATWG URL rules for the scheme ``file``, as the reference does. Texts are
+refused in two steps: what is no path URI at all is an `InvalidParams`; what is one, but of another
+host or platform, is its subclass `ForeignPath`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from exec_server.errors import InvalidParams, InvalidRequest
+from exec_server.protocol.base64 import Base64Error, decode_base64, encode_base64
+
+# How a path is written whose plain URI would name something else. No plain URI holds %00.
+_RESERVED = "file:///%00/bad/path/"
+_RESERVED_URI = re.compile(re.escape(_RESERVED) + "([A-Za-z0-9_-]+)")
+_TO_URL_SAFE = str.maketrans("+/", "-_", "=")
+_FROM_URL_SAFE = str.maketrans("-_", "+/")
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+# URLs lose these around them, and the three in _BREAKS anywhere.
+_BLANKS = "".join(map(chr, range(0x21)))
+_BREAKS = str.maketrans("", "", "\t\n\r")
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+# What may stand for itself in a URI that we write. A URI that we read and repeat in an error
+# keeps its own percent signs.
+_ENCODED = re.compile(rb"[^A-Za-z0-9!$&'()*+,\-./:;=@\[\]^_|~]")
+_ENCODED_AGAIN = re.compile(rb"[^A-Za-z0-9!$%&'()*+,\-./:;=@\[\]^_|~]")
+
+_DOT = frozenset({".", "%2e"})
+_DOT_DOT = frozenset({"..", ".%2e", "%2e.", "%2e%2e"})
+
+_DRIVE = re.compile(r"[A-Za-z][:|]")
+# `C|` is a drive as well where no authority precedes it; after one it is a name like any other.
+_DRIVE_BAR = re.compile(r"(?<=\A[A-Za-z])\|(?=/|\Z)")
+_DRIVE_PATH = re.compile(rb"/[A-Za-z](?::|%3[Aa])(?:/|\Z)")
+
+_FORBIDDEN_IN_HOST = re.compile(r"[\x00-\x20#%/:<>?@\[\\\]^|\x7f]")
+_IPV6 = re.compile(r"\[[0-9A-Fa-f:.]+\]")
+
+
+# URIs that need no work: no escapes, no dot segments, no empty ones, nothing like a drive.
+_PLAIN_URI = re.compile(
+    r"file://((?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9!$&'()*+,\-.;=@\[\]^_~]+)+)", re.ASCII
+)
+
+
+class ForeignPath(InvalidParams):
+    """A well-formed path URI of another host or platform; `uri` is its normal spelling."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(_invalid_here(uri))
+        self.uri = uri
+
+
+class PathUri:
+    """A path as a member of a message, in either dialect; shapes use it as a member's type.
+
+    Text that is no path is refused while the message is decoded; a path of another host or
+    platform only where it is used.
+    """
+
+    __slots__ = ("_native", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        plain = _PLAIN_URI.fullmatch(text)
+        self._native: bytes | ForeignPath
+        if plain is not None:
+            self._native = plain[1].encode()
+            return
+        try:
+            self._native = normalised(to_native(text))
+        except ForeignPath as exc:
+            self._native = exc
+
+    @staticmethod
+    def of(path: bytes | str) -> PathUri:
+        """The URI of an absolute native path. Raises ValueError as `to_uri` does."""
+        return PathUri(to_uri(path))
+
+    @property
+    def native(self) -> bytes:
+        """The native path, lexically normal. Raises InvalidRequest where it means nothing."""
+        if type(self._native) is bytes:
+            return self._native
+        raise InvalidRequest(str(self._native))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PathUri) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"PathUri({self.text!r})"
+
+
+def to_native(text: str) -> bytes:
+    """The native path that *text* names, in any dialect: a text that starts with ``/`` is
+    the path itself, letter for letter, and anything else a URI as in `from_uri`.
+
+    Raises InvalidParams as `from_uri` does; the result holds no NUL.
+    """
+    if not text.startswith("/"):
+        return from_uri(text)
+    try:
+        path = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as exc:
+        raise InvalidParams("path is not valid Unicode") from exc
+    if b"\0" in path:
+        raise InvalidParams("path must not contain NUL")
+    return path
+
+
+def from_uri(text: str) -> bytes:
+    """The native path of a file: URI: absolute, lexically normal, without NUL.
+
+    Raises InvalidParams when *text* is no path URI, and ForeignPath when it is not of this host.
+    """
+    host, encoded = _parse(text)
+    path = _percent_decoded(encoded)
+    if b"\0" in path:
+        return _from_reserved(_spelled(host, encoded))
+    if _DRIVE_PATH.match(encoded):
+        raise ForeignPath(_spelled(host, encoded[:2].upper() + encoded[2:]))
+    if host:
+        raise ForeignPath(_spelled(host, encoded))
+    return normalised(path)
+
+
+def to_uri(path: bytes | str) -> str:
+    """The file: URI of an absolute native path, the one that `from_uri` takes back to it.
+
+    The path is made lexically normal first: a URI cannot say ``..``. Raises ValueError for a
+    path that is relative or holds a NUL.
+    """
+    if isinstance(path, str):
+        path = path.encode("utf-8", "surrogateescape")
+    if not path.startswith(b"/") or b"\0" in path:
+        raise ValueError(f"not an absolute path: {path!r}")
+    path = normalised(path)
+    plain = _percent_encoded(_ENCODED, path)
+    if not _DRIVE_PATH.match(plain):
+        return f"file://{plain.decode()}"
+    return _RESERVED + encode_base64(path).decode().translate(_TO_URL_SAFE)
+
+
+def encoded(name: bytes) -> str:
+    """A path or a part of one as it stands in the URIs that we write."""
+    return _percent_encoded(_ENCODED, name).decode()
+
+
+def normalised(path: bytes) -> bytes:
+    """*path* from the root, without ``.``, ``..``, repeated or trailing slashes.
+
+    Only the letters count: ``..`` after a symbolic link does not follow the link.
+    """
+    kept: list[bytes] = []
+    for part in path.split(b"/"):
+        if part == b"..":
+            del kept[-1:]
+        elif part not in (b"", b"."):
+            kept.append(part)
+    return b"/" + b"/".join(kept)
+
+
+def _parse(text: str) -> tuple[str, bytes]:
+    """Host ("" for this one) and path of a file: URI, the path still percent-encoded."""
+    text = text.strip(_BLANKS).translate(_BREAKS)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        raise InvalidParams("invalid URI: relative URL without a base")
+    if scheme[1].lower() != "file":
+        raise InvalidParams(f"unsupported path URI scheme `{scheme[1].lower()}`")
+    rest, hash_sign, _ = text[scheme.end() :].partition("#")
+    rest, question_mark, _ = rest.partition("?")
+    host, path = _split_authority(rest.replace("\\", "/"))
+    if question_mark:
+        raise InvalidParams("query parameters are not allowed in path URIs")
+    if hash_sign:
+        raise InvalidParams("fragments are not allowed in path URIs")
+    try:
+        return host, _without_dot_segments(path).encode()
+    except UnicodeEncodeError as exc:
+        raise InvalidParams("invalid URI: not valid Unicode") from exc
+
+
+def _split_authority(rest: str) -> tuple[str, str]:
+    if rest.startswith("//"):
+        authority, _, path = rest[2:].partition("/")
+        if not _DRIVE.fullmatch(authority):
+            return _host(authority), path
+        rest = rest[2:]
+    return "", _DRIVE_BAR.sub(":", rest.removeprefix("/"))
+
+
+def _host(authority: str) -> str:
+    if authority.startswith("["):
+        if not _IPV6.fullmatch(authority):
+            raise InvalidParams("invalid URI: invalid IPv6 address")
+        return authority
+    try:
+        host = _percent_decoded(authority.encode()).decode().lower()
+    except UnicodeError:
+        host = "%"
+    # Credentials and a port need signs that no host may have.
+    if _FORBIDDEN_IN_HOST.search(host):
+        raise InvalidParams("invalid URI: invalid international domain name")
+    return "" if host == "localhost" else host
+
+
+def _without_dot_segments(path: str) -> str:
+    """*path* from the root. Empty segments count: ``a//../b`` is ``/a/b``."""
+    kept: list[str] = []
+    segment = ""
+    for segment in path.split("/"):
+        if segment.lower() in _DOT_DOT:
+            # A drive is a root of its own, so that none hides behind `C:/..`.
+            if len(kept) != 1 or not _DRIVE.fullmatch(kept[0]):
+                del kept[-1:]
+        elif segment.lower() not in _DOT:
+            kept.append(segment)
+    if segment.lower() in _DOT | _DOT_DOT:
+        kept.append("")
+    return "/" + "/".join(kept).lstrip("/")
+
+
+def _from_reserved(uri: str) -> bytes:
+    """The path of a URI that holds %00, which only the reserved form may.
+
+    A path that has a plain URI is refused in this form, so that each path has one spelling.
+    """
+    match = _RESERVED_URI.fullmatch(uri)
+    if match is None:
+        raise InvalidParams(_invalid_here(uri))
+    padding = "=" * (-len(match[1]) % 4)
+    try:
+        path = decode_base64(match[1].translate(_FROM_URL_SAFE) + padding)
+    except Base64Error as exc:
+        raise InvalidParams(_invalid_here(uri)) from exc
+    if not path.startswith(b"/") or b"\0" in path or to_uri(path) != uri:
+        raise ForeignPath(uri)
+    return path
+
+
+def _invalid_here(uri: str) -> str:
+    # The reference's words; every platform that we run on has the paths of this one.
+    return f"'{uri}' is invalid on 'linux'"
+
+
+def _spelled(host: str, encoded: bytes) -> str:
+    """The normal spelling of a URI, as the reference repeats it in its errors."""
+    return f"file://{host}{_percent_encoded(_ENCODED_AGAIN, encoded).decode()}"
+
+
+def _percent_encoded(pattern: re.Pattern[bytes], raw: bytes) -> bytes:
+    return pattern.sub(lambda match: b"%%%02X" % match[0][0], raw)
+
+
+def _percent_decoded(raw: bytes) -> bytes:
+    """*raw* with each ``%XX`` replaced; a percent sign without two digits stands for itself."""
+    return _PERCENT.sub(lambda match: bytes.fromhex(match[1].decode()), raw)

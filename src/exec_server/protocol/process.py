@@ -1,0 +1,202 @@
+"""`process/*`: shapes and names."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NewType
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from exec_server.errors import InvalidParams
+from exec_server.protocol.base64 import Blob
+from exec_server.protocol.env_policy import EnvPolicy
+from exec_server.protocol.method import Event, Method, Nothing
+from exec_server.protocol.paths import ForeignPath, to_native
+
+ProcessId = NewType("ProcessId", str)
+Seq = NewType("Seq", int)
+Stream = Literal["stdout", "stderr", "pty"]
+WriteStatus = Literal["accepted", "unknownProcess", "starting", "stdinClosed"]
+
+# Unsigned 64-bit on the wire; msgspec's own bounds end at 63 bits, so ReadParams looks itself.
+_U64_MAX = (1 << 64) - 1
+Count = Annotated[int, msgspec.Meta(ge=0)]
+# The kernel keeps a terminal's size in unsigned shorts.
+Cells = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+
+class ShellName(msgspec.Struct, rename="camel"):
+    name: str
+    path: str
+
+
+class ShellSnapshot(msgspec.Struct, rename="camel"):
+    scope_id: str
+    shell: ShellName
+
+
+class Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
+    # A UUID in any spelling; children see the usual one.
+    thread_id: str | None = None
+    tool_call_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.thread_id is not None:
+            self.thread_id = str(UUID(self.thread_id))
+
+
+class SandboxIntent(msgspec.Struct, rename="camel"):
+    permissions: Any
+
+
+class NetworkProxy(msgspec.Struct, rename="camel"):
+    proxy: Any
+
+
+class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    process_id: str
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    tty: bool
+    pipe_stdin: bool = False
+    arg0: str | None = None
+    env_policy: EnvPolicy | None = None
+    metadata: Metadata | None = None
+    shell_snapshot: ShellSnapshot | None = None
+    sandbox: SandboxIntent | None = None
+    enforce_managed_network: bool = False
+    managed_network: dict[str, Any] | None = None
+    network_proxy: NetworkProxy | None = None
+    # Ours: the terminal's size, where the reference has 24 by 80 for everybody.
+    rows: Cells | None = None
+    cols: Cells | None = None
+
+    def __post_init__(self) -> None:
+        # A cwd that is no path is refused with the parameters, before anything else is judged.
+        try:
+            to_native(self.cwd)
+        except ForeignPath as exc:
+            text = f"cwd URI `{self.cwd}` is not valid on this exec-server host: {exc}"
+            raise InvalidParams(text) from exc
+
+
+class StartResult(msgspec.Struct, rename="camel"):
+    process_id: str
+    # Absent in the oldest dialects.
+    sandbox_type: str | None = None
+
+
+class ReadParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    process_id: str
+    after_seq: Count | None = None
+    max_bytes: Count | None = None
+    wait_ms: Count | None = None
+
+    def __post_init__(self) -> None:
+        for count in (self.after_seq, self.max_bytes, self.wait_ms):
+            if count is not None and count > _U64_MAX:
+                raise ValueError("invalid number: more than 64 bits")
+
+
+class ReadChunk(msgspec.Struct, rename="camel"):
+    seq: int
+    stream: Stream
+    chunk: Blob
+
+
+class ReadResult(msgspec.Struct, rename="camel"):
+    chunks: list[ReadChunk]
+    next_seq: int
+    exited: bool
+    exit_code: int | None
+    closed: bool
+    failure: str | None = None
+    sandbox_denied: bool = False
+    # Ours: sent when output after the cursor is gone; how many bytes of it the process lost.
+    dropped_bytes: int | UnsetType = UNSET
+
+
+class WriteParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    process_id: str
+    chunk: Blob
+    # Absent in the older dialects: such a write is done unconditionally.
+    write_id: str | UnsetType = UNSET
+
+
+class WriteResult(msgspec.Struct, rename="camel"):
+    status: WriteStatus
+
+
+class SignalParams(msgspec.Struct, rename="camel"):
+    process_id: str
+    signal: str
+
+
+class TerminateParams(msgspec.Struct, rename="camel"):
+    process_id: str
+
+
+class TerminateResult(msgspec.Struct, rename="camel"):
+    running: bool
+
+
+class ResizeParams(msgspec.Struct, rename="camel"):
+    process_id: str
+    rows: Cells
+    cols: Cells
+
+
+class CloseStdinParams(msgspec.Struct, rename="camel"):
+    process_id: str
+
+
+class ProcessInfo(msgspec.Struct, rename="camel"):
+    process_id: str
+    state: Literal["starting", "running", "exited", "closed"]
+    pid: int | None
+    argv: list[str]
+    tty: bool
+    exit_code: int | None
+    next_seq: int
+
+
+class ListResult(msgspec.Struct, rename="camel"):
+    processes: list[ProcessInfo]
+
+
+class OutputEvent(msgspec.Struct, rename="camel"):
+    process_id: str
+    seq: int
+    stream: Stream
+    chunk: Blob
+
+
+class ExitedEvent(msgspec.Struct, rename="camel"):
+    process_id: str
+    seq: int
+    exit_code: int
+    sandbox_denied: bool = False
+
+
+class ClosedEvent(msgspec.Struct, rename="camel", omit_defaults=True):
+    process_id: str
+    # Absent in the oldest dialects.
+    seq: int | None = None
+
+
+START = Method("process/start", StartParams, StartResult, family="exec")
+READ = Method("process/read", ReadParams, ReadResult, family="exec")
+WRITE = Method("process/write", WriteParams, WriteResult, family="exec")
+SIGNAL = Method("process/signal", SignalParams, Nothing, family="exec", is_control=True)
+TERMINATE = Method(
+    "process/terminate", TerminateParams, TerminateResult, family="exec", is_control=True
+)
+RESIZE = Method("process/resize", ResizeParams, Nothing, family="exec", is_control=True)
+CLOSE_STDIN = Method("process/closeStdin", CloseStdinParams, WriteResult, family="exec")
+LIST = Method("process/list", Nothing, ListResult, family="exec", is_control=True)
+
+OUTPUT = Event("process/output", OutputEvent)
+EXITED = Event("process/exited", ExitedEvent)
+CLOSED = Event("process/closed", ClosedEvent)

@@ -1,0 +1,81 @@
+"""Merge what a recovery `process/read` answers into the order of a process's events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from exec_server.errors import ProcessFailed
+from exec_server.protocol.process import ClosedEvent, ExitedEvent, OutputEvent, ReadResult
+from exec_server.state.event_order import EventOrder, ProcessEvent
+
+
+class Merged(NamedTuple):
+    """The events that are due now, and how many before or between them are gone for good."""
+
+    events: Sequence[ProcessEvent]
+    gone: int
+
+
+def merge(
+    order: EventOrder, process_id: str, answer: ReadResult, *, may_skip: bool = False
+) -> Merged:
+    """Fill *order* with an answer that was read after its last released number.
+
+    The answer tells of every number up to its `nextSeq`: a chunk sits at its own, the close at the
+    last one, and the exit, which has none in the answer, in the hole that is left. Numbers beyond
+    are none of its business: their events are pushed.
+
+    Raises ProcessFailed, and changes nothing, when the answer contradicts itself or what it should
+    tell of is no longer retained; with *may_skip* such events are passed over instead.
+    """
+    if answer.failure is not None:
+        raise ProcessFailed(answer.failure)
+    target = answer.next_seq - 1
+    if order.is_closed or target <= order.released:
+        return Merged((), 0)
+    found = _numbered(process_id, answer, target)
+    holes = [
+        seq
+        for seq in range(order.released + 1, target + 1)
+        if seq not in found and seq not in order.waiting
+    ]
+    if answer.exited:
+        if answer.exit_code is None:
+            raise ProcessFailed("the process has exited without a status")
+        if order.has_exit:
+            _note_denial(order, answer)
+        elif holes and (len(holes) == 1 or not may_skip):
+            seq = holes.pop(0)
+            found[seq] = ExitedEvent(process_id, seq, answer.exit_code, answer.sandbox_denied)
+    if holes and not may_skip:
+        raise ProcessFailed(_no_longer_retained(holes, answer))
+    return Merged(order.fill(found, holes), len(holes))
+
+
+def _numbered(process_id: str, answer: ReadResult, target: int) -> dict[int, ProcessEvent]:
+    """What the answer itself gives a number to."""
+    found: dict[int, ProcessEvent] = {}
+    for chunk in answer.chunks:
+        if chunk.seq > target:
+            raise ProcessFailed(f"chunk {chunk.seq} is beyond the last number {target}")
+        if chunk.seq == target and answer.closed:
+            raise ProcessFailed(f"chunk {chunk.seq} has the number of the close")
+        found[chunk.seq] = OutputEvent(process_id, chunk.seq, chunk.stream, chunk.chunk)
+    if answer.closed:
+        found[target] = ClosedEvent(process_id, target)
+    return found
+
+
+def _note_denial(order: EventOrder, answer: ReadResult) -> None:
+    """The exit that waits may have come without it."""
+    for event in order.waiting.values():
+        if isinstance(event, ExitedEvent):
+            event.sandbox_denied = event.sandbox_denied or answer.sandbox_denied
+
+
+def _no_longer_retained(holes: Sequence[int], answer: ReadResult) -> str:
+    text = f"process events are no longer retained: {len(holes)} are missing from {holes[0]} on"
+    if isinstance(answer.dropped_bytes, int):
+        text += f", and {answer.dropped_bytes} bytes of output were discarded"
+    return text
