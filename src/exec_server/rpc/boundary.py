@@ -1,0 +1,60 @@
+"""Exception → error body, and params → shape: the only such functions."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from exec_server.errors import InternalError, InvalidParams, ProtocolError, RpcError
+from exec_server.protocol.hooks import decode_hook, encode_hook
+from exec_server.protocol.method import NOTHING, Nothing, is_unit
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_encode = msgspec.json.Encoder(enc_hook=encode_hook).encode
+_MISSING = re.compile(r"^Object missing required field (`[^`]*`)(.*)")
+
+
+class ErrorBody(NamedTuple):
+    code: int
+    message: str
+
+
+def decode_params(shape: type[T], params: Any) -> T:
+    """*params* as *shape*, or InvalidParams that says what is wrong."""
+    if shape is Nothing:
+        if is_unit(params):
+            return NOTHING  # type: ignore[return-value]
+        raise InvalidParams(f"invalid type: {type(params).__name__}, expected unit")
+    try:
+        return msgspec.convert(params, shape, dec_hook=decode_hook)
+    except msgspec.ValidationError as exc:
+        raise InvalidParams(_MISSING.sub(r"missing field \1\2", str(exc))) from exc
+
+
+def decode_result(shape: type[T], result: Any) -> T:
+    """What a peer answered as *shape*, or ProtocolError that says what is wrong."""
+    if shape is Nothing:
+        return NOTHING  # type: ignore[return-value]
+    try:
+        return msgspec.convert(result, shape, dec_hook=decode_hook)
+    except msgspec.ValidationError as exc:
+        raise ProtocolError(f"an answer of the wrong shape: {exc}") from exc
+
+
+def encode(value: Any) -> bytes:
+    """A result or parameters as JSON."""
+    return _encode(value)
+
+
+def error_body(exc: BaseException, *, method: str) -> ErrorBody:
+    """What the peer is told about *exc*. Only an RpcError speaks for itself."""
+    if isinstance(exc, RpcError):
+        return ErrorBody(exc.code, exc.message)
+    logger.error("%s failed", method, exc_info=exc)
+    return ErrorBody(InternalError.code, "internal error")

@@ -1,0 +1,316 @@
+"""Calls over one Connection, both ways: correlate answers, run handlers, settle all on loss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+from exec_server.errors import (
+    ConnectionClosed,
+    InvalidRequest,
+    MalformedMessage,
+    MethodNotFound,
+    ProtocolError,
+    RpcError,
+)
+from exec_server.limits import Limits
+from exec_server.protocol import envelope
+from exec_server.protocol.envelope import ErrorResponse, Notification, Request, Response
+from exec_server.protocol.method import Encoded, Event, Method
+from exec_server.rpc import boundary
+from exec_server.rpc.lanes import Lane
+from exec_server.rpc.router import Route
+from exec_server.transport.connection import Connection
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+RequestJob = tuple[Request, Route]
+RequestLane = Lane[RequestJob]
+
+
+class Service(Protocol):
+    """What a peer speaks for."""
+
+    routes: dict[str, Route]
+
+    def notification_received(self, method: str, params: Any) -> None:
+        """Act on a notification; ProtocolError closes the connection."""
+
+    def writing_paused(self) -> None: ...
+
+    def writing_resumed(self) -> None: ...
+
+    def connection_lost(self) -> None:
+        """Everything that was under way has been settled."""
+
+
+class Peer:
+    """The other end of a connection.
+
+    By default one request is answered at a time: while it waits, later messages are not even
+    looked at. `allow_concurrency` lets requests overtake each other in two lanes.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        service: Service,
+        *,
+        limits: Limits,
+        is_strict: bool = True,
+        context: Any = None,
+    ) -> None:
+        self._connection = connection
+        self._service = service
+        self._routes = service.routes
+        self._limits = limits
+        # A strict peer closes on answers it never asked for; a client shrugs.
+        self._is_strict = is_strict
+        self._context = context
+        self._running: set[asyncio.Future[Any]] = set()
+        self._backlog: deque[bytes] = deque()
+        self._backlog_bytes = 0
+        self._is_busy = False
+        self._is_broken = False
+        self.is_writing_paused = False
+        # Requests that wait until the peer has read more of the answers before them.
+        self._choked: list[tuple[Request, Route, RequestLane | None]] = []
+        # Ordinary, control; None while everything runs in order.
+        self._lanes: tuple[RequestLane, RequestLane] | None = None
+        # What the requests in them came in, run or not.
+        self._lane_bytes = 0
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._last_id = 0
+        self.is_lost = False
+        connection.attach(self)
+
+    # Calling the other side.
+
+    def call(
+        self,
+        method: Method[P, R],
+        params: P,
+        *,
+        trace: bytes | None = None,
+        is_cleanup: bool = False,
+    ) -> asyncio.Future[Any]:
+        """Send a request; the future has its undecoded result, or fails as the peer says.
+
+        The bound on calls in flight does not apply to a cleanup, which ends other things.
+        """
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self.is_lost:
+            future.set_exception(ConnectionClosed("the connection is closed"))
+            return future
+        if len(self._calls) >= self._limits.calls_in_flight and not is_cleanup:
+            future.set_exception(
+                InvalidRequest(f"more than {self._limits.calls_in_flight} calls in flight")
+            )
+            return future
+        self._last_id += 1
+        request_id = self._last_id
+        self._calls[request_id] = future
+        future.add_done_callback(lambda _: self._calls.pop(request_id, None))
+        self._connection.send(
+            envelope.encode_request(request_id, method.name, boundary.encode(params), trace)
+        )
+        return future
+
+    def notify(self, event: Event[P], params: P) -> None:
+        self._connection.send(envelope.encode_notification(event.name, boundary.encode(params)))
+
+    def close(self, reason: str = "") -> None:
+        self._connection.close(reason)
+
+    def allow_concurrency(self, width: int) -> None:
+        """From the next message on, up to *width* requests of each lane run at once."""
+        if width > 1:
+            self._lanes = (Lane(width), Lane(width))
+
+    # What the connection delivers.
+
+    def message_received(self, data: bytes) -> None:
+        if self._is_broken:
+            return
+        if not (self._is_busy or (self.is_writing_paused and self._is_choked())):
+            self._take(data)
+            return
+        # Not even looked at until the request before it is done, or its answer read.
+        self._backlog.append(data)
+        self._backlog_bytes += len(data)
+        if self._is_behind():
+            self._connection.pause_reading()
+
+    def _is_behind(self) -> bool:
+        limits = self._limits
+        return (
+            len(self._backlog) >= limits.backlog_messages
+            or self._backlog_bytes > limits.backlog_bytes
+        )
+
+    def _is_choked(self) -> bool:
+        """Whether the peer asks for more than it reads; only who answers can tell."""
+        return self._is_strict and self._connection.unsent_bytes > self._limits.unread_answer_bytes
+
+    def writing_paused(self) -> None:
+        self.is_writing_paused = True
+        self._service.writing_paused()
+
+    def writing_resumed(self) -> None:
+        self.is_writing_paused = False
+        self._service.writing_resumed()
+        choked, self._choked = self._choked, []
+        for request, route, lane in choked:
+            if self._run(request, route, lane):
+                self._go_on(request, lane)
+        if not self._is_busy:
+            self._take_backlog()
+
+    def connection_lost(self) -> None:
+        self.is_lost = True
+        self._backlog.clear()
+        self._choked.clear()
+        for future in tuple(self._running):
+            future.cancel()
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if not call.done():
+                call.set_exception(ConnectionClosed("the connection was lost"))
+        self._service.connection_lost()
+
+    def _take(self, data: bytes) -> None:
+        try:
+            message = envelope.decode(data, self._limits)
+            if type(message) is Request:
+                message.size = len(data)
+                self._on_request(message)
+            elif type(message) is Notification:
+                self._service.notification_received(message.method, message.params)
+            else:
+                self._on_answer(message)  # type: ignore[arg-type]
+        except MalformedMessage as exc:
+            self._send_malformed(exc)
+        except ProtocolError as exc:
+            # Whatever came behind it is never looked at.
+            self._is_broken = True
+            self._backlog.clear()
+            self._send_malformed(exc)
+            self._connection.close(str(exc), is_violation=True)
+
+    def _send_malformed(self, exc: ProtocolError) -> None:
+        if self._is_strict:
+            text = self._connection.malformed_prefix + str(exc)
+            self._connection.send(
+                envelope.encode_error(envelope.MALFORMED_ID, InvalidRequest.code, text)
+            )
+        elif not self.is_lost:
+            self._connection.close(str(exc), is_violation=True)
+
+    def _on_answer(self, message: Response | ErrorResponse) -> None:
+        known = type(message.id) is int and 0 < message.id <= self._last_id
+        if not known and self._is_strict:
+            raise ProtocolError(f"answer to a request that was never made: {message.id}")
+        future = self._calls.get(message.id) if known else None
+        if future is None or future.done():
+            return
+        if isinstance(message, Response):
+            future.set_result(message.result)
+        else:
+            future.set_exception(RpcError.from_wire(message.code, message.message))
+
+    # Answering.
+
+    def _on_request(self, request: Request) -> None:
+        route = self._routes.get(request.method)
+        if route is None:
+            error = MethodNotFound(f"exec-server stub does not implement `{request.method}` yet")
+            self._fail(request, error)
+        elif self._lanes is None:
+            self._is_busy = not self._run(request, route, None)
+        else:
+            lane = self._lanes[route.method.is_control]
+            self._lane_bytes += request.size
+            if lane.enter((request, route)):
+                self._drive(lane, (request, route))
+            if self._is_lane_full(lane):
+                self._connection.pause_reading()
+
+    def _is_lane_full(self, lane: RequestLane) -> bool:
+        limits = self._limits
+        return lane.waiting >= limits.waiting_requests or self._lane_bytes > limits.backlog_bytes
+
+    def _run(self, request: Request, route: Route, lane: RequestLane | None) -> bool:
+        """Answer now and return True, or False when the handler has to wait."""
+        if self.is_writing_paused and self._is_choked():
+            self._choked.append((request, route, lane))
+            return False
+        try:
+            params = boundary.decode_params(route.method.params, request.params)
+            result = route.handler(self._context, params)
+        except Exception as exc:
+            self._fail(request, exc)
+            return True
+        if isinstance(result, Struct):
+            self._answer(request, result)
+            return True
+        future = asyncio.ensure_future(result)
+        self._running.add(future)
+        future.add_done_callback(partial(self._finish, request, lane))
+        return False
+
+    def _finish(
+        self, request: Request, lane: RequestLane | None, future: asyncio.Future[Any]
+    ) -> None:
+        self._running.discard(future)
+        error = None if future.cancelled() else future.exception()
+        if self.is_lost or future.cancelled():
+            return
+        if error is None:
+            self._answer(request, future.result())
+        else:
+            self._fail(request, error)
+        self._go_on(request, lane)
+
+    def _go_on(self, request: Request, lane: RequestLane | None) -> None:
+        """*request* is done; the next one of its *lane* may run."""
+        if lane is None:
+            self._is_busy = False
+            self._take_backlog()
+        else:
+            self._lane_bytes -= request.size
+            self._drive(lane, lane.leave())
+
+    def _take_backlog(self) -> None:
+        """Look at what came meanwhile."""
+        while self._backlog and not self._is_busy:
+            if self.is_writing_paused and self._is_choked():
+                return
+            data = self._backlog.popleft()
+            self._backlog_bytes -= len(data)
+            self._take(data)
+        if not self._is_behind():
+            self._connection.resume_reading()
+
+    def _drive(self, lane: RequestLane, job: RequestJob | None) -> None:
+        """Run *job* and, as long as they end at once, those that wait behind it."""
+        while job is not None and not self.is_lost and self._run(*job, lane):
+            self._lane_bytes -= job[0].size
+            job = lane.leave()
+        if not self._is_lane_full(lane):
+            self._connection.resume_reading()
+
+    def _answer(self, request: Request, result: Any) -> None:
+        if type(result) is Encoded:
+            head, tail = envelope.around_result(request.id)
+            self._connection.send(head, *result.parts, tail)
+            return
+        self._connection.send(envelope.encode_result(request.id, boundary.encode(result)))
+
+    def _fail(self, request: Request, error: BaseException) -> None:
+        body = boundary.error_body(error, method=request.method)
+        self._connection.send(envelope.encode_error(request.id, body.code, body.message))

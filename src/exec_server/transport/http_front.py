@@ -1,0 +1,201 @@
+"""The HTTP on a WebSocket port: one request head, then an answer or an upgrade.
+
+picows reads only `GET` over HTTP/1.1, so the head is read and judged here; picows takes over once
+it is a WebSocket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+from exec_server.limits import Limits
+
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    426: "Upgrade Required",
+    431: "Request Header Fields Too Large",
+}
+
+
+# A line may end in a bare LF, and blank lines may come before the first one: RFC 9112, 2.2.
+_HEAD_END = re.compile(rb"\n\r?\n")
+_LINE_END = re.compile(r"\r?\n")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class Head(NamedTuple):
+    method: str
+    path: str
+    version: str
+    # Lower-case names; of a repeated header the first value.
+    headers: dict[str, str]
+
+
+class Answer(NamedTuple):
+    status: int
+    body: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+# None lets the request in; a text is the body of the 401.
+CheckAuthorization = Callable[[str | None], str | None]
+
+
+def parse_head(data: bytes) -> Head | None:
+    """The request line and headers, or None when they are not HTTP/1."""
+    request_line, *lines = _LINE_END.split(data.decode("latin-1"))
+    words = request_line.split(" ")
+    if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
+        return None
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not _TOKEN.fullmatch(name) or _CONTROLS.search(value):
+            return None
+        headers.setdefault(name.lower(), value.strip(" \t"))
+    return Head(words[0], _path_of(words[1]), words[2], headers)
+
+
+def _path_of(target: str) -> str:
+    """The path of a request target; a whole URL is one, too, whatever its host."""
+    path = target.partition("?")[0]
+    if path.startswith("http://"):
+        path = "/" + path.removeprefix("http://").partition("/")[2]
+    return path
+
+
+def judge(head: Head, check: CheckAuthorization | None) -> Answer | None:
+    """The answer to *head*, or None when it is an upgrade to be accepted."""
+    if "origin" in head.headers:
+        return Answer(403)
+    if head.path == "/readyz":
+        is_read = head.method in ("GET", "HEAD")
+        return Answer(200) if is_read else Answer(405, headers=(("Allow", "GET,HEAD"),))
+    if head.path != "/":
+        return Answer(404)
+    refusal = _refuse_upgrade(head)
+    if refusal is None and check is not None:
+        reason = check(head.headers.get("authorization"))
+        return Answer(401, reason) if reason is not None else None
+    return refusal
+
+
+def _refuse_upgrade(head: Head) -> Answer | None:
+    headers = head.headers
+    if head.method != "GET":
+        return Answer(405, "Request method must be `GET`")
+    if not _has_token(headers.get("connection", ""), "upgrade"):
+        return Answer(400, "Connection header did not include 'upgrade'")
+    if not _has_token(headers.get("upgrade", ""), "websocket"):
+        return Answer(400, "`Upgrade` header did not include 'websocket'")
+    if headers.get("sec-websocket-version") != "13":
+        return Answer(400, "`Sec-WebSocket-Version` header did not include '13'")
+    if "sec-websocket-key" not in headers:
+        return Answer(400, "`Sec-WebSocket-Key` header missing")
+    if head.version != "HTTP/1.1":
+        return Answer(
+            426, "WebSocket request couldn't be upgraded since no upgrade state was present"
+        )
+    return None
+
+
+def _has_token(value: str, token: str) -> bool:
+    return any(word.strip().lower() == token for word in value.split(","))
+
+
+def encode_answer(answer: Answer, *, without_body: bool) -> bytes:
+    body = answer.body.encode()
+    lines = [f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}"]
+    if body:
+        lines.append("Content-Type: text/plain; charset=utf-8")
+    lines += [f"{name}: {value}" for name, value in answer.headers]
+    lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
+    return "\r\n".join(lines).encode() + (b"" if without_body else body)
+
+
+class HttpFront(asyncio.Protocol):
+    """Reads one request head; refuses, or calls *upgrade(transport, handshake)* and lets go.
+
+    Until then its transport is among those *waiting*.
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        waiting: set[asyncio.Transport],
+        check: CheckAuthorization | None,
+        upgrade: Callable[[asyncio.Transport, bytes], None],
+    ) -> None:
+        self._limits = limits
+        self._waiting = waiting
+        self._check = check
+        self._upgrade = upgrade
+        self._data = bytearray()
+        self._is_answered = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._waiting.add(self._transport)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self._limits.http_head_timeout, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_answered:
+            return
+        self._data += data if self._data else data.lstrip(b"\r\n")
+        found = _HEAD_END.search(self._data)
+        size = found.end() if found else len(self._data)
+        if size > self._limits.http_head_bytes:
+            self._answer(Answer(431))
+            return
+        if found is None:
+            return
+        head = parse_head(bytes(self._data[: found.start()]).removesuffix(b"\r"))
+        answer = Answer(400) if head is None else judge(head, self._check)
+        if answer is not None or head is None:
+            self._answer(
+                answer or Answer(400), without_body=head is not None and head.method == "HEAD"
+            )
+            return
+        self._let_go()
+        self._upgrade(self._transport, _handshake(head) + bytes(self._data[size:]))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._deadline.cancel()
+        self._waiting.discard(self._transport)
+
+    def _answer(self, answer: Answer, *, without_body: bool = False) -> None:
+        """Write *answer* and wait a moment for the peer to close: a reset would destroy it."""
+        self._is_answered = True
+        self._data.clear()
+        self._transport.write(encode_answer(answer, without_body=without_body))
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._deadline.cancel()
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self._limits.close_timeout, self._transport.close)
+
+
+def _handshake(head: Head) -> bytes:
+    """The upgrade in the only spelling picows takes; it has been judged already."""
+    key = head.headers["sec-websocket-key"]
+    return (
+        "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+    ).encode("latin-1")

@@ -1,0 +1,148 @@
+"""Bind, and turn every accepted socket into a Connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Callable
+
+from exec_server.errors import ConfigurationError
+from exec_server.limits import Limits
+from exec_server.transport.address import TcpAddress, UnixAddress
+from exec_server.transport.connection import Connection
+from exec_server.transport.http_front import CheckAuthorization, HttpFront
+from exec_server.transport.unix import UnixFront
+from exec_server.transport.websocket import WebSocketConnection, adopt
+
+_BACKLOG = 1024
+_NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+
+OnConnection = Callable[[Connection], None]
+
+
+class Listener:
+    """A bound socket that accepts until closed; *waiting* have yet to say what they want."""
+
+    def __init__(
+        self,
+        server: asyncio.Server,
+        url: str,
+        *,
+        waiting: set[asyncio.Transport],
+        unlink: str | None = None,
+    ) -> None:
+        self._server = server
+        self._waiting = waiting
+        self._unlink = unlink
+        self.url = url
+
+    def close(self) -> None:
+        """Stop accepting; connections that have come about go on."""
+        self._server.close()
+        for transport in tuple(self._waiting):
+            transport.abort()
+        if self._unlink is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._unlink)
+            self._unlink = None
+
+
+async def listen_tcp(
+    address: TcpAddress,
+    on_connection: OnConnection,
+    *,
+    limits: Limits,
+    check: CheckAuthorization | None = None,
+) -> Listener:
+    """Accept WebSockets on *address*; *check* judges the Authorization header of each."""
+    waiting: set[asyncio.Transport] = set()
+    factory = _front_factory(on_connection, limits, waiting, check)
+    sock = _bind_tcp(address)
+    host, port = sock.getsockname()[:2]
+    server = await asyncio.get_running_loop().create_server(factory, sock=sock, backlog=_BACKLOG)
+    return Listener(server, TcpAddress(host, port).url, waiting=waiting)
+
+
+def _bind_tcp(address: TcpAddress) -> socket.socket:
+    """A bound socket; the loop's own way asks a resolver, which starts four threads."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(socket.getaddrinfo(address.host, address.port, family, flags=_NUMERIC)[0][4])
+    except OSError as exc:
+        sock.close()
+        raise ConfigurationError(_os_error(exc)) from exc
+    return sock
+
+
+async def listen_unix(
+    address: UnixAddress, on_connection: OnConnection, *, limits: Limits
+) -> Listener:
+    """Accept WebSockets, and peers that speak plain lines, on a socket only its owner can use."""
+    waiting: set[asyncio.Transport] = set()
+    factory = _front_factory(on_connection, limits, waiting, None)
+    sock, path = _bind_unix(address.path)
+    server = await asyncio.get_running_loop().create_unix_server(
+        lambda: UnixFront(factory, on_connection, limits=limits, waiting=waiting),
+        sock=sock,
+        backlog=_BACKLOG,
+    )
+    return Listener(server, f"unix://{path}", waiting=waiting, unlink=path)
+
+
+def _front_factory(
+    on_connection: OnConnection,
+    limits: Limits,
+    waiting: set[asyncio.Transport],
+    check: CheckAuthorization | None,
+) -> Callable[[], HttpFront]:
+    def connect() -> WebSocketConnection:
+        return WebSocketConnection(limits=limits, on_open=on_connection)
+
+    def upgrade(transport: asyncio.Transport, handshake: bytes) -> None:
+        adopt(transport, connect, limits=limits, handshake=handshake)
+
+    return lambda: HttpFront(limits=limits, waiting=waiting, check=check, upgrade=upgrade)
+
+
+def _bind_unix(relative: str) -> tuple[socket.socket, str]:
+    """A listening socket of mode 0600; takes the place of one that nobody serves any more."""
+    path = os.path.abspath(relative)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    previous = os.umask(0o177)
+    try:
+        _remove_stale(path)
+        sock.bind(path)
+        sock.listen(_BACKLOG)
+    except OSError as exc:
+        sock.close()
+        raise ConfigurationError(f"{_os_error(exc)}: {path}") from exc
+    finally:
+        os.umask(previous)
+    return sock, path
+
+
+def _remove_stale(path: str) -> None:
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+
+
+def _os_error(exc: OSError) -> str:
+    if exc.errno is None:
+        return str(exc)
+    text = "Address in use" if exc.errno == 98 else os.strerror(exc.errno)
+    return f"{text} (os error {exc.errno})"

@@ -1,0 +1,163 @@
+"""What a Unix socket needs beside a TCP one: a transport picows accepts, and plain lines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from exec_server.limits import Limits
+from exec_server.transport.connection import Connection, Receiver
+from exec_server.transport.lines import LineBuffer, LineTooLong
+
+
+class _QuietSocket:
+    """picows sets TCP options on every socket; a Unix socket has none."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+
+    def fileno(self) -> int:
+        return int(self._sock.fileno())
+
+    def setsockopt(self, *_: object) -> None:
+        return
+
+    def getsockopt(self, *_: object) -> int:
+        return 0
+
+
+class UnixTransport:
+    """A stream transport over a Unix socket, in the shape picows expects of a TCP one."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "socket":
+            return _QuietSocket(self._transport.get_extra_info("socket"))
+        return self._transport.get_extra_info(name, default)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class UnixFront(asyncio.Protocol):
+    """Looks at the first byte: a brace begins plain lines, anything else is HTTP."""
+
+    def __init__(
+        self,
+        http_front: Callable[[], asyncio.Protocol],
+        on_connection: Callable[[Connection], None],
+        *,
+        limits: Limits,
+        waiting: set[asyncio.Transport],
+    ) -> None:
+        self._waiting = waiting
+        self._http_front = http_front
+        self._on_connection = on_connection
+        self._limits = limits
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._waiting.add(self._transport)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self._limits.http_head_timeout, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        self._let_go()
+        protocol: asyncio.Protocol
+        if data[:1] == b"{":
+            protocol = LineConnection(self._on_connection, limits=self._limits)
+            transport: Any = self._transport
+        else:
+            protocol = self._http_front()
+            transport = UnixTransport(self._transport)
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._deadline.cancel()
+        self._waiting.discard(self._transport)
+
+
+class LineConnection(asyncio.Protocol):
+    """A Connection that carries one message a line."""
+
+    malformed_prefix = "failed to parse JSON-RPC message from exec-server unix socket: "
+    transport_name = "unix"
+    peer_name = "unix"
+
+    def __init__(self, on_open: Callable[[Connection], None], *, limits: Limits) -> None:
+        self._on_open = on_open
+        self._lines = LineBuffer(max_bytes=limits.message_bytes)
+        self._close_timeout = limits.close_timeout
+        self._receiver: Receiver | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._on_open(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for line in self._lines.feed(data):
+                if not line.isascii():
+                    line.decode()
+                if self._receiver is not None and not self._transport.is_closing():
+                    self._receiver.message_received(line)
+        except (LineTooLong, UnicodeDecodeError):
+            self._transport.abort()
+
+    def pause_writing(self) -> None:
+        if self._receiver is not None:
+            self._receiver.writing_paused()
+
+    def resume_writing(self) -> None:
+        if self._receiver is not None:
+            self._receiver.writing_resumed()
+
+    def eof_received(self) -> bool:
+        """The peer says no more, and need not read what is queued either: it is gone."""
+        self._abort_later()
+        self._tell_lost()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.connection_lost()
+
+    def attach(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def send(self, *parts: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.writelines([*parts, b"\n"])
+
+    def close(self, reason: str = "", *, is_violation: bool = False) -> None:
+        self._transport.close()
+        self._abort_later()
+
+    def _abort_later(self) -> None:
+        """A peer that does not read would keep a graceful end waiting for ever."""
+        asyncio.get_running_loop().call_later(self._close_timeout, self._transport.abort)
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()

@@ -1,0 +1,383 @@
+"""picows frames ↔ Connection: joins fragments, corks replies, answers pings and closes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+from picows.picows import WSAutoPingStrategy, WSProtocol  # type: ignore[attr-defined]
+
+from exec_server.limits import Limits
+from exec_server.transport.connection import Receiver
+
+# picows reports a peer's violations as errors of ours; they are told to the peer instead.
+_SILENT = logging.getLogger("exec_server.transport.picows")
+_SILENT.setLevel(logging.CRITICAL)
+
+_TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
+# First bytes of a frame: FIN and the opcode.
+_WHOLE_TEXT, _FIRST_TEXT, _MORE, _LAST = 0x81, 0x01, 0x00, 0x80
+# Up to here one copy is cheaper than a vectored write.
+_JOIN_BYTES = 16 * 1024
+# writev takes 1024 at most.
+_MOST_BUFFERS = 512
+# Enough for requests; picows doubles it for larger messages and keeps it that way.
+_READ_BUFFER_BYTES = 8 * 1024
+_WRITE_HIGH_WATER = 128 * 1024
+# Linux tells of a peer's end even behind data that nobody has read; others of resets alone.
+_HANGUP = getattr(select, "POLLRDHUP", 0)
+
+
+def adopt(
+    transport: asyncio.Transport,
+    factory: Callable[..., WebSocketConnection],
+    *,
+    limits: Limits,
+    handshake: bytes,
+) -> None:
+    """Hand a freshly accepted *transport* to picows, which sees *handshake* as its first bytes."""
+    protocol = _Protocol(
+        None,
+        None,
+        False,
+        lambda _request: factory(),
+        _SILENT,
+        True,
+        limits.http_head_timeout,
+        False,
+        limits.ping_interval,
+        limits.ping_interval,
+        WSAutoPingStrategy.PING_PERIODICALLY,
+        False,
+        limits.frame_bytes,
+        None,
+        _READ_BUFFER_BYTES,
+    )
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    feed(protocol, handshake)
+
+
+class _Protocol(WSProtocol):  # type: ignore[misc]
+    """Tells its connection of an end of input that the transport alone would keep to itself."""
+
+    def eof_received(self) -> bool:
+        if self.listener is not None:
+            self.listener.on_ws_eof()
+        return False
+
+
+def feed(protocol: Any, data: bytes) -> None:
+    """Give *data* to a buffered protocol as if it had been read from its socket."""
+    view = memoryview(data)
+    while view:
+        buffer = protocol.get_buffer(-1)
+        size = min(len(buffer), len(view))
+        buffer[:size] = view[:size]
+        protocol.buffer_updated(size)
+        view = view[size:]
+
+
+class WebSocketConnection(WSListener):
+    """One WebSocket, of either side."""
+
+    transport_name = "websocket"
+
+    def __init__(self, *, limits: Limits, on_open: Callable[[WebSocketConnection], None]) -> None:
+        self._limits = limits
+        self._on_open = on_open
+        self._receiver: Receiver | None = None
+        # A message of which not all frames have come; joined at once, as they may be tiny.
+        self._fragments: bytearray | None = None
+        self._is_text = False
+        self._corked: list[bytes] | None = None
+        self._corked_bytes = 0
+        self._is_closing = False
+        self._reading_paused = False
+        self._silent_ticks = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.peer_name = "?"
+        self.malformed_prefix = ""
+
+    # Called by picows.
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._ws = transport
+        self._stream: Any = transport.underlying_transport
+        self._queued_bytes: Callable[[], int] = self._stream.get_write_buffer_size
+        self._stream.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        # Server frames have no mask and plain sockets no cipher: such frames are built here
+        # and written straight to the descriptor.
+        is_plain = not (transport.is_client_side or transport.is_secure)
+        self._fd = self._stream.get_extra_info("socket").fileno() if is_plain else -1
+        self.peer_name = _peer_name(self._stream)
+        self.malformed_prefix = (
+            "failed to parse websocket JSON-RPC message from exec-server websocket "
+            f"{self.peer_name}: "
+        )
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(self._limits.ping_interval, self._tick)
+        self._on_open(self)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        self._silent_ticks = 0
+        # picows goes on parsing after a violation that it has told the peer about.
+        if self._is_closing or transport.is_close_frame_sent:
+            return
+        kind = frame.msg_type
+        if frame.rsv1 or frame.rsv2 or frame.rsv3:
+            self._fail(WSCloseCode.PROTOCOL_ERROR, "reserved bits are set")
+        elif (kind is _TEXT or kind is _BINARY) and frame.fin and self._fragments is None:
+            self._deliver(frame.get_payload_as_bytes(), kind is _TEXT, frame.last_in_buffer)
+        elif kind == WSMsgType.PING:
+            # A peer that reads no pongs gets no more of them.
+            if self._queued_bytes() <= self._limits.unread_answer_bytes:
+                transport.send_pong(frame.get_payload_as_bytes())
+        elif kind == WSMsgType.CLOSE:
+            self._end(WSCloseCode.OK, "")
+            self._tell_lost()
+        elif kind != WSMsgType.PONG:
+            self._collect(frame, kind)
+
+    def on_ws_eof(self) -> None:
+        """The peer says no more, and need not read what is queued either: it is gone."""
+        self._is_closing = True
+        self._abort_later()
+        self._tell_lost()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._is_closing = True
+        self._corked = None
+        self._fragments = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.connection_lost()
+
+    def pause_writing(self) -> None:
+        if self._receiver is not None:
+            self._receiver.writing_paused()
+
+    def resume_writing(self) -> None:
+        if self._receiver is not None:
+            self._receiver.writing_resumed()
+
+    # Input.
+
+    def _collect(self, frame: WSFrame, kind: WSMsgType) -> None:
+        """Take one frame of a fragmented message."""
+        is_first = kind is not _CONTINUATION
+        if is_first != (self._fragments is None):
+            self._fail(WSCloseCode.PROTOCOL_ERROR, "fragments out of order")
+            return
+        if self._fragments is None:
+            self._is_text = kind is _TEXT
+            self._fragments = bytearray()
+        if len(self._fragments) + frame.payload_size > self._limits.message_bytes:
+            self._fail(WSCloseCode.MESSAGE_TOO_BIG, "message too big")
+            return
+        self._fragments += frame.get_payload_as_memoryview()
+        if frame.fin:
+            # Handed over as it is, since nobody changes it: a copy would take as much memory again.
+            message, self._fragments = cast("bytes", self._fragments), None
+            self._deliver(message, self._is_text, frame.last_in_buffer)
+
+    def _deliver(self, data: bytes, is_text: bool, is_last: bool) -> None:
+        if is_text and not data.isascii() and not _is_utf8(data):
+            self._fail(WSCloseCode.INVALID_TEXT, "text is not UTF-8")
+            return
+        if not is_last and self._corked is None:
+            self._corked = []
+        if self._receiver is not None:
+            self._receiver.message_received(data)
+        if is_last and self._corked is not None:
+            self._uncork()
+
+    def pause_reading(self) -> None:
+        if not self._reading_paused and not self._is_closing:
+            self._reading_paused = True
+            self._stream.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._reading_paused and not self._is_closing:
+            self._reading_paused = False
+            self._stream.resume_reading()
+
+    # Output.
+
+    def attach(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def send(self, *parts: bytes) -> None:
+        if self._is_closing:
+            return
+        if self._fd < 0:
+            self._send_masked(b"".join(parts))
+            return
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if size > self._limits.frame_bytes:
+            self._send_fragments(parts)
+            return
+        header = _HEADERS[size] if size < 1024 else _header(_WHOLE_TEXT, size)
+        if self._corked is None:
+            self._write([header, *parts], size)
+        elif size <= _JOIN_BYTES:
+            self._corked += (header, *parts)
+            self._corked_bytes += size
+            if self._corked_bytes > _WRITE_HIGH_WATER:
+                # Requests that came in one read must feel that nobody reads their answers.
+                self._uncork()
+                self._corked = []
+        else:
+            # Copying it would cost more than the write that corking saves.
+            corked, self._corked, self._corked_bytes = self._corked, [], 0
+            self._write([b"".join(corked), header, *parts], size)
+
+    def _uncork(self) -> None:
+        """Send everything that one wake of the socket has produced in one write."""
+        corked, self._corked, self._corked_bytes = self._corked, None, 0
+        if corked:
+            self._write([b"".join(corked)], 0)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._queued_bytes()
+
+    def _write(self, buffers: list[bytes], size: int) -> None:
+        if size <= _JOIN_BYTES or len(buffers) > _MOST_BUFFERS:
+            buffers = [b"".join(buffers)]
+        if self._queued_bytes():
+            self._stream.writelines(buffers)
+            return
+        try:
+            sent = os.writev(self._fd, buffers)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            # The reading side learns of the end, too, and reports it once.
+            self._stream.abort()
+            return
+        for index, buffer in enumerate(buffers):
+            if sent < len(buffer):
+                self._stream.writelines([memoryview(buffer)[sent:], *buffers[index + 1 :]])
+                return
+            sent -= len(buffer)
+
+    def _send_fragments(self, parts: Sequence[bytes]) -> None:
+        """Cut a message so that peers with the reference's frame limit accept it."""
+        self._uncork()
+        frames = _cut(parts, self._limits.frame_bytes)
+        for index, (size, pieces) in enumerate(frames):
+            first = _FIRST_TEXT if index == 0 else _LAST if index == len(frames) - 1 else _MORE
+            self._stream.writelines([_header(first, size), *pieces])
+
+    def _send_masked(self, message: bytes) -> None:
+        limit, kind = self._limits.frame_bytes, _TEXT
+        for start in range(0, max(len(message), 1), limit):
+            piece = message[start : start + limit]
+            self._ws.send(kind, piece, fin=start + limit >= len(message))
+            kind = _CONTINUATION
+
+    # The end.
+
+    def close(self, reason: str = "", *, is_violation: bool = False) -> None:
+        code = WSCloseCode.POLICY_VIOLATION if is_violation else WSCloseCode.GOING_AWAY
+        self._fail(code, reason)
+
+    def abort(self) -> None:
+        self._is_closing = True
+        self._ws.disconnect(False)
+
+    def _fail(self, code: WSCloseCode, reason: str) -> None:
+        if not self._is_closing:
+            self._end(code, reason)
+
+    def _end(self, code: WSCloseCode, reason: str) -> None:
+        if self._corked:
+            self._uncork()
+        self._is_closing = True
+        self._ws.send_close(code, reason.encode()[:123])
+        self._ws.disconnect()
+        self._abort_later()
+
+    def _abort_later(self) -> None:
+        """A peer that does not read would keep a graceful end waiting for ever."""
+        self._loop.call_later(self._limits.close_timeout, self._ws.disconnect, False)
+
+    def _tick(self) -> None:
+        """Ping; drop a peer of which nothing was heard for the whole pong timeout."""
+        limits = self._limits
+        if self._reading_paused:
+            if _has_hung_up(self._stream.get_extra_info("socket").fileno()):
+                self._ws.disconnect(False)
+                return
+        else:
+            self._silent_ticks += 1
+            if (self._silent_ticks - 1) * limits.ping_interval >= limits.pong_timeout:
+                self._ws.disconnect(False)
+                return
+        if not self._is_closing:
+            self._ws.send_ping()
+            self._timer = self._loop.call_later(limits.ping_interval, self._tick)
+
+
+def _cut(parts: Sequence[bytes], limit: int) -> list[tuple[int, list[memoryview]]]:
+    """The bytes of *parts* in frames of *limit* bytes, each with its size; nothing is copied."""
+    frames: list[tuple[int, list[memoryview]]] = []
+    size, pieces = 0, list[memoryview]()
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            piece, view = view[: limit - size], view[limit - size :]
+            size += len(piece)
+            pieces.append(piece)
+            if size == limit:
+                frames.append((size, pieces))
+                size, pieces = 0, []
+    if pieces:
+        frames.append((size, pieces))
+    return frames
+
+
+def _header(first: int, size: int) -> bytes:
+    if size < 126:
+        return bytes((first, size))
+    if size < 65536:
+        return bytes((first, 126)) + size.to_bytes(2, "big")
+    return bytes((first, 127)) + size.to_bytes(8, "big")
+
+
+def _has_hung_up(fd: int) -> bool:
+    """Whether the peer is gone, which nobody hears while the socket is not read."""
+    poll = select.poll()
+    poll.register(fd, _HANGUP)
+    return bool(poll.poll(0))
+
+
+# Those of most answers.
+_HEADERS = [_header(_WHOLE_TEXT, size) for size in range(1024)]
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _peer_name(transport: Any) -> str:
+    peer = transport.get_extra_info("peername")
+    if isinstance(peer, tuple) and len(peer) >= 2:
+        host, port = peer[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return "unix"
