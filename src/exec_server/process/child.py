@@ -1,0 +1,229 @@
+"""One managed process: its pumps, its exit, and the events they become."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import struct
+import termios
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, Protocol
+
+import msgspec
+
+from exec_server.limits import Limits
+from exec_server.process.pump import Gate, Pump
+from exec_server.process.spawn import Spawned, Spawner
+from exec_server.process.stdin import Stdin
+from exec_server.protocol import process
+from exec_server.protocol.base64 import encode_base64
+from exec_server.state.output_log import OutputLog
+from exec_server.state.write_ids import WriteIds
+
+State = Literal["running", "exited", "closed"]
+
+# What a process may have written just before it ended; more is late output.
+_DRAIN_BYTES = 1 << 20
+# A status that nobody could collect.
+_UNKNOWN_EXIT = -1
+# A terminal process that a signal ended reports this, as the reference does.
+_TERMINAL_SIGNAL_EXIT = 1
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Outlet(Protocol):
+    """Where events go: the client, while one is attached."""
+
+    gate: Gate
+
+    def push(self, *parts: bytes) -> None: ...
+
+    @property
+    def is_attached(self) -> bool: ...
+
+
+class Child:
+    """A started program, from its first byte to its close.
+
+    Events are numbered when they happen and pushed in that order. Nothing happens before
+    `begin`, so that the answer to the start can leave first.
+    """
+
+    def __init__(
+        self,
+        params: process.StartParams,
+        *,
+        outlet: Outlet,
+        spawner: Spawner,
+        limits: Limits,
+        on_closed: Callable[[Child], None],
+    ) -> None:
+        self.process_id = params.process_id
+        self.argv = params.argv
+        self.is_tty = params.tty
+        self.pid: int | None = None
+        self.exit_code: int | None = None
+        self.is_terminated = False
+        self.log = OutputLog(max_bytes=limits.retained_bytes, max_chunks=limits.retained_chunks)
+        self.write_ids = WriteIds(capacity=limits.remembered_write_ids)
+        # Of writes that wait for room, by their ids.
+        self.waiting_writes: dict[str, asyncio.Future[None]] = {}
+        self.stdin: Stdin | None = None
+        self.state: State = "running"
+        self._outlet = outlet
+        self._spawner = spawner
+        self._limits = limits
+        self._on_closed = on_closed
+        self._pumps: list[Pump] = []
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._has_begun = False
+        self._exit_status: int | None = None
+        self._is_reaped = False
+        self._is_bulk = False
+        name = _encode(self.process_id)
+        self._output_head = b'{"method":"process/output","params":{"processId":%b,"seq":' % name
+        self._event_head = b'","params":{"processId":%b,"seq":' % name
+
+    def take(self, spawned: Spawned) -> None:
+        """Own the descriptors of the program that was started."""
+        loop = asyncio.get_running_loop()
+        self.pid = spawned.pid
+        streams: tuple[process.Stream, ...] = ("pty",) if self.is_tty else ("stdout", "stderr")
+        # What follows the outputs is the input; a terminal comes as two descriptors.
+        for fd, stream in zip(spawned.fds, streams, strict=False):
+            self._pumps.append(self._make_pump(fd, stream, loop))
+        if self.is_tty or len(spawned.fds) > 2:
+            self.stdin = Stdin(
+                spawned.fds[-1],
+                loop=loop,
+                max_writes=self._limits.stdin_queue_writes,
+                max_bytes=self._limits.stdin_queue_bytes,
+                is_terminal=self.is_tty,
+            )
+
+    def _make_pump(self, fd: int, stream: process.Stream, loop: asyncio.AbstractEventLoop) -> Pump:
+        middle = b',"stream":"%b","chunk":"' % stream.encode()
+        return Pump(
+            fd,
+            loop=loop,
+            gate=self._outlet.gate,
+            chunk_bytes=self._limits.chunk_bytes,
+            is_terminal=self.is_tty,
+            on_data=partial(self._on_output, stream, middle),
+            on_end=self._maybe_close,
+        )
+
+    def begin(self) -> None:
+        """Let events flow."""
+        self._has_begun = True
+        for pump in self._pumps:
+            pump.resume()
+        if self._is_reaped:
+            self._on_exit()
+
+    # What happens to it.
+
+    def _on_output(self, stream: process.Stream, middle: bytes, data: bytes) -> None:
+        seq = self.log.append(stream, data)
+        if self._outlet.is_attached:
+            self._outlet.push(self._output_head, b"%d" % seq, middle, encode_base64(data), b'"}}')
+        if not self._is_bulk and self.log.total_bytes > self._limits.retained_bytes:
+            self._is_bulk = True
+            for pump in self._pumps:
+                pump.expect_bulk(self._limits.bulk_chunk_bytes)
+        if self._waiters:
+            self._wake()
+
+    def reaped(self, status: int | None) -> None:
+        """The program's exit, as the keeper saw it."""
+        self._exit_status = status
+        self._is_reaped = True
+        if self._has_begun:
+            self._on_exit()
+
+    def _on_exit(self) -> None:
+        for pump in tuple(self._pumps):
+            pump.drain(_DRAIN_BYTES)
+        self.exit_code = self._code_of(self._exit_status)
+        self.state = "exited"
+        seq = self.log.take_seq()
+        self._outlet.push(
+            b'{"method":"process/exited',
+            self._event_head,
+            b'%d,"exitCode":%d,"sandboxDenied":false}}' % (seq, self.exit_code),
+        )
+        if self.is_terminated:
+            # Whoever escaped the group may hold the pipes for ever; the caller has had enough.
+            self._close_pumps()
+        self._maybe_close()
+        self._wake()
+
+    def _code_of(self, status: int | None) -> int:
+        if status is None:
+            return _UNKNOWN_EXIT
+        code = os.waitstatus_to_exitcode(status)
+        if code >= 0:
+            return code
+        return _TERMINAL_SIGNAL_EXIT if self.is_tty else 128 - code
+
+    def _maybe_close(self) -> None:
+        if self.state != "exited" or not all(pump.is_ended for pump in self._pumps):
+            return
+        self.state = "closed"
+        seq = self.log.take_seq()
+        self._outlet.push(b'{"method":"process/closed', self._event_head, b"%d}}" % seq)
+        self._close_stdin()
+        self._wake()
+        self._on_closed(self)
+
+    # What is asked of it.
+
+    def changed(self) -> asyncio.Future[None]:
+        """A future that is done as soon as there is news."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(future)
+        # A poll that runs out of time lets go of it: a silent process would collect them.
+        future.add_done_callback(self._waiters.discard)
+        return future
+
+    def _wake(self) -> None:
+        for future in tuple(self._waiters):
+            if not future.done():
+                future.set_result(None)
+
+    def signal(self, signum: int) -> None:
+        if self.pid is not None and not self._is_reaped:
+            self._spawner.signal_group(self.pid, signum)
+
+    def terminate(self) -> bool:
+        """Kill the whole group; whether the program was still running."""
+        if self._is_reaped:
+            return False
+        self.is_terminated = True
+        self.signal(signal.SIGKILL)
+        return True
+
+    def resize(self, rows: int, cols: int) -> None:
+        if self.is_tty and not self._pumps[0].is_ended:
+            fcntl.ioctl(
+                self._pumps[0].fileno(), termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0)
+            )
+
+    def abandon(self) -> None:
+        """Kill it and let go of everything without another event."""
+        self.terminate()
+        self._close_pumps()
+        self._close_stdin()
+        self._wake()
+
+    def _close_pumps(self) -> None:
+        for pump in self._pumps:
+            pump.close()
+
+    def _close_stdin(self) -> None:
+        if self.stdin is not None:
+            self.stdin.close()

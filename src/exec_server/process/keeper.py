@@ -1,0 +1,454 @@
+"""The keeper: a small process that owns the children, apart from the server that speaks for them.
+
+Run as ``python -I -S keeper.py GRACE DESCRIPTORS`` in a session of its own, with one end of a
+socket pair as descriptor 0. It starts programs, hands their descriptors to the server, passes
+signals on, reports exits, and ends every process tree it has ever started when the server asks
+for it or vanishes. It is the subreaper of all of them, so that no double fork or new session
+escapes; and it is small, so that starting a program costs the same however large the server has
+grown. *GRACE* is what the trees get between SIGTERM and SIGKILL once the server has vanished;
+*DESCRIPTORS* is the soft limit of open files that children get, 0 for the server's own.
+
+It imports the standard library only: it starts in parallel with the server and must stay small.
+
+Messages are a length (4 bytes, big endian) and a marshalled tuple; both ends run the same
+interpreter. To the keeper::
+
+    ("spawn", token, program, argv, env, cwd, size, wants_stdin)   size: (rows, cols) or None
+    ("signal", pid, signum)                                        to the group that pid leads
+    ("stop",)
+
+From it, descriptors attached to the first byte::
+
+    ("spawned", token, pid, fds)   fds: how many follow: stdout, stderr[, stdin]; or the
+                                   terminal twice, to read from and to write to
+    ("failed", token, errno, text)
+    ("exited", pid, status)        status as waitpid(2) gives it
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import marshal
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import termios
+import time
+
+# What `typing` says, without its import, which would cost more than all others here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+DEFAULT_PATH = b"/bin:/usr/bin"
+ALL_SIGNALS = sorted(set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP})
+PR_SET_CHILD_SUBREAPER = 36
+# How long the last, forced round may take; only a child stuck in the kernel needs longer.
+KILL_SECONDS = 10.0
+
+
+class Keeper:
+    """Starts and ends programs for the server at the other end of *sock*."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._live: set[int] = set()
+        self._input = bytearray()
+        self._wake, wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+
+    def run(self) -> bool:
+        """Serve until the server says stop, or is gone: whether it said so."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if self._wake in ready:
+                self._reap()
+            if self._sock.fileno() in ready:
+                try:
+                    data = self._sock.recv(1 << 18)
+                except ConnectionError:
+                    data = b""
+                if not data:
+                    return False
+                self._input += data
+                if not self._handle_input():
+                    return True
+
+    def _handle_input(self) -> bool:
+        """Act on every whole message; False when one of them is the last."""
+        while len(self._input) >= 4:
+            end = 4 + int.from_bytes(self._input[:4], "big")
+            if len(self._input) < end:
+                break
+            message = marshal.loads(self._input[4:end])
+            del self._input[:end]
+            if message[0] == "spawn":
+                self._spawn(*message[1:])
+                # Many starts may come at once; an exit should not wait for all of them. Asking
+                # the kernel without need would make it look through all children.
+                if select.select([self._wake], [], [], 0)[0]:
+                    self._reap()
+            elif message[0] == "signal":
+                self._signal(*message[1:])
+            else:
+                return False
+        return True
+
+    def _signal(self, pid: int, signum: int) -> None:
+        # Only while the leader is not reaped: afterwards its number may be anybody's.
+        if pid in self._live:
+            try:
+                os.killpg(pid, signum)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+    def _send(self, message: tuple[Any, ...], fds: list[int] | None = None) -> None:
+        data = marshal.dumps(message)
+        data = len(data).to_bytes(4, "big") + data
+        try:
+            sent = socket.send_fds(self._sock, [data], fds) if fds else self._sock.send(data)
+            if sent < len(data):
+                self._sock.sendall(data[sent:])
+        except ConnectionError:
+            # The server is gone; the next receive says so.
+            pass
+
+    # Starting.
+
+    def _spawn(
+        self,
+        token: int,
+        program: bytes,
+        argv: list[bytes],
+        env: dict[bytes, bytes],
+        cwd: bytes,
+        size: tuple[int, int] | None,
+        wants_stdin: bool,
+    ) -> None:
+        stdio = Stdio()
+        try:
+            os.chdir(cwd)
+            if size is not None:
+                stdio.open_terminal(size)
+            else:
+                stdio.open_pipes(wants_stdin)
+            pid = _launch(program, argv, env, stdio)
+            self._live.add(pid)
+            try:
+                self._send(("spawned", token, pid, len(stdio.ours)), stdio.ours)
+            except OSError:
+                # The kernel bounds how many descriptors may be under way.
+                self._signal(pid, signal.SIGKILL)
+                self._live.discard(pid)
+                raise
+        except OSError as exc:
+            self._send(("failed", token, exc.errno or 0, os.strerror(exc.errno or 0)))
+        except ValueError as exc:
+            self._send(("failed", token, 0, str(exc)))
+        finally:
+            # Staying in a directory would keep its file system busy.
+            os.chdir(b"/")
+            stdio.close()
+
+    # Ending.
+
+    def _reap(self) -> bool:
+        """Collect every child that has ended; False when none is left."""
+        try:
+            os.read(self._wake, 4096)
+        except BlockingIOError:
+            pass
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid in self._live:
+                self._live.discard(pid)
+                self._send(("exited", pid, status))
+
+    def end_trees(self, *, grace: float) -> None:
+        """End every descendant: politely for *grace* seconds, then by force."""
+        if grace > 0 and self._reap():
+            tree = below({os.getpid()}, processes())
+            signal_each(tree, signal.SIGTERM)
+            # Who is stopped gets to its handler only when it continues.
+            signal_each(tree, signal.SIGCONT)
+            deadline = time.monotonic() + grace
+            while self._reap() and (left := deadline - time.monotonic()) > 0:
+                select.select([self._wake], [], [], left)
+        self._kill_trees()
+
+    def _kill_trees(self) -> None:
+        """Kill our own children until none is left.
+
+        Whoever loses its parent becomes a child of ours, whatever its session, and nobody but us
+        reaps it: no number here can be a stranger's, and no tree grows faster than this.
+        """
+        killed: set[int] = set()
+        deadline = time.monotonic() + KILL_SECONDS
+        while self._reap() and time.monotonic() < deadline:
+            children = self._children()
+            for pid in children - killed:
+                _kill_group_of(pid)
+            killed = children
+            select.select([self._wake], [], [], 0.05)
+
+    def _children(self) -> set[int]:
+        try:
+            with open("/proc/thread-self/children", "rb") as file:
+                return {int(pid) for pid in file.read().split()}
+        except FileNotFoundError:
+            return below({os.getpid()}, processes()) or set(self._live)
+
+
+class Stdio:
+    """The descriptors of one program: its own three, and the other ends of them."""
+
+    def __init__(self) -> None:
+        self.ours: list[int] = []
+        # Its stdin, None for /dev/null, its stdout and its stderr.
+        self.theirs: tuple[int | None, int, int] = (None, 1, 2)
+        self.terminal: str | None = None
+        self._opened: list[int] = []
+
+    def open_pipes(self, wants_stdin: bool) -> None:
+        out_reader, out_writer = self._pipe()
+        err_reader, err_writer = self._pipe()
+        self.ours = [out_reader, err_reader]
+        self.theirs = (None, out_writer, err_writer)
+        if wants_stdin:
+            in_reader, in_writer = self._pipe()
+            self.ours.append(in_writer)
+            self.theirs = (in_reader, out_writer, err_writer)
+
+    def open_terminal(self, size: tuple[int, int]) -> None:
+        master, slave = os.openpty()
+        self._opened += (master, slave)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        self.terminal = os.ttyname(slave)
+        self.ours = [master, master]
+        self.theirs = (slave, slave, slave)
+
+    def _pipe(self) -> tuple[int, int]:
+        ends = os.pipe()
+        self._opened += ends
+        return ends
+
+    def close(self) -> None:
+        for fd in self._opened:
+            os.close(fd)
+
+
+def _launch(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio) -> int:
+    """Start the first candidate that runs; the errors are those of execvp(3)."""
+    # Python's posix_spawn refuses what execve(2) takes.
+    launch = _posix_spawn if argv[0] and b"" not in env else _fork_exec
+    denied = False
+    for candidate in _candidates(program, env.get(b"PATH", DEFAULT_PATH)):
+        try:
+            return launch(candidate, argv, env, stdio)
+        except PermissionError:
+            denied = True
+        except (FileNotFoundError, NotADirectoryError):
+            if b"/" in program:
+                raise
+    raise OSError(errno.EACCES if denied else errno.ENOENT, "")
+
+
+def _candidates(program: bytes, path: bytes) -> list[bytes]:
+    if b"/" in program:
+        return [program]
+    found = (os.path.join(folder or b".", program) for folder in path.split(b":"))
+    return [file for file in found if program and os.path.isfile(file)]
+
+
+def _posix_spawn(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio) -> int:
+    stdin, stdout, stderr = stdio.theirs
+    actions: list[tuple[Any, ...]]
+    if stdio.terminal is not None:
+        # The first terminal that a session leader opens becomes its controlling one.
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, stdio.terminal, os.O_RDWR, 0),
+            (os.POSIX_SPAWN_DUP2, 0, 1),
+            (os.POSIX_SPAWN_DUP2, 0, 2),
+        ]
+    else:
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
+            if stdin is None
+            else (os.POSIX_SPAWN_DUP2, stdin, 0),
+            (os.POSIX_SPAWN_DUP2, stdout, 1),
+            (os.POSIX_SPAWN_DUP2, stderr, 2),
+        ]
+    # Names with a '=' in them are rare, and only they need the detour.
+    has_odd_names = any(b"=" in name for name in env)
+    environ: Any = Entries(env, search_from=1) if has_odd_names else env
+    return os.posix_spawn(
+        program,
+        argv,
+        environ,
+        file_actions=actions,
+        setsid=True,
+        setsigmask=(),
+        setsigdef=ALL_SIGNALS,
+    )
+
+
+def _fork_exec(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio) -> int:
+    """The slow way, for an empty argv[0] and for a variable without a name."""
+    import subprocess
+
+    def prepare() -> None:
+        for signum in ALL_SIGNALS:
+            signal.signal(signum, signal.SIG_DFL)
+        if stdio.terminal is not None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    stdin, stdout, stderr = stdio.theirs
+    environ: Any = Entries(env, search_from=0)
+    process = subprocess.Popen(
+        argv,
+        executable=program,
+        env=environ,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+        preexec_fn=prepare,
+    )
+    # We reap it ourselves; as it is, the object would do so when it is collected.
+    process.returncode = 0
+    return process.pid
+
+
+class Entries:
+    """An environment whose names may hold a '=', told as the same NAME=VALUE entries.
+
+    Each entry is split at its first '=' from *search_from* on. A mapping in manner only: one name
+    may come twice, as in ``{"A": "1", "A=B": "2"}``.
+    """
+
+    def __init__(self, env: dict[bytes, bytes], *, search_from: int) -> None:
+        self._pairs: list[tuple[bytes, bytes]] = []
+        for name, value in env.items():
+            entry = b"%b=%b" % (name, value)
+            at = entry.index(b"=", search_from)
+            self._pairs.append((entry[:at], entry[at + 1 :]))
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __getitem__(self, name: bytes) -> bytes:
+        return dict(self._pairs)[name]
+
+    def keys(self) -> list[bytes]:
+        return [name for name, _ in self._pairs]
+
+    def values(self) -> list[bytes]:
+        return [value for _, value in self._pairs]
+
+    def items(self) -> list[tuple[bytes, bytes]]:
+        return self._pairs
+
+
+def _kill_group_of(pid: int) -> None:
+    """Kill a child of ours and its group: all of them are descendants, in a session of theirs."""
+    try:
+        group = os.getpgid(pid)
+        if group != os.getpgrp():
+            os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    signal_each((pid,), signal.SIGKILL)
+
+
+def signal_each(pids: Iterable[int], signum: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signum)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def processes() -> dict[int, tuple[int, int]]:
+    """The parent and the session of every process, from /proc; empty where there is none."""
+    found: dict[int, tuple[int, int]] = {}
+    try:
+        names = os.listdir("/proc")
+    except FileNotFoundError:
+        return found
+    for name in names:
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    stat = file.read()
+            except OSError:
+                continue
+            # After the name, which may hold anything: state, parent, group, session.
+            fields = stat[stat.rindex(b")") + 2 :].split(maxsplit=4)
+            found[int(name)] = (int(fields[1]), int(fields[3]))
+    return found
+
+
+def below(roots: set[int], table: dict[int, tuple[int, int]]) -> set[int]:
+    """Every descendant of *roots*."""
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in table.items():
+        children.setdefault(parent, []).append(pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        for pid in children.get(waiting.pop(), ()):
+            if pid not in found:
+                found.add(pid)
+                waiting.append(pid)
+    return found
+
+
+def _become_subreaper() -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def main() -> None:
+    grace, descriptors = float(sys.argv[1]), int(sys.argv[2])
+    # A signal to end is for the server, which then says stop or vanishes.
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if descriptors:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
+    _become_subreaper()
+    # 0, 1 and 2 are never anything else, so that nothing here is mistaken for a child's.
+    sock = socket.socket(fileno=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3))
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 0)
+    if null > 2:
+        os.close(null)
+    keeper = Keeper(sock)
+    # Whatever happens here, nobody is left behind.
+    has_vanished = False
+    try:
+        has_vanished = not keeper.run()
+    finally:
+        keeper.end_trees(grace=grace if has_vanished else 0.0)
+
+
+if __name__ == "__main__":
+    main()

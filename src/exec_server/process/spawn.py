@@ -1,0 +1,284 @@
+"""The server's side of the keeper: start programs there, get their descriptors, hear of exits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import marshal
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from exec_server.errors import InternalError
+from exec_server.process import keeper
+
+logger = logging.getLogger(__name__)
+
+OnExit = Callable[[int | None], None]
+
+_RECV_BYTES = 1 << 16
+_FD = struct.Struct("i")
+# What one message brings at most: a program's three pipes.
+_RECV_FDS = socket.CMSG_SPACE(3 * _FD.size)
+# Absent where the system has no such flag. (`socket.recv_fds` of 3.11 does not pass it on.)
+_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+class Launch(NamedTuple):
+    """What to start, ready for the operating system."""
+
+    program: bytes
+    argv: list[bytes]
+    env: dict[bytes, bytes]
+    cwd: bytes
+    # Rows and columns of its terminal; None starts it on pipes.
+    size: tuple[int, int] | None
+    wants_stdin: bool
+
+
+class Spawned(NamedTuple):
+    pid: int
+    # stdout, stderr[, stdin]; or the terminal's master twice, to read from and to write to.
+    fds: list[int]
+
+
+class Spawner:
+    """Starts programs through one keeper, which it starts itself and replaces when it dies.
+
+    *child_descriptors* is the soft limit of open files that programs get; None leaves them this
+    process's own.
+    """
+
+    def __init__(self, *, orphan_grace: float, child_descriptors: int | None = None) -> None:
+        self._arguments = [str(orphan_grace), str(child_descriptors or 0)]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sock: socket.socket | None = None
+        self._tokens = 0
+        self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit]] = {}
+        self._live: dict[int, OnExit] = {}
+        self._input = bytearray()
+        # The descriptors of each "spawned" message that was begun and not yet handled.
+        self._fds: deque[list[int]] = deque()
+        self._outbox = bytearray()
+
+    @property
+    def keeper_pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def start(self) -> None:
+        """Start the keeper ahead of the first program; does nothing when it runs.
+
+        Raises InternalError when the operating system refuses.
+        """
+        if self._sock is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._process, self._sock = _start_keeper(self._arguments)
+        except OSError as exc:
+            raise InternalError(_os_error(exc.errno or 0, os.strerror(exc.errno or 0))) from exc
+        self._loop.add_reader(self._sock, self._on_readable)
+
+    def spawn(self, launch: Launch, on_exit: OnExit) -> asyncio.Future[Spawned]:
+        """Start *launch*. Its exit, a wait status or None if that is lost, is told once.
+
+        The future fails with InternalError in the operating system's words. *on_exit* may come
+        before whoever awaits the future has run.
+        """
+        self.start()
+        self._tokens += 1
+        future: asyncio.Future[Spawned] = self._loop.create_future()
+        self._pending[self._tokens] = (future, on_exit)
+        self._send(("spawn", self._tokens, *launch))
+        return future
+
+    def signal_group(self, pid: int, signum: int) -> None:
+        """Signal the group that *pid* leads, unless it has ended."""
+        if pid in self._live:
+            self._send(("signal", pid, int(signum)))
+
+    async def stop(self, *, within: float) -> None:
+        """End every tree at once and wait until the keeper says that none is left."""
+        if self._process is None:
+            return
+        self._live.clear()
+        self._send(("stop",))
+        try:
+            async with asyncio.timeout(within):
+                await self._wait_gone()
+        except TimeoutError:
+            logger.error("the process keeper still waits for processes that do not end")
+            # It goes on by itself, and ends when they do; nobody waits for it.
+            self._process.returncode = 0
+        self._close()
+
+    async def _wait_gone(self) -> None:
+        gone = self._loop.create_future()
+        assert self._sock is not None
+        self._loop.remove_reader(self._sock)
+
+        def drain() -> None:
+            assert self._sock is not None
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                if self._sock.recv(_RECV_BYTES):
+                    return
+            if not gone.done():
+                gone.set_result(None)
+
+        self._loop.add_reader(self._sock, drain)
+        await gone
+
+    # The socket.
+
+    def _send(self, message: tuple[Any, ...]) -> None:
+        data = marshal.dumps(message)
+        self._outbox += len(data).to_bytes(4, "big") + data
+        if len(self._outbox) == len(data) + 4:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._sock is None:
+            return
+        try:
+            sent = self._sock.send(self._outbox)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            # The reader reports the loss.
+            self._outbox.clear()
+            self._loop.remove_writer(self._sock)
+            return
+        del self._outbox[:sent]
+        if self._outbox:
+            self._loop.add_writer(self._sock, self._flush)
+        else:
+            self._loop.remove_writer(self._sock)
+
+    def _on_readable(self) -> None:
+        assert self._sock is not None
+        try:
+            data, ancillary, flags, _ = self._sock.recvmsg(_RECV_BYTES, _RECV_FDS, _CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, ancillary, flags = b"", [], 0
+        if not data:
+            self._on_lost()
+            return
+        # The kernel never joins messages that carry descriptors. One that comes without them,
+        # because this process has no room for more, is cut short and says so.
+        if ancillary or flags & socket.MSG_CTRUNC:
+            self._fds.append([fd for *_, raw in ancillary for (fd,) in _FD.iter_unpack(raw)])
+        self._input += data
+        while len(self._input) >= 4:
+            end = 4 + int.from_bytes(self._input[:4], "big")
+            if len(self._input) < end:
+                return
+            message = marshal.loads(self._input[4:end])
+            del self._input[:end]
+            self._handle(message)
+
+    def _handle(self, message: tuple[Any, ...]) -> None:
+        if message[0] == "exited":
+            _, pid, status = message
+            on_exit = self._live.pop(pid, None)
+            if on_exit is not None:
+                on_exit(status)
+        elif message[0] == "spawned":
+            self._on_spawned(*message[1:])
+        else:
+            _, token, number, text = message
+            future, _ = self._pending.pop(token)
+            if not future.cancelled():
+                future.set_exception(InternalError(_os_error(number, text)))
+
+    def _on_spawned(self, token: int, pid: int, count: int) -> None:
+        future, on_exit = self._pending.pop(token)
+        fds = self._fds.popleft()
+        is_whole = len(fds) == count
+        self._live[pid] = on_exit if is_whole else _ignore
+        if is_whole and not future.cancelled():
+            future.set_result(Spawned(pid, fds))
+            return
+        # Nobody wants this program any more, or nobody can hold it.
+        _close_all(fds)
+        self.signal_group(pid, signal.SIGKILL)
+        if not future.cancelled():
+            text = _os_error(errno.EMFILE, os.strerror(errno.EMFILE))
+            future.set_exception(InternalError(text))
+
+    def _on_lost(self) -> None:
+        """The keeper died: end what it kept, and tell everybody."""
+        logger.error("the process keeper died; ending its %d processes", len(self._live))
+        self._close()
+        live, self._live = self._live, {}
+        pending, self._pending = self._pending, {}
+        _kill_sessions(set(live))
+        for on_exit in live.values():
+            on_exit(None)
+        for future, _ in pending.values():
+            if not future.done():
+                future.set_exception(InternalError("the process keeper died"))
+
+    def _close(self) -> None:
+        if self._sock is not None:
+            self._loop.remove_reader(self._sock)
+            self._loop.remove_writer(self._sock)
+            self._sock.close()
+            self._sock = None
+        if self._process is not None:
+            # It has closed its end, which is the last thing it does.
+            self._process.wait()
+            self._process = None
+        while self._fds:
+            _close_all(self._fds.popleft())
+        self._input.clear()
+        self._outbox.clear()
+
+
+def _start_keeper(arguments: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", keeper.__file__, *arguments],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+                # Ctrl-C in our terminal is for us alone.
+                start_new_session=True,
+            )
+        except OSError:
+            ours.close()
+            raise
+    return process, ours
+
+
+def _kill_sessions(leaders: set[int]) -> None:
+    """Kill what *leaders* started, as far as it can still be found without their keeper."""
+    table = keeper.processes()
+    members = {pid for pid, (_, session) in table.items() if session in leaders}
+    keeper.signal_each(leaders | members | keeper.below(leaders, table), signal.SIGKILL)
+
+
+def _close_all(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _ignore(status: int | None) -> None:
+    """Nobody asks for this exit."""
+
+
+def _os_error(number: int, text: str) -> str:
+    return f"{text} (os error {number})" if number else text

@@ -1,0 +1,157 @@
+"""What is written to a child: accepted in order, bounded, never blocking the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections import deque
+from itertools import islice
+
+# Buffers of one vectored write; systems allow 1024.
+_VECTOR = 256
+_LARGE_WRITE = 32 * 1024
+_LARGE_PIPE = 1 << 20
+
+
+class Stdin:
+    """A bounded queue in front of *fd*, a child's stdin or terminal, which it owns.
+
+    It holds *max_writes* writes and the one under way, and takes no more while there are more than
+    *max_bytes* in them. When the child has closed its end, what is written is accepted and
+    discarded.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        max_writes: int,
+        max_bytes: int,
+        is_terminal: bool,
+    ) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._loop = loop
+        self._max_writes = max_writes
+        self._max_bytes = max_bytes
+        self._is_terminal = is_terminal
+        self._queue: deque[memoryview | bytes] = deque()
+        self._queued_bytes = 0
+        # In the order of arrival; whoever has lost its connection is taken out again.
+        self._waiting: dict[asyncio.Future[None], bytes] = {}
+        self._has_large_pipe = is_terminal
+        self._ends_after_queue = False
+        self._is_watching = False
+        self._is_gathering = False
+
+    @property
+    def is_closing(self) -> bool:
+        return self._ends_after_queue
+
+    def write(self, data: bytes) -> asyncio.Future[None] | None:
+        """Queue *data*; a future, done once it is accepted, when the queue is full."""
+        if self._fd < 0 or not data:
+            return None
+        if self._is_full() or self._waiting:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._waiting[future] = data
+            future.add_done_callback(lambda done: self._waiting.pop(done, None))
+            return future
+        self._queue.append(data)
+        self._queued_bytes += len(data)
+        if len(self._queue) == 1 and not self._is_gathering:
+            if len(data) >= _LARGE_WRITE and not self._has_large_pipe:
+                self._grow_pipe()
+            self._flush()
+            # A keystroke goes out at once; what the same wake brings behind it goes out together.
+            self._is_gathering = True
+            self._loop.call_soon(self._gathered)
+        elif self._is_full() and not self._is_watching:
+            self._flush()
+        return None
+
+    def _gathered(self) -> None:
+        self._is_gathering = False
+        if self._queue and not self._is_watching:
+            self._flush()
+
+    def _is_full(self) -> bool:
+        return len(self._queue) > self._max_writes or self._queued_bytes > self._max_bytes
+
+    def end(self) -> None:
+        """Close the child's stdin after what is queued; on a terminal, type its end-of-file."""
+        if self._ends_after_queue:
+            return
+        if self._is_terminal:
+            self.write(b"\x04")
+            return
+        self._ends_after_queue = True
+        if not self._queue:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the descriptor; whatever is queued or waits is discarded."""
+        if self._fd >= 0:
+            self._unwatch()
+            os.close(self._fd)
+            self._fd = -1
+        self._queue.clear()
+        self._queued_bytes = 0
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _grow_pipe(self) -> None:
+        self._has_large_pipe = True
+        with contextlib.suppress(OSError, AttributeError):
+            fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _LARGE_PIPE)
+
+    def _flush(self) -> None:
+        queue = self._queue
+        while queue:
+            try:
+                sent = os.writev(self._fd, tuple(islice(queue, _VECTOR)))
+            except BlockingIOError:
+                self._watch()
+                return
+            except OSError:
+                self.close()
+                return
+            self._drop(sent)
+            self._admit()
+        self._unwatch()
+        if self._ends_after_queue:
+            self.close()
+
+    def _drop(self, sent: int) -> None:
+        """Forget the first *sent* bytes of the queue."""
+        queue = self._queue
+        self._queued_bytes -= sent
+        while queue and sent >= len(queue[0]):
+            sent -= len(queue.popleft())
+        if sent:
+            queue[0] = memoryview(queue[0])[sent:]
+
+    def _watch(self) -> None:
+        if not self._is_watching:
+            self._is_watching = True
+            self._loop.add_writer(self._fd, self._flush)
+
+    def _unwatch(self) -> None:
+        if self._is_watching:
+            self._is_watching = False
+            self._loop.remove_writer(self._fd)
+
+    def _admit(self) -> None:
+        while self._waiting and not self._is_full():
+            future = next(iter(self._waiting))
+            data = self._waiting.pop(future)
+            # Whoever waited may have lost its connection: then the write was never accepted.
+            if not future.done():
+                self._queue.append(data)
+                self._queued_bytes += len(data)
+                future.set_result(None)

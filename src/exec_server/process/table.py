@@ -1,0 +1,349 @@
+"""A session's processes: start, read, write, signal, terminate."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Mapping
+from functools import partial
+
+from exec_server.errors import InternalError, InvalidParams, InvalidRequest
+from exec_server.limits import Limits
+from exec_server.process.child import Child, Outlet
+from exec_server.process.spawn import Launch, Spawned, Spawner
+from exec_server.protocol import process
+from exec_server.protocol.base64 import Blob
+from exec_server.protocol.paths import to_native
+from exec_server.state.child_env import child_env
+from exec_server.state.expiry import Expiry
+
+# Longer waits than this are "for ever" to an event loop's clock.
+_LONGEST_WAIT = 365 * 24 * 3600.0
+_SNAPSHOT_SHELLS = ("bash", "zsh", "sh")
+
+_ACCEPTED = process.WriteResult("accepted")
+
+
+class Starting:
+    """An id whose program is not running yet."""
+
+    def __init__(self, params: process.StartParams) -> None:
+        self.params = params
+        self.is_cancelled = False
+
+
+class ProcessTable:
+    """Everything that one session has started and that is not yet forgotten."""
+
+    def __init__(
+        self,
+        *,
+        spawner: Spawner,
+        outlet: Outlet,
+        limits: Limits,
+        login_shell: str,
+        server_env: Mapping[str, str],
+    ) -> None:
+        self._spawner = spawner
+        self._outlet = outlet
+        self._limits = limits
+        self._login_shell = login_shell
+        self._server_env = server_env
+        self._loop = asyncio.get_running_loop()
+        self._entries: dict[str, Starting | Child] = {}
+        self._closed: Expiry[str] = Expiry(window=limits.closed_process_seconds)
+        self._timer: asyncio.TimerHandle | None = None
+
+    # process/start
+
+    def start(self, params: process.StartParams) -> Awaitable[process.StartResult]:
+        """Start a program; its events follow the answer. Checks come in the reference's order."""
+        cwd = to_native(params.cwd)
+        _refuse_what_cannot_be_enforced(params)
+        _check_snapshot(params, self._limits)
+        if not params.argv:
+            raise InvalidParams("argv must not be empty")
+        if params.process_id in self._entries:
+            raise InvalidRequest(f"process {params.process_id} already exists")
+        launch = self._launch(params, cwd)
+        starting = Starting(params)
+        child = Child(
+            params,
+            outlet=self._outlet,
+            spawner=self._spawner,
+            limits=self._limits,
+            on_closed=self._retain_closed,
+        )
+        spawned = self._spawner.spawn(launch, child.reaped)
+        self._entries[params.process_id] = starting
+        answer: asyncio.Future[process.StartResult] = self._loop.create_future()
+        # Not a task of the request: a start whose client has vanished still takes its place in
+        # the session, where the resumed client finds it.
+        spawned.add_done_callback(lambda future: self._started(starting, child, future, answer))
+        return answer
+
+    def _launch(self, params: process.StartParams, cwd: bytes) -> Launch:
+        metadata = params.metadata
+        env = child_env(
+            params.env,
+            policy=params.env_policy,
+            server_env=self._server_env,
+            tool_call_id=metadata.tool_call_id if metadata else None,
+            thread_id=metadata.thread_id if metadata else None,
+            has_metadata=metadata is not None,
+            tty_shell=self._login_shell if params.tty else None,
+        )
+        argv = [os.fsencode(word) for word in params.argv]
+        program = argv[0]
+        if params.arg0 is not None:
+            argv[0] = os.fsencode(params.arg0)
+        environ = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+        if any(b"\0" in text for text in (*argv, *environ, *environ.values())):
+            raise InternalError("nul byte found in provided data")
+        limits = self._limits
+        size = (params.rows or limits.default_rows, params.cols or limits.default_cols)
+        return Launch(program, argv, environ, cwd, size if params.tty else None, params.pipe_stdin)
+
+    def _started(
+        self,
+        starting: Starting,
+        child: Child,
+        spawned: asyncio.Future[Spawned],
+        answer: asyncio.Future[process.StartResult],
+    ) -> None:
+        process_id = child.process_id
+        error = spawned.exception()
+        if error is None:
+            child.take(spawned.result())
+            if starting.is_cancelled:
+                child.abandon()
+                error = InvalidRequest(f"process {process_id} start was cancelled")
+        if error is None:
+            self._entries[process_id] = child
+            # The answer leaves in the next turn of the loop, the first event in a later one.
+            self._loop.call_soon(self._loop.call_soon, child.begin)
+        elif not starting.is_cancelled:
+            del self._entries[process_id]
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(process.StartResult(process_id, "none"))
+        else:
+            answer.set_exception(error)
+
+    # process/read
+
+    def read(
+        self, params: process.ReadParams
+    ) -> process.ReadResult | Awaitable[process.ReadResult]:
+        """Retained output after a cursor, waiting for news if there is none."""
+        child = self._readable(params.process_id)
+        cursor = params.after_seq or 0
+        if not params.wait_ms or _has_news(child, cursor):
+            return _page(child, cursor, params.max_bytes)
+        return self._read_later(child, cursor, params.max_bytes, params.wait_ms / 1000)
+
+    async def _read_later(
+        self, child: Child, cursor: int, max_bytes: int | None, wait: float
+    ) -> process.ReadResult:
+        try:
+            async with asyncio.timeout(min(wait, _LONGEST_WAIT)):
+                while not _has_news(child, cursor):
+                    await child.changed()
+        except TimeoutError:
+            pass
+        return _page(child, cursor, max_bytes)
+
+    def _readable(self, process_id: str) -> Child:
+        entry = self._entries.get(process_id)
+        if entry is None:
+            raise InvalidRequest(f"unknown process id {process_id}")
+        if isinstance(entry, Starting):
+            raise InvalidRequest(f"process id {process_id} is starting")
+        return entry
+
+    # process/write, process/closeStdin
+
+    def write(
+        self, params: process.WriteParams
+    ) -> process.WriteResult | Awaitable[process.WriteResult]:
+        """Queue bytes for stdin; waits while the queue is full."""
+        write_id = params.write_id if isinstance(params.write_id, str) else None
+        if write_id == "":
+            raise InvalidParams("writeId must not be empty")
+        child = self._entries.get(params.process_id)
+        if child is None:
+            return process.WriteResult("unknownProcess")
+        if isinstance(child, Starting):
+            return process.WriteResult("starting")
+        if child.stdin is None:
+            return process.WriteResult("stdinClosed")
+        # Before the question whether stdin was closed since: a repeated write was done in time.
+        if write_id is not None and write_id in child.write_ids:
+            return _ACCEPTED
+        if child.stdin.is_closing:
+            return process.WriteResult("stdinClosed")
+        if child.is_terminated:
+            raise InternalError("failed to write to process stdin")
+        waiting = child.waiting_writes.get(write_id) if write_id is not None else None
+        if waiting is not None:
+            # The same write again, while the first still waits for room: one of them is done.
+            return self._write_later(asyncio.shield(waiting))
+        accepted = child.stdin.write(params.chunk.data)
+        if accepted is not None:
+            if write_id is not None:
+                child.waiting_writes[write_id] = accepted
+            # Not after the wait for it: whoever waits may be cancelled between the two.
+            accepted.add_done_callback(partial(_remember, child, write_id))
+            return self._write_later(accepted)
+        if write_id is not None:
+            child.write_ids.add(write_id)
+        return _ACCEPTED
+
+    async def _write_later(self, accepted: asyncio.Future[None]) -> process.WriteResult:
+        await accepted
+        return _ACCEPTED
+
+    def close_stdin(self, params: process.CloseStdinParams) -> process.WriteResult:
+        """End the child's input after what is queued; repeating it does no harm."""
+        child = self._entries.get(params.process_id)
+        if child is None:
+            return process.WriteResult("unknownProcess")
+        if isinstance(child, Starting):
+            return process.WriteResult("starting")
+        if child.stdin is None:
+            return process.WriteResult("stdinClosed")
+        child.stdin.end()
+        return _ACCEPTED
+
+    # The rest.
+
+    def signal(self, process_id: str, signum: int) -> None:
+        """Signal the process's group; an unknown or ended one is left alone."""
+        child = self._entries.get(process_id)
+        if isinstance(child, Child):
+            child.signal(signum)
+
+    def terminate(self, params: process.TerminateParams) -> process.TerminateResult:
+        entry = self._entries.get(params.process_id)
+        if entry is None:
+            return process.TerminateResult(False)
+        if isinstance(entry, Starting):
+            entry.is_cancelled = True
+            del self._entries[params.process_id]
+            return process.TerminateResult(True)
+        return process.TerminateResult(entry.terminate())
+
+    def resize(self, params: process.ResizeParams) -> None:
+        child = self._readable(params.process_id)
+        if not child.is_tty:
+            raise InvalidRequest(f"process {params.process_id} has no terminal")
+        child.resize(params.rows, params.cols)
+
+    def list(self) -> process.ListResult:
+        return process.ListResult([_describe(entry) for entry in self._entries.values()])
+
+    def close(self) -> None:
+        """Kill and forget everything."""
+        if self._timer is not None:
+            self._timer.cancel()
+        entries, self._entries = self._entries, {}
+        for entry in entries.values():
+            if isinstance(entry, Child):
+                entry.abandon()
+            else:
+                entry.is_cancelled = True
+
+    def _retain_closed(self, child: Child) -> None:
+        if self._entries.get(child.process_id) is child:
+            self._closed.add(child.process_id, now=self._loop.time())
+            if self._timer is None:
+                self._schedule()
+
+    def _schedule(self) -> None:
+        deadline = self._closed.next_deadline()
+        self._timer = None if deadline is None else self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        # A timer may fire a tick early; whatever it was set for is due.
+        deadline = self._closed.next_deadline() or 0.0
+        for process_id in self._closed.expire(now=max(self._loop.time(), deadline)):
+            del self._entries[process_id]
+        self._schedule()
+
+
+def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]) -> None:
+    if write_id is None:
+        return
+    del child.waiting_writes[write_id]
+    if not accepted.cancelled():
+        child.write_ids.add(write_id)
+
+
+def _refuse_what_cannot_be_enforced(params: process.StartParams) -> None:
+    if params.sandbox is not None:
+        raise InvalidParams("this server cannot enforce a sandbox; the command was not started")
+    if params.network_proxy is not None:
+        raise InvalidParams("this server has no network proxy; the command was not started")
+
+
+def _check_snapshot(params: process.StartParams, limits: Limits) -> None:
+    """Refuse a bad request for a shell snapshot; a good one falls back to a plain start."""
+    snapshot = params.shell_snapshot
+    if snapshot is None:
+        return
+    if not 1 <= len(snapshot.scope_id.encode()) <= limits.snapshot_scope_bytes:
+        raise InvalidParams("shell snapshot scope must be non-empty and at most 256 bytes")
+    is_used = len(params.argv) >= 3 and params.argv[:2] == [snapshot.shell.path, "-lc"]
+    if is_used and snapshot.shell.name not in _SNAPSHOT_SHELLS:
+        raise InvalidParams(f"shell snapshots are unsupported for shell `{snapshot.shell.name}`")
+
+
+def _has_news(child: Child, cursor: int) -> bool:
+    """Whether a reader at *cursor* can be answered at once."""
+    if child.log.has_after(cursor) or child.state == "closed":
+        return True
+    return child.state == "exited" and cursor < child.log.next_seq - 1
+
+
+def _page(child: Child, cursor: int, max_bytes: int | None) -> process.ReadResult:
+    page = child.log.after(cursor, max_bytes=max_bytes)
+    result = process.ReadResult(
+        chunks=[process.ReadChunk(c.seq, c.stream, Blob(c.data)) for c in page.chunks],
+        next_seq=page.next_seq,
+        exited=child.state != "running",
+        exit_code=child.exit_code,
+        closed=child.state == "closed",
+    )
+    if page.dropped_bytes is not None:
+        result.dropped_bytes = page.dropped_bytes
+    return result
+
+
+def _describe(entry: Starting | Child) -> process.ProcessInfo:
+    if isinstance(entry, Starting):
+        params = entry.params
+        return process.ProcessInfo(
+            params.process_id, "starting", None, params.argv, params.tty, None, 1
+        )
+    return process.ProcessInfo(
+        entry.process_id,
+        entry.state,
+        entry.pid,
+        entry.argv,
+        entry.is_tty,
+        entry.exit_code,
+        entry.log.next_seq,
+    )
+
+
+def signal_number(name: str) -> int:
+    """`interrupt`, or a POSIX name such as SIGTERM or TERM."""
+    if name == "interrupt":
+        return signal.SIGINT
+    full = name if name.startswith("SIG") else f"SIG{name}"
+    try:
+        return signal.Signals[full].value
+    except KeyError:
+        raise InvalidParams(f"unknown signal `{name}`, expected `interrupt`") from None

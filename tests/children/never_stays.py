@@ -1,0 +1,18 @@
+"""Lives on in a child, in a session of its own, and ends; the child does the same.
+
+Whoever is left after argv[2] generations writes `survived` to the tether argv[1].
+"""
+
+import os
+import signal
+import sys
+
+tether = os.open(sys.argv[1], os.O_WRONLY)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+print("ready", flush=True)
+for _ in range(int(sys.argv[2])):
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+os.write(tether, b"survived\n")
