@@ -1,0 +1,85 @@
+"""Whole contents of open files: in as base64, out as bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from exec_server.errors import InvalidRequest
+from exec_server.protocol.base64 import LongBase64, encode_base64
+from exec_server.protocol.method import Encoded
+
+# A multiple of three, so that the pieces of base64 join without padding between them; each
+# becomes 1 MiB of text, which stays in a processor's cache between being read and encoded.
+_PIECE_BYTES = 768 * 1024
+
+# Asked by long work between its steps; what it returns when it is cancelled, nobody hears.
+IsCancelled = Callable[[], bool]
+
+# What should be in a file; much of it is decoded while it is written.
+Content = bytes | LongBase64
+
+HEAD, TAIL = b'{"dataBase64":"', b'"}'
+
+
+def too_large(limit: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"file is too large to read: limit is {limit} bytes; "
+        "read it in blocks with fs/open and fs/readBlock"
+    )
+
+
+def read_all(
+    fd: int, *, size: int, limit: int, is_cancelled: IsCancelled = lambda: False
+) -> Encoded:
+    """The answer of fs/readFile with everything in *fd*, which is about *size* bytes long.
+
+    Raises InvalidRequest when there are more than *limit* bytes, and OSError.
+    """
+    if size > limit:
+        raise too_large(limit)
+    parts, total = [HEAD], 0
+    # More than is expected, so that the end is noticed in the same read.
+    buffer = _buffer(size + 1)
+    while not is_cancelled():
+        filled = fill(fd, buffer)
+        total += filled
+        if total > limit:
+            raise too_large(limit)
+        parts.append(encode_base64(buffer[:filled]))
+        if filled < len(buffer):
+            break
+        buffer = buffer if len(buffer) == _PIECE_BYTES else _buffer(_PIECE_BYTES)
+    return Encoded((*parts, TAIL))
+
+
+def _buffer(size: int) -> memoryview:
+    """At least *size* bytes, but no more than a piece; a multiple of three in any case."""
+    return memoryview(bytearray(min(max(size, 12 * 1024) // 3 * 3 + 3, _PIECE_BYTES)))
+
+
+def fill(fd: int, buffer: memoryview) -> int:
+    """Read until *buffer* is full or the file ends; how many bytes it has now."""
+    filled = 0
+    while filled < len(buffer):
+        size = os.readv(fd, [buffer[filled:]])
+        if size == 0:
+            break
+        filled += size
+    return filled
+
+
+def write_content(fd: int, content: Content) -> None:
+    """Write all of *content* where *fd* stands. Raises OSError."""
+    if isinstance(content, bytes):
+        write_all(fd, content)
+        return
+    for piece in content.pieces():
+        write_all(fd, piece)
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write all of *data* where *fd* stands. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

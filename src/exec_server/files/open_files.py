@@ -1,0 +1,150 @@
+"""fs/open and what follows it: files that are read and written by blocks."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar, TypeVarTuple
+
+from exec_server.errors import InvalidRequest
+from exec_server.files import handles, local
+from exec_server.files.admission import admitted
+from exec_server.files.handles import Handle, Handles
+from exec_server.files.mounts import Pace
+from exec_server.files.oserrors import os_error, rpc_error
+from exec_server.files.quick import Quick
+from exec_server.files.runner import Runner, translated
+from exec_server.files.workers import Settle
+from exec_server.limits import Limits
+from exec_server.protocol import fs
+from exec_server.protocol.base64 import encode_base64
+from exec_server.protocol.method import NOTHING, Encoded, Nothing
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+_OFFSET_MAX = (1 << 63) - 1
+
+
+class OpenFiles:
+    """The open files of one connection."""
+
+    def __init__(self, runner: Runner, quick: Quick, limits: Limits) -> None:
+        self._runner = runner
+        self._quick = quick
+        self._limits = limits
+        self._handles = Handles(limits, self._close)
+
+    def open(self, params: fs.OpenParams) -> fs.OpenResult | Awaitable[fs.OpenResult]:
+        self._handles.check_id(params.handle_id)
+        handle = self._handles.reserve(params.handle_id)
+        try:
+            path = admitted(params.path, params.sandbox)
+            opened = translated(self._quick.open, path) if params.mode == "read" else None
+        except BaseException:
+            self._handles.drop(params.handle_id, handle)
+            raise
+        if opened is None:
+            return self._open_slowly(params, handle, path)
+        handle.opened(opened.fd, opened.pace)
+        return fs.OpenResult(params.handle_id)
+
+    async def _open_slowly(
+        self, params: fs.OpenParams, handle: Handle, path: bytes
+    ) -> fs.OpenResult:
+        def after(opened: tuple[int, int] | None, error: BaseException | None) -> None:
+            if opened is None:
+                self._handles.drop(params.handle_id, handle)
+            else:
+                handle.opened(opened[0], self._quick.pace(opened[0]))
+
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC if params.mode == "replace" else os.O_RDONLY
+        await self._runner.run(local.open_regular, path, flags, after=after)
+        return fs.OpenResult(params.handle_id)
+
+    def read_block(self, params: fs.ReadBlockParams) -> Encoded | Awaitable[Encoded]:
+        self._handles.check_id(params.handle_id)
+        self._check_size("read", params.len)
+        handle = self._handles.get(params.handle_id)
+        if self._runner.is_behind:
+            return self._runner.later(partial(self.read_block, params))
+        try:
+            if params.offset > _OFFSET_MAX:
+                raise os_error(errno.EINVAL)
+            found = self._quick.read_block(handle.fd, params.offset, params.len, handle.pace)
+        except OSError as exc:
+            self._handles.drop(params.handle_id, handle)
+            raise rpc_error(exc) from exc
+        if found is not None:
+            return _block(found, params.len)
+
+        def after(outcome: object, error: BaseException | None) -> None:
+            if error is not None:
+                self._handles.drop(params.handle_id, handle)
+
+        return self._use(handle, after, _read_block, handle.fd, params.offset, params.len)
+
+    def write_block(self, params: fs.WriteBlockParams) -> Nothing | Awaitable[Nothing]:
+        self._handles.check_id(params.handle_id)
+        data, offset = params.chunk.data, params.offset
+        self._check_size("write", len(data))
+        if offset + len(data) > _OFFSET_MAX:
+            raise InvalidRequest("file write range exceeds the signed 64-bit file offset limit")
+        handle = self._handles.get(params.handle_id)
+        # A write that fails leaves the handle, unlike a read.
+        if self._quick.may_write(len(data), handle.pace):
+            return translated(_write_block, handle.fd, offset, data)
+        return self._use(handle, None, _write_block, handle.fd, offset, data)
+
+    def close(self, params: fs.CloseParams) -> Nothing:
+        self._handles.check_id(params.handle_id)
+        self._handles.close(params.handle_id)
+        return NOTHING
+
+    def close_all(self) -> None:
+        self._handles.close_all()
+
+    def _check_size(self, kind: str, size: int) -> None:
+        if not 1 <= size <= self._limits.block_bytes:
+            raise InvalidRequest(
+                f"file {kind} block length must be between 1 and {self._limits.block_bytes}"
+            )
+
+    def _use(
+        self,
+        handle: Handle,
+        after: Settle | None,
+        function: Callable[[*Args], T],
+        *args: *Args,
+    ) -> Awaitable[T]:
+        """Call *function* in a thread, and then *after*, while *handle* stays open."""
+
+        def release(outcome: object, error: BaseException | None) -> None:
+            if after is not None:
+                after(outcome, error)
+            handle.release()
+
+        handle.acquire()
+        return self._runner.run(function, *args, after=release)
+
+    def _close(self, handle: Handle) -> None:
+        if handle.pace is Pace.SLOW:
+            self._runner.workers.call(os.close, handle.fd)
+        else:
+            os.close(handle.fd)
+
+
+def _read_block(fd: int, offset: int, size: int) -> Encoded:
+    return _block(handles.read_block(fd, offset, size), size)
+
+
+def _block(data: bytes | memoryview, wanted: int) -> Encoded:
+    eof = b"true" if len(data) < wanted else b"false"
+    return Encoded((b'{"chunk":"', encode_base64(data), b'","eof":%b}' % eof))
+
+
+def _write_block(fd: int, offset: int, data: bytes) -> Nothing:
+    handles.write_block(fd, offset, data)
+    return NOTHING

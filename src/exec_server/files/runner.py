@@ -1,0 +1,80 @@
+"""Where the file work of one connection is done: at once, in a thread, or when the client reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, TypeVarTuple
+
+from exec_server.files.oserrors import rpc_error
+from exec_server.files.workers import Settle, Share, Workers
+from exec_server.protocol.method import NOTHING, Nothing
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+
+class Runner:
+    """Also knows whether there is still somebody to work for, and whether they keep up."""
+
+    def __init__(self, workers: Workers, *, width: int) -> None:
+        self.workers = workers
+        self._share = Share(workers, width=width)
+        self._is_lost = False
+        # There while the client is behind with reading, and done when it has caught up.
+        self._caught_up: asyncio.Future[None] | None = None
+
+    def run(
+        self, function: Callable[[*Args], T], *args: *Args, after: Settle | None = None
+    ) -> asyncio.Future[T]:
+        """Call *function* in a thread, its OSError told as a client should hear it.
+
+        *after* is told the outcome, also when nobody waits for the future any more.
+        """
+        return self._share.run(translated, function, *args, after=after)
+
+    def do(self, function: Callable[[*Args], None], *args: *Args) -> asyncio.Future[Nothing]:
+        """As `run`, for what has no result."""
+        return self.run(_done, function, *args)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the client has yet to read what it was sent; large answers then wait."""
+        return self._caught_up is not None
+
+    async def later(self, start: Callable[[], T | Awaitable[T]]) -> T:
+        """What *start* answers, once the client has caught up."""
+        while self._caught_up is not None:
+            await asyncio.shield(self._caught_up)
+        result = start()
+        return await result if isinstance(result, Awaitable) else result
+
+    def fall_behind(self) -> None:
+        if self._caught_up is None:
+            self._caught_up = asyncio.get_running_loop().create_future()
+
+    def catch_up(self) -> None:
+        caught_up, self._caught_up = self._caught_up, None
+        if caught_up is not None:
+            caught_up.set_result(None)
+
+    def is_lost(self) -> bool:
+        """Whether the connection is gone, and with it whoever wanted an answer."""
+        return self._is_lost
+
+    def lose(self) -> None:
+        self._is_lost = True
+        self.catch_up()
+
+
+def translated(function: Callable[[*Args], T], *args: *Args) -> T:
+    """Call *function*; its OSError becomes the error that a client is told."""
+    try:
+        return function(*args)
+    except OSError as exc:
+        raise rpc_error(exc) from exc
+
+
+def _done(function: Callable[[*Args], None], *args: *Args) -> Nothing:
+    function(*args)
+    return NOTHING

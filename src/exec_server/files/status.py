@@ -1,0 +1,56 @@
+"""What a file is, how large, and when it was changed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any
+
+from exec_server.files import linux
+from exec_server.files.linux import Statx
+from exec_server.protocol.fs import Metadata
+
+
+def metadata_of(status: Statx, *, is_symlink: bool = False) -> Metadata:
+    """*status* as the wire has it."""
+    kind = status.mode & 0o170000
+    created = 0
+    if status.mask & linux.STATX_BTIME:
+        created = status.birth_seconds * 1000 + status.birth_nanoseconds // 1_000_000
+    modified = status.modified_seconds * 1000 + status.modified_nanoseconds // 1_000_000
+    return Metadata(
+        kind == stat.S_IFDIR, kind == stat.S_IFREG, is_symlink, status.size, created, modified
+    )
+
+
+def status(path: bytes, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> Statx:
+    """The attributes of *path*, below the directory *dir_fd* if it is given. Raises OSError."""
+    if linux.has_statx():
+        flags = 0 if follow_symlinks else linux.AT_SYMLINK_NOFOLLOW
+        return linux.statx(path, dir_fd=linux.AT_FDCWD if dir_fd is None else dir_fd, flags=flags)
+    found: Any = os.stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+    return _as_statx(found)
+
+
+def status_of_descriptor(fd: int) -> Statx:
+    if linux.has_statx():
+        return linux.statx(b"", dir_fd=fd, flags=linux.AT_EMPTY_PATH)
+    return _as_statx(os.fstat(fd))
+
+
+def _as_statx(found: Any) -> Statx:
+    birth = getattr(found, "st_birthtime", None)
+    created = int((birth or 0.0) * 1000)
+    modified, nanoseconds = divmod(found.st_mtime_ns, 1_000_000_000)
+    return Statx(
+        mask=0 if birth is None else linux.STATX_BTIME,
+        mode=found.st_mode,
+        inode=found.st_ino,
+        size=found.st_size,
+        birth_seconds=created // 1000,
+        birth_nanoseconds=created % 1000 * 1_000_000,
+        modified_seconds=modified,
+        modified_nanoseconds=nanoseconds,
+        device_major=os.major(found.st_dev),
+        device_minor=os.minor(found.st_dev),
+    )

@@ -1,0 +1,140 @@
+"""Threads for what may wait: shared by all connections, of which none gets more than its share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+# Is called on the event loop with what a function returned, or what it raised.
+Settle = Callable[[Any, BaseException | None], None]
+
+
+def _ignore(outcome: Any, error: BaseException | None) -> None: ...
+
+
+class _Job(NamedTuple):
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    settle: Settle
+
+
+class Workers:
+    """Up to *limit* threads, started when needed and ended when idle for long.
+
+    They are daemons: one that hangs in a system call does not keep the process from ending.
+    """
+
+    def __init__(self, *, limit: int, idle_seconds: float) -> None:
+        self._limit = limit
+        self._idle_seconds = idle_seconds
+        self._loop = asyncio.get_running_loop()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        # Threads that wait for a job, less the jobs that wait for one.
+        self._idle = 0
+
+    def submit(self, job: _Job) -> None:
+        with self._lock:
+            self._idle -= 1
+            is_short = self._idle < 0 and self._threads < self._limit
+            if is_short:
+                self._threads += 1
+                self._idle += 1
+        self._jobs.put(job)
+        if is_short:
+            threading.Thread(target=self._work, name="exec-server files", daemon=True).start()
+
+    def call(
+        self, function: Callable[[*Args], object], *args: *Args, settle: Settle | None = None
+    ) -> None:
+        """Call *function* in a thread, and then *settle*, if anybody cares for the outcome."""
+        self.submit(_Job(function, args, settle or _ignore))
+
+    def stop(self) -> None:
+        """Let every thread end once it has nothing to do."""
+        self._idle_seconds = 0.0
+        for _ in range(self._threads):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._next_job()) is not None:
+            try:
+                outcome, error = job.function(*job.args), None
+            except BaseException as exc:
+                outcome, error = None, exc
+            # Before anybody is told, who might have the next job and start a thread for it.
+            with self._lock:
+                self._idle += 1
+            # A loop that is closed has nobody left to tell.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(job.settle, outcome, error)
+            # What waits for the next job should not hold on to this one's data.
+            del job, outcome, error
+
+    def _next_job(self) -> _Job | None:
+        """The next job; None when there will be none for this thread."""
+        while True:
+            try:
+                job = self._jobs.get(timeout=self._idle_seconds)
+            except Empty:
+                job = None
+            if job is not None:
+                return job
+            with self._lock:
+                # Otherwise a job was counted on this thread, and is about to be put.
+                if self._idle > 0:
+                    self._threads -= 1
+                    self._idle -= 1
+                    return None
+
+
+class Share:
+    """One connection's part of the workers: at most *width* at a time, the others in order."""
+
+    def __init__(self, workers: Workers, *, width: int) -> None:
+        self._workers = workers
+        self._width = width
+        self._running = 0
+        self._waiting: deque[_Job] = deque()
+
+    def run(
+        self, function: Callable[[*Args], T], *args: *Args, after: Settle | None = None
+    ) -> asyncio.Future[T]:
+        """Call *function* in a thread. Cancelling the future does not end the call, of whose
+        outcome *after* is told in any case, before anybody else."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def settle(outcome: Any, error: BaseException | None) -> None:
+            self._leave()
+            if after is not None:
+                after(outcome, error)
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(outcome)
+            else:
+                answer.set_exception(error)
+
+        self._enter(_Job(function, args, settle))
+        return answer
+
+    def _enter(self, job: _Job) -> None:
+        if self._running < self._width:
+            self._running += 1
+            self._workers.submit(job)
+        else:
+            self._waiting.append(job)
+
+    def _leave(self) -> None:
+        self._running -= 1
+        if self._waiting:
+            self._enter(self._waiting.popleft())
