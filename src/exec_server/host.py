@@ -1,0 +1,147 @@
+"""What `environment/info` says of this machine: shell, directories, identity."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+
+from msgspec import UNSET
+
+from exec_server.protocol.environment import EnvironmentInfo, Shell
+from exec_server.protocol.paths import to_uri
+
+# File names of the shells that clients know how to drive, and what the wire calls them.
+_SHELL_KINDS = {
+    "bash": "bash",
+    "cmd": "cmd",
+    "powershell": "powershell",
+    "pwsh": "powershell",
+    "sh": "sh",
+    "zsh": "zsh",
+}
+_FALLBACK_SHELLS = ("bash", "zsh")
+_LAST_SHELL = "/bin/sh"
+
+_TEMP_DIR = b"/tmp"
+_MACHINE_ID_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+# machine-id(5) asks that the id be hashed with something of one's own before it is shown.
+_PROVIDER_SALT = b"exec-server environment/info providerId\0"
+
+
+def environment_info(*, version: str, capabilities: dict[str, bool]) -> EnvironmentInfo:
+    """This machine as the server's process sees it now; never raises."""
+    cwd = _working_directory()
+    named = _named_temp_dir(cwd)
+    home = _home_directory()
+    return EnvironmentInfo(
+        shell=login_shell(),
+        executor_version=version,
+        provider_id=_provider_id(),
+        cwd=to_uri(cwd) if cwd is not None else None,
+        user_home_dir=to_uri(home) if home is not None else UNSET,
+        platform_os="macos" if sys.platform == "darwin" else sys.platform,
+        prepend_path_dirs=[],
+        temporary_directories=[to_uri(named)] if named is not None else [],
+        temp_dir=to_uri(named or _TEMP_DIR),
+        capabilities=capabilities,
+    )
+
+
+def login_shell() -> Shell:
+    """The account's shell, or another of its kind; else bash, zsh or at last ``/bin/sh``.
+
+    SHELL plays no part: it says who started the server, not whose account it is.
+    """
+    account = _account()
+    preferred = account.pw_shell if account is not None else ""
+    own_name = _stem(preferred)
+    for name in (own_name, *_FALLBACK_SHELLS):
+        if name in _SHELL_KINDS:
+            path = preferred if name == own_name and _is_shell(preferred) else _find_shell(name)
+            if path is not None:
+                return Shell(_SHELL_KINDS[name], path)
+    return Shell("sh", _LAST_SHELL)
+
+
+def tty_shell() -> str:
+    """What a child on a terminal is given as SHELL: the account's shell whatever its kind."""
+    account = _account()
+    path = account.pw_shell if account is not None else ""
+    return path if os.path.isabs(path) and os.access(path, os.X_OK) else _LAST_SHELL
+
+
+def _account() -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwuid(os.getuid())
+    except KeyError:
+        return None
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def _find_shell(name: str) -> str | None:
+    """The shell called *name* on PATH or in the usual places."""
+    for directory in (*os.get_exec_path(), "/bin", "/usr/bin"):
+        path = os.path.join(directory, name)
+        if _is_shell(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def _is_shell(path: str) -> bool:
+    # JSON cannot carry a name that is not Unicode, and a client elsewhere no relative one.
+    return os.path.isabs(path) and _is_unicode(path) and os.path.isfile(path)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _working_directory() -> bytes | None:
+    """Without symbolic links; None once the directory was removed."""
+    try:
+        return os.getcwdb()
+    except OSError:
+        return None
+
+
+def _home_directory() -> bytes | None:
+    home = os.environb.get(b"HOME", b"")
+    if not home:
+        account = _account()
+        home = os.fsencode(account.pw_dir) if account is not None else b""
+    return home if os.path.isabs(home) else None
+
+
+def _named_temp_dir(cwd: bytes | None) -> bytes | None:
+    """TMPDIR, whether or not it exists. An empty one counts as unset, not as *cwd*."""
+    path = os.environb.get(b"TMPDIR", b"")
+    if not path or (cwd is None and not os.path.isabs(path)):
+        return None
+    return os.path.join(cwd or b"/", path)
+
+
+def _provider_id() -> str:
+    import hashlib  # Loads OpenSSL, which a command line that asks for help need not.
+
+    return f"sha256:{hashlib.sha256(_PROVIDER_SALT + _machine_id()).hexdigest()}"
+
+
+def _machine_id() -> bytes:
+    for name in _MACHINE_ID_FILES:
+        try:
+            with open(name, "rb") as file:
+                machine_id = file.read(64).strip()
+        except OSError:
+            continue
+        # systemd writes the word before the first boot has finished.
+        if machine_id not in (b"", b"uninitialized"):
+            return machine_id
+    return os.uname().nodename.encode("utf-8", "surrogateescape")

@@ -1,0 +1,382 @@
+"""Who may upgrade to a WebSocket: the ``--ws-auth`` modes.
+
+Secrets are read once, when the server starts, and never appear in a ``repr`` or a log.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Annotated, Literal, Protocol, TypeVar
+
+import msgspec
+
+from exec_server.errors import ConfigurationError
+
+AuthMode = Literal["capability-token", "signed-bearer-token"]
+
+# What the reference grants when --ws-max-clock-skew-seconds is absent.
+DEFAULT_CLOCK_SKEW = 30
+# HMAC-SHA-256 is as strong as its key up to the size of its digest.
+MIN_SECRET_BYTES = 32
+
+_I64_MIN, _I64_MAX = -(2**63), 2**63 - 1
+# Unicode White_Space. `str.strip()` would also take U+001C to U+001F, which are not in it.
+_WHITE_SPACE = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+
+
+class Authenticator(Protocol):
+    """Decides from the ``Authorization`` header alone; asked once for each upgrade."""
+
+    def check(self, authorization: str | None) -> str | None:
+        """None lets the client in; a text is the body of the 401 answer."""
+        ...
+
+
+class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The ``--ws-*`` options as they were given; None means absent, which blank is not."""
+
+    mode: AuthMode | None = None
+    token_file: str | None = None
+    token_sha256: str | None = None
+    shared_secret_file: str | None = None
+    issuer: str | None = None
+    audience: str | None = None
+    max_clock_skew_seconds: int | None = None
+
+
+class _Refused(Exception):
+    """Carries the body of a 401 answer."""
+
+
+class _BearerAuthenticator:
+    """Finds the bearer token and leaves it to a subclass to verify."""
+
+    __slots__ = ()
+
+    def check(self, authorization: str | None) -> str | None:
+        try:
+            self._verify(_bearer_token(authorization))
+        except _Refused as refused:
+            return str(refused)
+        return None
+
+    def _verify(self, token: str) -> None:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class CapabilityToken(_BearerAuthenticator):
+    """Lets in whoever shows the token with this SHA-256 digest."""
+
+    __slots__ = ("_sha256",)
+
+    def __init__(self, sha256: bytes) -> None:
+        if len(sha256) != 32:
+            raise ValueError("a SHA-256 digest has 32 bytes")
+        self._sha256 = sha256
+
+    def _verify(self, token: str) -> None:
+        from hashlib import sha256
+        from hmac import compare_digest
+
+        if not compare_digest(sha256(token.encode()).digest(), self._sha256):
+            raise _Refused("invalid websocket bearer token")
+
+
+class SignedBearerToken(_BearerAuthenticator):
+    """Lets in whoever shows a current HS256 JWT signed with the shared secret.
+
+    *issuer* and *audience*, when given, must equal ``iss`` and be among ``aud``. *max_clock_skew*
+    is in seconds and widens both ends of a token's validity. A token can be used many times.
+    """
+
+    __slots__ = ("_audience", "_clock", "_issuer", "_secret", "_skew")
+
+    def __init__(
+        self,
+        secret: bytes,
+        issuer: str | None = None,
+        audience: str | None = None,
+        max_clock_skew: int = DEFAULT_CLOCK_SKEW,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._secret = secret
+        self._issuer = issuer
+        self._audience = audience
+        self._skew = max_clock_skew
+        self._clock = clock
+
+    def _verify(self, token: str) -> None:
+        try:
+            claims = _signed_claims(token, self._secret)
+        # Deep nesting is a RecursionError; msgspec and binascii raise ValueErrors.
+        except (ValueError, RecursionError):
+            raise _Refused("invalid websocket jwt") from None
+        self._check_times(claims, int(self._clock()))
+        self._check_parties(claims)
+
+    def _check_times(self, claims: _Claims, now: int) -> None:
+        if now > claims.exp + self._skew:
+            raise _Refused("expired websocket jwt")
+        if claims.nbf is not None and now < claims.nbf - self._skew:
+            raise _Refused("websocket jwt is not valid yet")
+
+    def _check_parties(self, claims: _Claims) -> None:
+        if self._issuer is not None and claims.iss != self._issuer:
+            raise _Refused("websocket jwt issuer mismatch")
+        if self._audience is not None and self._audience not in claims.audiences:
+            raise _Refused("websocket jwt audience mismatch")
+
+
+def _bearer_token(authorization: str | None) -> str:
+    if authorization is None:
+        raise _Refused("missing websocket bearer token")
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip(" \t")
+    if scheme.lower() != "bearer" or not token or not _is_visible_ascii(token):
+        raise _Refused("invalid authorization header")
+    return token
+
+
+def _is_visible_ascii(text: str) -> bool:
+    return all(" " <= char <= "~" or char == "\t" for char in text)
+
+
+_I64 = Annotated[int, msgspec.Meta(ge=_I64_MIN, le=_I64_MAX)]
+
+
+# Members that nothing reads are declared because the reference refuses a token in which one of
+# them has another type or comes twice; any others are ignored.
+class _Header(msgspec.Struct):
+    alg: Literal["HS256"]
+    typ: str | None = None
+    cty: str | None = None
+    kid: str | None = None
+    jku: str | None = None
+    jwk: dict[str, msgspec.Raw] | None = None
+    x5u: str | None = None
+    x5c: list[str] | None = None
+    x5t: str | None = None
+    x5t_s256: str | None = msgspec.field(name="x5t#S256", default=None)
+
+
+class _Claims(msgspec.Struct):
+    exp: _I64
+    nbf: _I64 | None = None
+    iss: str | None = None
+    aud: str | list[str] | None = None
+    sub: str | int | float | bool | None = None
+
+    @property
+    def audiences(self) -> list[str]:
+        if self.aud is None:
+            return []
+        return [self.aud] if isinstance(self.aud, str) else self.aud
+
+
+def _signed_claims(token: str, secret: bytes) -> _Claims:
+    """The claims of a JWT with a good signature; whatever is wrong is a ValueError."""
+    import hmac
+
+    signed, _, signature = token.rpartition(".")
+    header, dot, payload = signed.partition(".")
+    if not dot:
+        raise ValueError("a JWT has three segments")
+    _decode_object(_base64url(header), _Header)
+    digest = hmac.digest(secret, signed.encode("ascii"), "sha256")
+    if not hmac.compare_digest(digest, _base64url(signature)):
+        raise ValueError("signature mismatch")
+    return _decode_object(_base64url(payload), _Claims)
+
+
+def _base64url(text: str) -> bytes:
+    """Decode unpadded base64url; only the one canonical spelling of the bytes is accepted."""
+    from binascii import a2b_base64, b2a_base64
+
+    padding = "=" * (-len(text) % 4)
+    data = a2b_base64(text.translate({0x2D: "+", 0x5F: "/"}) + padding)
+    spelled = b2a_base64(data, newline=False).rstrip(b"=").translate(_TO_URL_ALPHABET)
+    if spelled != text.encode("ascii"):
+        raise ValueError("not canonical base64url")
+    return data
+
+
+_TO_URL_ALPHABET = bytes.maketrans(b"+/", b"-_")
+
+
+class _MemberName(str):
+    """A key of an object; msgspec hands each one to a hook, repeated ones too."""
+
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+def _decode_object(data: bytes, kind: type[_T]) -> _T:
+    """Decode a JSON object in which no member that *kind* names occurs twice."""
+    names: list[str] = []
+
+    def note(_: type, name: str) -> _MemberName:
+        names.append(name)
+        return _MemberName(name)
+
+    msgspec.json.decode(data, type=dict[_MemberName, msgspec.Raw], dec_hook=note)
+    if any(names.count(field) > 1 for field in kind.__struct_encode_fields__):
+        raise ValueError("duplicate member")
+    return msgspec.json.decode(data, type=kind)
+
+
+def check_options(options: AuthOptions) -> None:
+    """Raise ConfigurationError for options that cannot go together; no file is touched."""
+    if options.mode == "capability-token":
+        _check_capability_options(options)
+    elif options.mode == "signed-bearer-token":
+        _check_signed_options(options)
+    elif _has_capability_details(options) or _has_signed_details(options):
+        raise ConfigurationError(
+            "websocket auth flags require `--ws-auth capability-token` "
+            "or `--ws-auth signed-bearer-token`"
+        )
+
+
+def from_options(options: AuthOptions) -> Authenticator | None:
+    """The authenticator that the options describe, or None when they ask for none.
+
+    Reads the token or secret file. Options that contradict each other and files that do not
+    serve raise ConfigurationError; its text goes after ``Error: ``.
+    """
+    check_options(options)
+    if options.mode is None:
+        return None
+    if options.mode == "signed-bearer-token":
+        return _signed_bearer_token(options)
+    return CapabilityToken(_token_digest(options))
+
+
+def _has_capability_details(options: AuthOptions) -> bool:
+    return options.token_file is not None or options.token_sha256 is not None
+
+
+def _has_signed_details(options: AuthOptions) -> bool:
+    details = (
+        options.shared_secret_file,
+        options.issuer,
+        options.audience,
+        options.max_clock_skew_seconds,
+    )
+    return any(detail is not None for detail in details)
+
+
+def _check_capability_options(options: AuthOptions) -> None:
+    if _has_signed_details(options):
+        raise ConfigurationError(
+            "`--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience`, and "
+            "`--ws-max-clock-skew-seconds` require `--ws-auth signed-bearer-token`"
+        )
+    if options.token_file is not None and options.token_sha256 is not None:
+        raise ConfigurationError("`--ws-token-file` and `--ws-token-sha256` are mutually exclusive")
+    if not _has_capability_details(options):
+        raise ConfigurationError(
+            "`--ws-token-file` or `--ws-token-sha256` is required "
+            "when `--ws-auth capability-token` is set"
+        )
+    if options.token_sha256 is not None:
+        _parse_digest(options.token_sha256)
+
+
+def _check_signed_options(options: AuthOptions) -> None:
+    if _has_capability_details(options):
+        raise ConfigurationError(
+            "`--ws-token-file` and `--ws-token-sha256` require "
+            "`--ws-auth capability-token`, not `signed-bearer-token`"
+        )
+    if options.shared_secret_file is None:
+        raise ConfigurationError(
+            "`--ws-shared-secret-file` is required when `--ws-auth signed-bearer-token` is set"
+        )
+
+
+def _token_digest(options: AuthOptions) -> bytes:
+    from hashlib import sha256
+
+    if options.token_sha256 is not None:
+        return _parse_digest(options.token_sha256)
+    assert options.token_file is not None
+    return sha256(_read_secret(_absolute(options.token_file)).encode()).digest()
+
+
+def _parse_digest(text: str) -> bytes:
+    digits = _trim(text)
+    # `fromhex` alone would skip white space between bytes.
+    if len(digits) == 64 and set(digits) <= set("0123456789abcdefABCDEF"):
+        return bytes.fromhex(digits)
+    raise ConfigurationError("--ws-token-sha256 must be a 64-character hex SHA-256 digest")
+
+
+def _signed_bearer_token(options: AuthOptions) -> SignedBearerToken:
+    assert options.shared_secret_file is not None
+    path = _absolute(options.shared_secret_file)
+    secret = _read_secret(path).encode()
+    if len(secret) < MIN_SECRET_BYTES:
+        raise ConfigurationError(
+            f"signed websocket bearer secret {path} must be at least {MIN_SECRET_BYTES} bytes"
+        )
+    return SignedBearerToken(
+        secret, _given(options.issuer), _given(options.audience), _clock_skew(options)
+    )
+
+
+def _clock_skew(options: AuthOptions) -> int:
+    if options.max_clock_skew_seconds is None:
+        return DEFAULT_CLOCK_SKEW
+    if options.max_clock_skew_seconds > _I64_MAX:
+        raise ConfigurationError("websocket auth clock skew must fit in a signed 64-bit integer")
+    return options.max_clock_skew_seconds
+
+
+def _given(text: str | None) -> str | None:
+    """The trimmed text; blank means that nothing was given."""
+    return _trim(text or "") or None
+
+
+def _trim(text: str) -> str:
+    return text.strip(_WHITE_SPACE)
+
+
+def _read_secret(path: str) -> str:
+    """The trimmed content of a file, which is UTF-8 and not blank."""
+    try:
+        with open(path, "rb") as file:
+            secret = _trim(file.read().decode())
+    except UnicodeDecodeError:
+        raise _unreadable(path, "stream did not contain valid UTF-8") from None
+    except OSError as exc:
+        raise _unreadable(path, f"{exc.strerror} (os error {exc.errno})") from exc
+    if not secret:
+        raise ConfigurationError(f"websocket auth secret {path} must not be empty")
+    return secret
+
+
+def _unreadable(path: str, why: str) -> ConfigurationError:
+    return ConfigurationError(f"failed to read websocket auth secret {path}: {why}")
+
+
+def _absolute(path: str) -> str:
+    """The path from the root, with a leading ``~/`` replaced; ``~name`` is an ordinary name."""
+    if path == "~" or path.startswith("~/"):
+        path = _home() + path[1:]
+    return os.path.abspath(path)
+
+
+def _home() -> str:
+    if home := os.environ.get("HOME"):
+        return home
+    import pwd
+
+    return pwd.getpwuid(os.getuid()).pw_dir

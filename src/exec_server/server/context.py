@@ -1,0 +1,80 @@
+"""What a handler is given: one connection, its handshake, and the session it holds."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from exec_server.errors import InvalidRequest, ProtocolError
+from exec_server.process.table import ProcessTable
+from exec_server.protocol import fs, lifecycle, process
+from exec_server.rpc.peer import Peer
+from exec_server.transport.connection import Connection
+
+if TYPE_CHECKING:
+    from exec_server.files.service import Files
+    from exec_server.server.server import ExecServer
+    from exec_server.server.session import Session
+
+
+class Context:
+    """One connection to the server; refuses work before `initialize` and `initialized`."""
+
+    def __init__(self, server: ExecServer, connection: Connection) -> None:
+        self.server = server
+        self.connection = connection
+        self.session: Session | None = None
+        self.routes = server.routes
+        # What the client asked for, or what the command line grants everybody.
+        self.concurrency = server.limits.concurrent_requests
+        self._is_ready = False
+        self._files: Files | None = None
+        self.peer = Peer(connection, self, limits=server.limits, context=self)
+
+    def require(self, family: str) -> Session:
+        """The session, once the handshake is complete; the error names the method's family."""
+        if self.session is None:
+            raise InvalidRequest(f"client must call initialize before using {family} methods")
+        if not self._is_ready:
+            raise InvalidRequest(f"client must send initialized before using {family} methods")
+        return self.session
+
+    @property
+    def processes(self) -> ProcessTable:
+        return self.require(process.START.family).processes
+
+    @property
+    def files(self) -> Files:
+        """What belongs to the connection alone: a resumed session finds no handles of before."""
+        if self._files is None:
+            self.require(fs.FAMILY)
+            self._files = self.server.files.connect(partial(self.peer.notify, fs.MISSING_CHANGED))
+        return self._files
+
+    # What the peer reports.
+
+    def notification_received(self, method: str, params: Any) -> None:
+        if method != lifecycle.INITIALIZED.name:
+            raise ProtocolError(f"unexpected notification `{method}`")
+        if self.session is None:
+            raise ProtocolError("`initialized` came before a successful `initialize`")
+        if not self._is_ready:
+            self._is_ready = True
+            self.peer.allow_concurrency(self.concurrency)
+
+    def writing_paused(self) -> None:
+        if self.session is not None:
+            self.session.gate.close()
+        if self._files is not None:
+            self._files.writing_paused()
+
+    def writing_resumed(self) -> None:
+        if self.session is not None:
+            self.session.gate.open()
+        if self._files is not None:
+            self._files.writing_resumed()
+
+    def connection_lost(self) -> None:
+        if self._files is not None:
+            self._files.close()
+        self.server.release(self)

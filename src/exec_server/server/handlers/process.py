@@ -1,0 +1,59 @@
+"""`process/*`: one line each, to the session's table."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from exec_server.process.table import signal_number
+from exec_server.protocol import process
+from exec_server.protocol.method import NOTHING, Nothing
+from exec_server.rpc.router import handles
+from exec_server.server.context import Context
+
+
+@handles(process.START)
+def start(ctx: Context, params: process.StartParams) -> Awaitable[process.StartResult]:
+    return ctx.processes.start(params)
+
+
+@handles(process.READ)
+def read(
+    ctx: Context, params: process.ReadParams
+) -> process.ReadResult | Awaitable[process.ReadResult]:
+    return ctx.processes.read(params)
+
+
+@handles(process.WRITE)
+def write(
+    ctx: Context, params: process.WriteParams
+) -> process.WriteResult | Awaitable[process.WriteResult]:
+    return ctx.processes.write(params)
+
+
+@handles(process.SIGNAL)
+def signal(ctx: Context, params: process.SignalParams) -> Nothing:
+    # The signal's name belongs to the parameters: it is judged before the handshake is.
+    signum = signal_number(params.signal)
+    ctx.processes.signal(params.process_id, signum)
+    return NOTHING
+
+
+@handles(process.TERMINATE)
+def terminate(ctx: Context, params: process.TerminateParams) -> process.TerminateResult:
+    return ctx.processes.terminate(params)
+
+
+@handles(process.RESIZE)
+def resize(ctx: Context, params: process.ResizeParams) -> Nothing:
+    ctx.processes.resize(params)
+    return NOTHING
+
+
+@handles(process.CLOSE_STDIN)
+def close_stdin(ctx: Context, params: process.CloseStdinParams) -> process.WriteResult:
+    return ctx.processes.close_stdin(params)
+
+
+@handles(process.LIST)
+def list_processes(ctx: Context, params: Nothing) -> process.ListResult:
+    return ctx.processes.list()
