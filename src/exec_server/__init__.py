@@ -1,0 +1,243 @@
+"""Run processes on another machine, or let others run them on this one.
+
+A client::
+
+    async with exec_server.connect("ws://127.0.0.1:41181") as client:
+        done = await client.run(["uname", "-a"])
+        print(done.returncode, done.stdout)
+
+A server in your own event loop::
+
+    async with exec_server.serve("ws://127.0.0.1:0") as server:
+        print(server.url)
+
+Nothing is imported before it is used: a program that only serves does not load the client.
+"""
+
+from __future__ import annotations
+
+from exec_server.version import VERSION as __version__
+
+# As type checkers read it; `typing` itself costs as much as all the rest of a command's start.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from exec_server.client.client import INHERIT_ENV, ExecServerClient, connect
+    from exec_server.client.command import CompletedProcess
+    from exec_server.client.fs import RemoteFiles
+    from exec_server.client.lifeline import ConnectionState
+    from exec_server.client.options import (
+        ExecServerClientConnectOptions,
+        RemoteExecServerConnectArgs,
+    )
+    from exec_server.client.output import (
+        Closed,
+        Exited,
+        Failed,
+        OutputChunk,
+        OutputView,
+        ResyncRequired,
+    )
+    from exec_server.client.path import RemotePath
+    from exec_server.client.process import RemoteProcess
+    from exec_server.client.streams import ReadStream, WriteStream
+    from exec_server.client.transfer.progress import Progress
+    from exec_server.client.transfer.result import TransferResult
+    from exec_server.errors import (
+        CallTimeout,
+        CommandFailed,
+        CommandTimeout,
+        ConfigurationError,
+        ConnectError,
+        ConnectionClosed,
+        ConnectionRejected,
+        ExecServerError,
+        ExecServerListenUrlParseError,
+        InternalError,
+        InvalidParams,
+        InvalidRequest,
+        MalformedMessage,
+        MethodNotFound,
+        NotFound,
+        ProcessFailed,
+        ProtocolError,
+        RpcError,
+        SessionAttached,
+        SessionLost,
+        StdinClosed,
+        TransferFailed,
+    )
+    from exec_server.limits import DEFAULT_LIMITS, Limits
+    from exec_server.protocol.base64 import Blob
+    from exec_server.protocol.env_policy import EnvPolicy
+    from exec_server.protocol.environment import EnvironmentInfo
+    from exec_server.protocol.lifecycle import InitializeParams
+    from exec_server.protocol.lifecycle import InitializeResult as InitializeResponse
+    from exec_server.protocol.process import ClosedEvent as ExecClosedNotification
+    from exec_server.protocol.process import (
+        CloseStdinParams,
+        ProcessId,
+        ProcessInfo,
+        ReadChunk,
+        ReadParams,
+        ResizeParams,
+        SignalParams,
+        TerminateParams,
+        WriteParams,
+        WriteStatus,
+    )
+    from exec_server.protocol.process import ExitedEvent as ExecExitedNotification
+    from exec_server.protocol.process import ListResult as ListResponse
+    from exec_server.protocol.process import OutputEvent as ExecOutputDeltaNotification
+    from exec_server.protocol.process import ReadResult as ReadResponse
+    from exec_server.protocol.process import StartParams as ExecParams
+    from exec_server.protocol.process import StartResult as ExecResponse
+    from exec_server.protocol.process import TerminateResult as TerminateResponse
+    from exec_server.protocol.process import WriteResult as WriteResponse
+    from exec_server.server.auth import Authenticator, CapabilityToken, SignedBearerToken
+    from exec_server.server.run import ExecServerRuntimePaths, RunningServer, run_main, serve
+    from exec_server.server.server import ExecServer
+    from exec_server.transport.address import DEFAULT_LISTEN_URL
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "DEFAULT_LISTEN_URL",
+    "INHERIT_ENV",
+    "Authenticator",
+    "Blob",
+    "CallTimeout",
+    "CapabilityToken",
+    "CloseStdinParams",
+    "Closed",
+    "CommandFailed",
+    "CommandTimeout",
+    "CompletedProcess",
+    "ConfigurationError",
+    "ConnectError",
+    "ConnectionClosed",
+    "ConnectionRejected",
+    "ConnectionState",
+    "EnvPolicy",
+    "EnvironmentInfo",
+    "ExecClosedNotification",
+    "ExecExitedNotification",
+    "ExecOutputDeltaNotification",
+    "ExecParams",
+    "ExecResponse",
+    "ExecServer",
+    "ExecServerClient",
+    "ExecServerClientConnectOptions",
+    "ExecServerError",
+    "ExecServerListenUrlParseError",
+    "ExecServerRuntimePaths",
+    "Exited",
+    "Failed",
+    "InitializeParams",
+    "InitializeResponse",
+    "InternalError",
+    "InvalidParams",
+    "InvalidRequest",
+    "Limits",
+    "ListResponse",
+    "MalformedMessage",
+    "MethodNotFound",
+    "NotFound",
+    "OutputChunk",
+    "OutputView",
+    "ProcessFailed",
+    "ProcessId",
+    "ProcessInfo",
+    "Progress",
+    "ProtocolError",
+    "ReadChunk",
+    "ReadParams",
+    "ReadResponse",
+    "ReadStream",
+    "RemoteExecServerConnectArgs",
+    "RemoteFiles",
+    "RemotePath",
+    "RemoteProcess",
+    "ResizeParams",
+    "ResyncRequired",
+    "RpcError",
+    "RunningServer",
+    "SessionAttached",
+    "SessionLost",
+    "SignalParams",
+    "SignedBearerToken",
+    "StdinClosed",
+    "TerminateParams",
+    "TerminateResponse",
+    "TransferFailed",
+    "TransferResult",
+    "WriteParams",
+    "WriteResponse",
+    "WriteStatus",
+    "WriteStream",
+    "__version__",
+    "connect",
+    "run_main",
+    "serve",
+]
+
+# Where each of these names is found, and as what, when the program first uses it.
+_NAMES = {
+    "client.client": "INHERIT_ENV ExecServerClient connect",
+    "client.command": "CompletedProcess",
+    "client.options": "ExecServerClientConnectOptions RemoteExecServerConnectArgs",
+    "client.fs": "RemoteFiles",
+    "client.lifeline": "ConnectionState",
+    "client.output": "Closed Exited Failed OutputChunk OutputView ResyncRequired",
+    "client.path": "RemotePath",
+    "client.process": "RemoteProcess",
+    "client.streams": "ReadStream WriteStream",
+    "client.transfer.progress": "Progress",
+    "client.transfer.result": "TransferResult",
+    "errors": (
+        "CallTimeout CommandFailed CommandTimeout ConfigurationError ConnectError "
+        "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
+        "InternalError InvalidParams InvalidRequest MalformedMessage MethodNotFound NotFound "
+        "ProcessFailed ProtocolError RpcError SessionAttached SessionLost StdinClosed "
+        "TransferFailed"
+    ),
+    "limits": "DEFAULT_LIMITS Limits",
+    "protocol.base64": "Blob",
+    "protocol.env_policy": "EnvPolicy",
+    "protocol.environment": "EnvironmentInfo",
+    "protocol.lifecycle": "InitializeParams InitializeResponse=InitializeResult",
+    "protocol.process": (
+        "CloseStdinParams ExecClosedNotification=ClosedEvent ExecExitedNotification=ExitedEvent "
+        "ExecOutputDeltaNotification=OutputEvent ExecParams=StartParams ExecResponse=StartResult "
+        "ListResponse=ListResult ProcessId ProcessInfo ReadChunk ReadParams "
+        "ReadResponse=ReadResult ResizeParams SignalParams TerminateParams "
+        "TerminateResponse=TerminateResult WriteParams WriteResponse=WriteResult WriteStatus"
+    ),
+    "server.auth": "Authenticator CapabilityToken SignedBearerToken",
+    "server.run": "ExecServerRuntimePaths RunningServer run_main serve",
+    "server.server": "ExecServer",
+    "transport.address": "DEFAULT_LISTEN_URL",
+}
+_HOMES = {
+    name: (module, inner or name)
+    for module, names in _NAMES.items()
+    for name, _, inner in (word.partition("=") for word in names.split())
+}
+
+
+# Hidden from type checkers, to which any name at all would otherwise exist.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        module, inner = home
+        value = getattr(import_module(f"{__name__}.{module}"), inner)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,40 @@
+"""Session tokens: what another program needs to go on where this one stopped."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import msgspec
+
+from exec_server.errors import ConfigurationError
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """Up to which number the output of a process was taken, by stream."""
+
+    stdout: int = 0
+    stderr: int = 0
+    is_terminal: bool = False
+
+
+class SessionToken(msgspec.Struct, frozen=True, array_like=True, tag="exec-server-1"):
+    """A session and its processes. Whoever has it, and may connect, has all of them."""
+
+    session_id: str
+    cursors: dict[str, Cursor]
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+
+    def __repr__(self) -> str:
+        return f"SessionToken(..., processes={list(self.cursors)})"
+
+    @staticmethod
+    def parse(text: str) -> SessionToken:
+        """Raises ConfigurationError for what is no token."""
+        try:
+            data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            return msgspec.json.decode(data, type=SessionToken)
+        except (binascii.Error, ValueError, msgspec.MsgspecError) as exc:
+            raise ConfigurationError(f"this is no session token: {exc}") from None
