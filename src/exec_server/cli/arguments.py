@@ -1,0 +1,327 @@
+"""Command lines read by the rules of the reference, and refused in its words."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import msgspec
+
+USAGE_STATUS = 2
+
+_U64_MAX = 2**64 - 1
+
+
+class Arguments(msgspec.Struct):
+    """What a command line said."""
+
+    values: argparse.Namespace
+    # Destinations in the order in which their options came; defaults are not among them.
+    given: list[str]
+    # The words from the first that is no option.
+    rest: list[str]
+
+
+class ValueRequired(argparse.ArgumentTypeError):
+    """Raised by a `type` for a value that counts as none at all."""
+
+
+class Flag(argparse.Action):
+    """An option without a value; the variable *env* may say ``true`` or ``false`` instead."""
+
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, env: str | None = None, **rest: Any
+    ) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=False, **rest)
+        self.env = env
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, True)
+
+
+class Append(argparse.Action):
+    """An option that may be given several times; its values make a list."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **rest: Any) -> None:
+        super().__init__(option_strings, dest, default=[], **rest)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), values])
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        super().add_usage(usage, actions, groups, prefix or "Usage: ")
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose options follow the rules of the reference.
+
+    Declare options with `add_argument`, where a metavar is written ``<URL>``, and read them with
+    `parse_options`. Names are never abbreviated, and only an Append option may be repeated. An
+    error ends the program with status 2. The inherited `parse_args` is for parsers with
+    positional words; its errors have the same layout in argparse's words.
+    """
+
+    def __init__(self, prog: str, *, usage: str, **rest: Any) -> None:
+        """*usage* is what follows *prog* in a usage line."""
+        rest.setdefault("formatter_class", _HelpFormatter)
+        super().__init__(prog=prog, usage=f"{prog} {usage}", allow_abbrev=False, **rest)
+
+    def format_usage(self) -> str:
+        return f"Usage: {self.usage}\n"
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and how it should be, then exit with status 2."""
+        self._refuse(message, self.format_usage())
+
+    def parse_options(self, words: Sequence[str], environ: Mapping[str, str]) -> Arguments:
+        """Read options up to ``--`` or the first other word; the rest is returned untouched.
+
+        A ``-`` alone is such a word too. An option that was not given may be set by *environ*.
+        """
+        defaults = {
+            action.dest: action.default
+            for action in self._actions
+            if action.default is not argparse.SUPPRESS
+        }
+        reading = _Reading(self, Arguments(argparse.Namespace(**defaults), [], list(words)))
+        reading.take_options()
+        reading.take_environment(environ)
+        return reading.arguments
+
+    def refuse_together(self, arguments: Arguments, *dests: str) -> None:
+        """Exit when more than one of these options was given."""
+        first_two = [dest for dest in arguments.given if dest in dests][:2]
+        if len(first_two) == 2:
+            one, other = map(self.shown, first_two)
+            self.error(f"the argument '{one}' cannot be used with '{other}'")
+
+    def require(
+        self, arguments: Arguments, needs: Mapping[str, Sequence[str]], *always: str
+    ) -> None:
+        """Exit when an option lacks one that it *needs*, or one that is *always* needed."""
+        needed = list(always)
+        for dest, others in needs.items():
+            if dest in arguments.given:
+                needed += [other for other in others if other not in needed]
+        missing = [dest for dest in needed if dest not in arguments.given]
+        if missing:
+            besides = [dest for dest in arguments.given if dest not in needed]
+            self._refuse_missing(missing, needed + besides)
+
+    def shown(self, dest: str) -> str:
+        """An option as errors name it: ``--listen <URL>``."""
+        return _shown(next(action for action in self._actions if action.dest == dest))
+
+    def find_option(self, name: str) -> argparse.Action | None:
+        """The option with exactly this name, dashes included."""
+        return self._option_string_actions.get(name)
+
+    def flags_from_environment(self) -> list[Flag]:
+        """The flags that a variable can set."""
+        return [action for action in self._actions if isinstance(action, Flag) and action.env]
+
+    def refuse_unexpected(self, name: str) -> NoReturn:
+        """Exit because of an option that does not exist."""
+        tip = similar(name, self._option_string_actions, "argument")
+        self.error(f"unexpected argument '{name}' found{tip}")
+
+    def refuse_value(
+        self, action: argparse.Action, value: str, *, why: str = "", choices: Sequence[str] = ()
+    ) -> NoReturn:
+        """Exit because an option cannot have this value."""
+        text = f"invalid value '{value}' for '{_shown(action)}'"
+        self._refuse(text + (f": {why}" if why else "") + _possible_values(choices))
+
+    def refuse_no_value(self, action: argparse.Action, *, choices: Sequence[str] = ()) -> NoReturn:
+        """Exit because an option came without its value."""
+        text = f"a value is required for '{_shown(action)}' but none was supplied"
+        self._refuse(text + _possible_values(choices))
+
+    def _refuse_missing(self, missing: list[str], usage: list[str]) -> NoReturn:
+        listed = "".join(f"\n  {self.shown(dest)}" for dest in missing)
+        options = " ".join(map(self.shown, usage))
+        self._refuse(
+            f"the following required arguments were not provided:{listed}",
+            f"Usage: {self.prog} {options}\n",
+        )
+
+    def _refuse(self, message: str, usage: str = "") -> NoReturn:
+        # Errors about a value show no usage: the option itself was right.
+        paragraphs = [f"error: {message}\n", usage, "For more information, try '--help'.\n"]
+        self.exit(USAGE_STATUS, "\n".join(filter(None, paragraphs)))
+
+
+class _Reading:
+    """One pass over a command line."""
+
+    def __init__(self, parser: Parser, arguments: Arguments) -> None:
+        self.arguments = arguments
+        self._parser = parser
+        self._words = arguments.rest
+        self._pending: list[tuple[argparse.Action, str]] = []
+
+    def take_options(self) -> None:
+        """Consume the leading options; values are judged once all names are known to be right."""
+        while self._words and _is_option(self._words[0]):
+            word = self._words.pop(0)
+            if word == "--":
+                break
+            self._take(word)
+        for action, value in self._pending:
+            action(self._parser, self.arguments.values, self._converted(action, value))
+
+    def take_environment(self, environ: Mapping[str, str]) -> None:
+        """Set the flags that were not given and whose variables say ``true``."""
+        for flag in self._parser.flags_from_environment():
+            value = environ.get(flag.env or "")
+            if value is None or flag.dest in self.arguments.given:
+                continue
+            choices = ("true", "false")
+            if not value:
+                self._parser.refuse_no_value(flag, choices=choices)
+            if value not in choices:
+                self._parser.refuse_value(flag, value, choices=choices)
+            if value == "true":
+                self.arguments.given.append(flag.dest)
+                setattr(self.arguments.values, flag.dest, True)
+
+    def _take(self, word: str) -> None:
+        name, value = _split(word)
+        action = self._parser.find_option(name)
+        if action is None:
+            self._parser.refuse_unexpected(name)
+        self._note(action)
+        if action.nargs == 0:
+            self._take_flag(action, name, value)
+        else:
+            self._pending.append((action, self._next_value(action) if value is None else value))
+
+    def _note(self, action: argparse.Action) -> None:
+        given = self.arguments.given
+        if action.dest not in given:
+            given.append(action.dest)
+        elif not isinstance(action, Append):
+            self._parser.error(f"the argument '{_shown(action)}' cannot be used multiple times")
+
+    def _take_flag(self, action: argparse.Action, name: str, value: str | None) -> None:
+        if value is not None and name.startswith("--"):
+            self._parser.error(
+                f"unexpected value '{value}' for '{name}' found; no more were expected"
+            )
+        action(self._parser, self.arguments.values, None, name)
+
+    def _next_value(self, action: argparse.Action) -> str:
+        if self._words and not _is_option(self._words[0]):
+            return self._words.pop(0)
+        name = _split(self._words[0])[0] if self._words else "--"
+        if name != "--" and self._parser.find_option(name) is None:
+            self._parser.refuse_unexpected(name)
+        self._parser.refuse_no_value(action, choices=_choices(action))
+
+    def _converted(self, action: argparse.Action, value: str) -> Any:
+        choices = _choices(action)
+        if choices and not value:
+            self._parser.refuse_no_value(action, choices=choices)
+        if choices and value not in choices:
+            self._parser.refuse_value(action, value, choices=choices)
+        if not callable(action.type):
+            return value
+        try:
+            return action.type(value)
+        except ValueRequired:
+            self._parser.refuse_no_value(action)
+        except argparse.ArgumentTypeError as exc:
+            self._parser.refuse_value(action, value, why=str(exc))
+
+
+def similar(word: str, known: Sequence[str] | Mapping[str, object], what: str) -> str:
+    """A paragraph that points to the known word nearest to *word*, or nothing."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, known, n=1, cutoff=0.7)
+    return f"\n\n  tip: a similar {what} exists: '{found[0]}'" if found else ""
+
+
+def count(text: str) -> int:
+    """A decimal number from 0 to 2^64-1; a leading ``+`` is allowed."""
+    if not text:
+        raise argparse.ArgumentTypeError("cannot parse integer from empty string")
+    digits = text.removeprefix("+")
+    if not (digits.isascii() and digits.isdigit()):
+        raise argparse.ArgumentTypeError("invalid digit found in string")
+    digits = digits.lstrip("0") or "0"
+    # `int` refuses thousands of digits with an error of its own.
+    if len(digits) > len(str(_U64_MAX)) or int(digits) > _U64_MAX:
+        raise argparse.ArgumentTypeError("number too large to fit in target type")
+    return int(digits)
+
+
+def positive_count(text: str) -> int:
+    """A `count` of at least 1."""
+    number = count(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError("number would be zero for non-zero type")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A length of time: digits, with a fraction where wanted."""
+    whole, _, fraction = text.partition(".")
+    digits = whole + fraction
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        raise argparse.ArgumentTypeError("expected a number of seconds, 0 or more")
+    return float(text)
+
+
+def path(text: str) -> str:
+    """A file name, which is not empty."""
+    if not text:
+        raise ValueRequired
+    return text
+
+
+def pid_namespace(text: str) -> str:
+    """A mode of ``--linux-sandbox-pid-namespace``."""
+    if text not in ("isolate", "inherit"):
+        raise argparse.ArgumentTypeError("expected 'isolate' or 'inherit'")
+    return text
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and word != "-"
+
+
+def _split(word: str) -> tuple[str, str | None]:
+    """The name in an option word, and the value that is joined to it."""
+    if word.startswith("--"):
+        name, equals, value = word.partition("=")
+        return name, value if equals else None
+    return word[:2], word[2:].removeprefix("=") if len(word) > 2 else None
+
+
+def _shown(action: argparse.Action) -> str:
+    name = action.option_strings[-1]
+    return f"{name} {action.metavar}" if action.metavar else name
+
+
+def _choices(action: argparse.Action) -> tuple[str, ...]:
+    return tuple(action.choices or ())
+
+
+def _possible_values(choices: Sequence[str]) -> str:
+    return f"\n  [possible values: {', '.join(choices)}]" if choices else ""

@@ -1,0 +1,126 @@
+"""This program's own input, output and terminal, without ever blocking the event loop.
+
+Reads and writes that may block happen in daemon threads: a descriptor's blocking mode is shared
+with whoever else has it open, and one that is stuck must not keep the program from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import stat
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+_READ_BYTES = 64 * 1024
+
+
+async def read_chunks(fd: int) -> AsyncIterator[bytes]:
+    """What *fd* delivers, up to its end; the next read begins when the last chunk is dealt with."""
+    loop = asyncio.get_running_loop()
+    may_read = threading.Semaphore()
+    arrived: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def read() -> None:
+        data = b"?"
+        while data:
+            may_read.acquire()
+            try:
+                data = os.read(fd, _READ_BYTES)
+            except OSError:
+                # A terminal that has gone away has nothing more to say.
+                data = b""
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(arrived.put_nowait, data)
+
+    threading.Thread(target=read, name="local input", daemon=True).start()
+    while data := await arrived.get():
+        yield data
+        may_read.release()
+
+
+class LocalOutput:
+    """Writes to descriptors in the order of the calls."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[tuple[int, bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_file: dict[int, bool] = {}
+
+    async def write(self, fd: int, data: bytes) -> None:
+        """Returns when all of *data* is written; raises OSError as the write does."""
+        if self._is_regular(fd):
+            _write_all(fd, data)
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="local output", daemon=True)
+            self._thread.start()
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._jobs.put((fd, data, done))
+        await done
+
+    def _is_regular(self, fd: int) -> bool:
+        if fd not in self._is_file:
+            self._is_file[fd] = stat.S_ISREG(os.fstat(fd).st_mode)
+        return self._is_file[fd]
+
+    def _work(self) -> None:
+        while True:
+            fd, data, done = self._jobs.get()
+            error: OSError | None = None
+            try:
+                _write_all(fd, data)
+            except OSError as exc:
+                error = exc
+            try:
+                self._loop.call_soon_threadsafe(_settle, done, error)
+            except RuntimeError:
+                return
+
+
+def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            # Somebody who shares the descriptor has made it so.
+            import select
+
+            select.select([], [fd], [])
+
+
+@contextlib.contextmanager
+def raw_terminal(fd: int) -> Iterator[None]:
+    """Pass every key through as it is; the terminal is itself again afterwards."""
+    import termios
+    import tty
+
+    before = termios.tcgetattr(fd)
+    try:
+        tty.setraw(fd)
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def terminal_size() -> tuple[int, int] | None:
+    """Rows and columns of the terminal that we are on, if any."""
+    for fd in (1, 0, 2):
+        with contextlib.suppress(OSError):
+            size = os.get_terminal_size(fd)
+            if size.lines and size.columns:
+                return size.lines, size.columns
+    return None

@@ -1,0 +1,110 @@
+"""`exec-server`: serve until a signal says stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from exec_server.cli import logs
+from exec_server.cli.serve_options import ServeOptions, parse_serve
+from exec_server.errors import ConfigurationError
+from exec_server.limits import Limits
+
+if TYPE_CHECKING:
+    from exec_server.server.auth import Authenticator
+
+_HOW_TO_USE = """\
+exec-server listens on {url}
+  try it:   exec-server run {url} -- uname -a
+  stop it:  Ctrl-C
+"""
+
+
+def serve_command(words: list[str]) -> int:
+    """Serve as *words* say. 0 after an orderly stop, 1 when the server cannot start."""
+    options = parse_serve(words)
+    logs.configure(options.log_level, options.log_format)
+    try:
+        limits = msgspec.structs.replace(
+            options.limits, child_descriptors=_raise_descriptor_limit()
+        )
+        _run(_serve(options, limits))
+    except ConfigurationError as exc:
+        print(f"Error: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(options: ServeOptions, limits: Limits) -> None:
+    from exec_server.server.run import run_main
+
+    serving = asyncio.ensure_future(
+        run_main(
+            options.listen,
+            limits=limits,
+            authenticator=_authenticator(options),
+            insecure_no_auth=options.insecure_no_auth,
+            on_ready=_announce,
+        )
+    )
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, serving.cancel)
+    try:
+        await serving
+    except asyncio.CancelledError:
+        return
+
+
+def _authenticator(options: ServeOptions) -> Authenticator | None:
+    """Judge the options that depend on one another, in the reference's order; then read secrets."""
+    from exec_server.server.auth import check_options, from_options
+    from exec_server.transport.address import TcpAddress, parse_listen_url
+
+    check_options(options.auth)
+    if options.remote.is_requested:
+        if options.auth.mode is not None:
+            raise ConfigurationError(
+                "WebSocket listener auth cannot be used with --remote or forward"
+            )
+        raise ConfigurationError("remote mode is not part of this release")
+    address = parse_listen_url(options.listen)
+    if options.auth.mode is not None and not isinstance(address, TcpAddress):
+        kind = "stdio" if options.listen.startswith("stdio") else "unix"
+        raise ConfigurationError(f"WebSocket auth requires a WebSocket listener, not {kind}")
+    return from_options(options.auth)
+
+
+def _announce(url: str) -> None:
+    """The URL alone on stdout, for programs; how to use it on stderr, for people."""
+    print(url, flush=True)
+    if sys.stdout.isatty():
+        print(_HOW_TO_USE.format(url=url), end="", file=sys.stderr, flush=True)
+    # What start-up made lives as long as the process: the collector need not walk it again.
+    gc.freeze()
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+        return
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
+def _raise_descriptor_limit() -> int:
+    """Allow more open files: a process needs up to three here. The former limit is returned."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft

@@ -1,0 +1,492 @@
+"""The options of the server: what ``exec-server`` accepts when it is to serve."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from exec_server.cli.arguments import (
+    Append,
+    Arguments,
+    Flag,
+    Parser,
+    count,
+    path,
+    pid_namespace,
+    positive_count,
+    seconds,
+    similar,
+)
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.server.auth import DEFAULT_CLOCK_SKEW, AuthOptions
+from exec_server.transport.address import DEFAULT_LISTEN_URL
+
+LogLevel = Literal["error", "warning", "info", "debug"]
+LogFormat = Literal["text", "json"]
+
+_PROG = "exec-server"
+_COMMANDS = (
+    *("forward", "help", "run"),
+    *("cp", "ls", "tree", "find", "stat", "cat", "mkdir", "rm"),
+)
+
+# RUST_LOG has two levels more than we do; "off" is nearest to errors only.
+_RUST_LEVELS: dict[str, LogLevel] = {
+    "error": "error",
+    "warn": "warning",
+    "info": "info",
+    "debug": "debug",
+    "trace": "debug",
+}
+
+# Three ways to prove who registers; a server has at most one.
+_IDENTITIES = ("use_agent_identity_auth", "executor_credential_stdin", "aws_sigv4")
+_REMOTE = ("environment_id", "remote")
+_AWS = ("remote", "environment_id", "aws_sigv4")
+_NEEDS: dict[str, Sequence[str]] = {
+    "remote": ("environment_id",),
+    "remote_transport": _REMOTE,
+    "exit_on_stdin_close": _REMOTE,
+    "use_agent_identity_auth": _REMOTE,
+    "executor_credential_stdin": _REMOTE,
+    "aws_sigv4": _REMOTE,
+    "aws_profile": _AWS,
+    "aws_region": _AWS,
+    "aws_service": _AWS,
+}
+
+_EPILOG = """\
+commands:
+  run URL -- CMD...  run a command on a server and pass its input and output through
+                     (see `exec-server run --help`)
+  cp SRC... DST      copy files and, with -r, trees; URL:/PATH is a file on a server
+  ls, tree, find, stat, cat, mkdir, rm
+                     what their namesakes do, for URL:/PATH; each has a --help
+  help               print this text
+
+examples:
+  Start a server on a free port of this machine. It prints its URL, for example
+  ws://127.0.0.1:41181, and serves until it is told to stop:
+      exec-server
+
+  Use it from another terminal:
+      exec-server run ws://127.0.0.1:41181 -- uname -a
+      exec-server cp -r src ws://127.0.0.1:41181:/tmp/
+
+  Let in only clients that show a token, as `Authorization: Bearer TOKEN`:
+      openssl rand -hex 32 > token
+      exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token
+
+  Listen where file permissions decide who may connect:
+      exec-server --listen unix:///run/user/1000/exec.sock
+
+  Serve one client over ssh, with nothing listening on the far side:
+      ssh HOST exec-server --listen stdio
+
+exit status:
+  0 after SIGTERM, SIGINT or, with --listen stdio, the end of input; 1 when the server cannot
+  start; 2 when the command line is wrong.
+"""
+
+
+class RemoteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of remote mode; `connect` is set by ``forward`` alone."""
+
+    url: str | None = None
+    connect: str | None = None
+    transport: str = "noise"
+    environment_id: str | None = None
+    name: str | None = None
+    use_agent_identity_auth: bool = False
+    executor_credential_stdin: bool = False
+    aws_sigv4: bool = False
+    aws_profile: str | None = None
+    aws_region: str | None = None
+    aws_service: str = "execute-api"
+    exit_on_stdin_close: bool = False
+
+    @property
+    def is_requested(self) -> bool:
+        """True when the command line asks for remote mode; a name or an id alone do not."""
+        return self.url is not None
+
+
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A valid command line of the server; `listen` and `auth` are yet to be judged."""
+
+    listen: str = DEFAULT_LISTEN_URL
+    auth: AuthOptions = AuthOptions()
+    insecure_no_auth: bool = False
+    limits: Limits = DEFAULT_LIMITS
+    log_level: LogLevel = "error"
+    log_format: LogFormat = "text"
+    remote: RemoteOptions = RemoteOptions()
+    # Accepted for compatibility.
+    config: tuple[str, ...] = ()
+    enable: tuple[str, ...] = ()
+    disable: tuple[str, ...] = ()
+    strict_config: bool = False
+    linux_sandbox_pid_namespace: str = "isolate"
+    proxy_private_ips_via_upstream: bool = False
+
+
+def parse_serve(argv: list[str], environ: Mapping[str, str] | None = None) -> ServeOptions:
+    """Read the words after the program's name.
+
+    ``--help``, ``--version`` and ``help`` print and exit with status 0, a wrong command line
+    with status 2. *environ* is the process environment unless given.
+    """
+    environ = os.environ if environ is None else environ
+    parser = serve_parser()
+    arguments = parser.parse_options(argv, environ)
+    parser.refuse_together(arguments, "listen", "remote")
+    parser.refuse_together(arguments, "ws_auth", "insecure_no_auth")
+    parser.refuse_together(arguments, *_IDENTITIES)
+    parser.require(arguments, _NEEDS)
+    if arguments.rest:
+        _run_command(parser, arguments, environ)
+    return _serve_options(arguments.values, environ)
+
+
+def serve_parser() -> Parser:
+    """The parser of every option that the server has, with the help that teaches them."""
+    parser = Parser(
+        _PROG,
+        usage="[OPTIONS] [COMMAND]",
+        description="Run processes on this machine for clients that speak JSON-RPC.",
+        epilog=_EPILOG,
+        add_help=False,
+    )
+    _add_listening(parser)
+    _add_authentication(parser)
+    _add_limits(parser)
+    _add_logging(parser)
+    _add_compatibility(parser)
+    _add_remote(parser)
+    _add_information(parser)
+    return parser
+
+
+def _forward_parser() -> Parser:
+    parser = Parser(
+        f"{_PROG} forward",
+        usage="[OPTIONS] --remote <URL> --environment-id <ID> --connect <URL>",
+        description="Register an existing WebSocket server as a remote environment.",
+        add_help=False,
+    )
+    parser.add_argument("--connect", metavar="<URL>", help="the server to register")
+    _add_compatibility(parser)
+    _add_remote(parser)
+    _add_information(parser)
+    return parser
+
+
+def _add_listening(parser: Parser) -> None:
+    group = parser.add_argument_group("listening")
+    group.add_argument(
+        "--listen",
+        metavar="<URL>",
+        default=DEFAULT_LISTEN_URL,
+        help="where to listen: ws://IP:PORT, unix://PATH or stdio; port 0 picks a free one, and "
+        "the URL in use is the first line of output [default: %(default)s]",
+    )
+
+
+def _add_authentication(parser: Parser) -> None:
+    group = parser.add_argument_group("authentication of WebSocket clients")
+    group.add_argument(
+        "--ws-auth",
+        metavar="<MODE>",
+        choices=("capability-token", "signed-bearer-token"),
+        help="capability-token: clients show one fixed token; signed-bearer-token: they show a "
+        "JWT (HS256) that expires",
+    )
+    group.add_argument(
+        "--ws-token-file", metavar="<PATH>", type=path, help="file that holds the capability token"
+    )
+    group.add_argument(
+        "--ws-token-sha256",
+        metavar="<HEX>",
+        help="SHA-256 digest of the capability token, in place of a file",
+    )
+    group.add_argument(
+        "--ws-shared-secret-file",
+        metavar="<PATH>",
+        type=path,
+        help="file with the secret, of at least 32 bytes, that signs the JWTs",
+    )
+    group.add_argument("--ws-issuer", metavar="<ISSUER>", help="what `iss` of a JWT must be")
+    group.add_argument(
+        "--ws-audience", metavar="<AUDIENCE>", help="what `aud` of a JWT must be or contain"
+    )
+    group.add_argument(
+        "--ws-max-clock-skew-seconds",
+        metavar="<SECONDS>",
+        type=count,
+        help=f"how far the clock that a JWT was made by may be off [default: {DEFAULT_CLOCK_SKEW}]",
+    )
+    group.add_argument(
+        "--insecure-no-auth",
+        action=Flag,
+        help="serve other machines without --ws-auth: whoever reaches the port can run commands",
+    )
+
+
+def _add_limits(parser: Parser) -> None:
+    group = parser.add_argument_group("limits")
+    group.add_argument(
+        "--concurrent-requests",
+        metavar="<COUNT>",
+        type=positive_count,
+        default=DEFAULT_LIMITS.concurrent_requests,
+        help="requests of one connection that run at the same time [default: %(default)s]",
+    )
+    group.add_argument(
+        "--max-concurrent-requests",
+        metavar="<COUNT>",
+        type=positive_count,
+        default=DEFAULT_LIMITS.max_concurrent_requests,
+        help="what a client may ask for in `initialize` instead; never less than "
+        "--concurrent-requests [default: %(default)s]",
+    )
+    group.add_argument(
+        "--retain-bytes",
+        metavar="<BYTES>",
+        type=positive_count,
+        default=DEFAULT_LIMITS.retained_bytes,
+        help="output kept of each process for late readers; older output is dropped "
+        "[default: %(default)s]",
+    )
+    group.add_argument(
+        "--detached-session-seconds",
+        metavar="<SECONDS>",
+        type=seconds,
+        default=DEFAULT_LIMITS.detached_session_seconds,
+        help="how long a session whose connection was lost can be resumed, and its processes "
+        "run on [default: %(default)g]",
+    )
+    group.add_argument(
+        "--closed-process-seconds",
+        metavar="<SECONDS>",
+        type=seconds,
+        default=DEFAULT_LIMITS.closed_process_seconds,
+        help="how long a process that has ended can be read [default: %(default)g]",
+    )
+
+
+def _add_logging(parser: Parser) -> None:
+    group = parser.add_argument_group("logging, to standard error")
+    group.add_argument(
+        "--log-level",
+        metavar="<LEVEL>",
+        choices=("error", "warning", "info", "debug"),
+        help="error, warning, info or debug [default: the level in RUST_LOG, else error]",
+    )
+    group.add_argument(
+        "--log-format",
+        metavar="<FORMAT>",
+        choices=("text", "json"),
+        default="text",
+        help="text, or json with one object a line [default: %(default)s]",
+    )
+
+
+def _add_compatibility(parser: Parser) -> None:
+    group = parser.add_argument_group("accepted for compatibility, without effect yet")
+    group.add_argument(
+        "-c", "--config", metavar="<key=value>", action=Append, help="override a setting"
+    )
+    group.add_argument("--enable", metavar="<FEATURE>", action=Append, help="enable a feature")
+    group.add_argument("--disable", metavar="<FEATURE>", action=Append, help="disable a feature")
+    group.add_argument("--strict-config", action=Flag, help="refuse unknown settings")
+    group.add_argument(
+        "--linux-sandbox-pid-namespace",
+        metavar="<MODE>",
+        type=pid_namespace,
+        default="isolate",
+        help="isolate or inherit: whether a sandboxed process sees other processes "
+        "[default: %(default)s]",
+    )
+    group.add_argument(
+        "--proxy-private-ips-via-upstream",
+        action=Flag,
+        env="CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM",
+        help="reach private addresses through the upstream proxy "
+        "[env: CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM]",
+    )
+
+
+def _add_remote(parser: Parser) -> None:
+    group = parser.add_argument_group("remote mode, which this release refuses")
+    group.add_argument("--remote", metavar="<URL>", help="the service to register with")
+    group.add_argument(
+        "--remote-transport",
+        metavar="<REMOTE_TRANSPORT>",
+        choices=("noise", "direct"),
+        default="noise",
+        help="noise or direct [default: %(default)s]",
+    )
+    group.add_argument("--environment-id", metavar="<ID>", help="the environment to attach to")
+    group.add_argument("--name", metavar="<NAME>", help="a name for people")
+    group.add_argument(
+        "--use-agent-identity-auth", action=Flag, help="register with an agent identity"
+    )
+    group.add_argument(
+        "--executor-credential-stdin", action=Flag, help="read credentials from standard input"
+    )
+    group.add_argument("--aws-sigv4", action=Flag, help="sign requests with AWS SigV4")
+    group.add_argument("--aws-profile", metavar="<PROFILE>", help="the AWS profile to sign with")
+    group.add_argument("--aws-region", metavar="<REGION>", help="the AWS region to sign for")
+    group.add_argument(
+        "--aws-service",
+        metavar="<SERVICE>",
+        default="execute-api",
+        help="the AWS service to sign for [default: %(default)s]",
+    )
+    group.add_argument(
+        "--exit-on-stdin-close",
+        action=Flag,
+        env="CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE",
+        help="end when standard input does [env: CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE]",
+    )
+
+
+def _add_information(parser: Parser) -> None:
+    group = parser.add_argument_group("information")
+    group.add_argument("-h", "--help", action="help", help="print this text and exit")
+    group.add_argument("-V", "--version", action=_ShowVersion, help="print the version and exit")
+
+
+class _ShowVersion(argparse.Action):
+    """Finds the version only when asked, because that takes longer than to start a server."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **rest: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **rest)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("exec-server")
+        except PackageNotFoundError:
+            number = "(not installed)"
+        print(f"{_PROG} {number}")
+        parser.exit()
+
+
+def _run_command(parser: Parser, arguments: Arguments, environ: Mapping[str, str]) -> None:
+    """Merge the options of ``forward`` into those before it; ``help`` prints and exits."""
+    word, *words = arguments.rest
+    if word == "forward":
+        _merge(arguments.values, _parse_forward(words, environ))
+    elif word == "help":
+        _help(parser, words)
+    else:
+        _refuse_command(parser, word)
+
+
+def _help(parser: Parser, words: list[str]) -> None:
+    is_known = words[:1] and words[0] in _COMMANDS
+    topic = _forward_parser() if words[:1] == ["forward"] else parser
+    if strange := words[1:] if is_known else words:
+        _refuse_command(topic, strange[0])
+    topic.print_help()
+    topic.exit()
+
+
+def _refuse_command(parser: Parser, word: str) -> None:
+    if word in _COMMANDS:
+        tip = f"\n\n  tip: '{word}' comes before all options"
+    else:
+        tip = similar(word, _COMMANDS, "subcommand")
+    parser.error(f"unrecognized subcommand '{word}'{tip}")
+
+
+def _parse_forward(words: list[str], environ: Mapping[str, str]) -> Arguments:
+    parser = _forward_parser()
+    arguments = parser.parse_options(words, environ)
+    if arguments.rest:
+        parser.refuse_unexpected(arguments.rest[0])
+    parser.refuse_together(arguments, *_IDENTITIES)
+    parser.require(arguments, _NEEDS, "remote", "environment_id", "connect")
+    return arguments
+
+
+def _merge(values: argparse.Namespace, forward: Arguments) -> None:
+    for dest in forward.given:
+        value = getattr(forward.values, dest)
+        if isinstance(value, list):
+            value = getattr(values, dest) + value
+        setattr(values, dest, value)
+
+
+def _serve_options(values: argparse.Namespace, environ: Mapping[str, str]) -> ServeOptions:
+    return ServeOptions(
+        listen=values.listen,
+        auth=_auth_options(values),
+        insecure_no_auth=values.insecure_no_auth,
+        limits=_limits(values),
+        log_level=values.log_level or _rust_level(environ),
+        log_format=values.log_format,
+        remote=_remote_options(values),
+        config=tuple(values.config),
+        enable=tuple(values.enable),
+        disable=tuple(values.disable),
+        strict_config=values.strict_config,
+        linux_sandbox_pid_namespace=values.linux_sandbox_pid_namespace,
+        proxy_private_ips_via_upstream=values.proxy_private_ips_via_upstream,
+    )
+
+
+def _auth_options(values: argparse.Namespace) -> AuthOptions:
+    return AuthOptions(
+        mode=values.ws_auth,
+        token_file=values.ws_token_file,
+        token_sha256=values.ws_token_sha256,
+        shared_secret_file=values.ws_shared_secret_file,
+        issuer=values.ws_issuer,
+        audience=values.ws_audience,
+        max_clock_skew_seconds=values.ws_max_clock_skew_seconds,
+    )
+
+
+def _limits(values: argparse.Namespace) -> Limits:
+    return msgspec.structs.replace(
+        DEFAULT_LIMITS,
+        concurrent_requests=values.concurrent_requests,
+        max_concurrent_requests=max(values.max_concurrent_requests, values.concurrent_requests),
+        retained_bytes=values.retain_bytes,
+        detached_session_seconds=values.detached_session_seconds,
+        closed_process_seconds=values.closed_process_seconds,
+    )
+
+
+def _rust_level(environ: Mapping[str, str]) -> LogLevel:
+    return _RUST_LEVELS.get(environ.get("RUST_LOG", "").lower(), "error")
+
+
+def _remote_options(values: argparse.Namespace) -> RemoteOptions:
+    return RemoteOptions(
+        url=values.remote,
+        connect=getattr(values, "connect", None),
+        transport=values.remote_transport,
+        environment_id=values.environment_id,
+        name=values.name,
+        use_agent_identity_auth=values.use_agent_identity_auth,
+        executor_credential_stdin=values.executor_credential_stdin,
+        aws_sigv4=values.aws_sigv4,
+        aws_profile=values.aws_profile,
+        aws_region=values.aws_region,
+        aws_service=values.aws_service,
+        exit_on_stdin_close=values.exit_on_stdin_close,
+    )
