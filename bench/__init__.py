@@ -1,0 +1,1 @@
+"""The benchmark: this server and the reference, measured side by side over the wire."""

@@ -1,0 +1,218 @@
+"""What is measured: every row of the tables, its unit, and the target that is set for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+ORDINARY, QUICK, PINNED = "ordinary", "quick acks", "one core"
+
+
+class Unit(NamedTuple):
+    words: Callable[[float], str]
+    # None: the figure is a server's own, and a ratio of two of them says nothing.
+    higher_is_better: bool | None
+
+
+class Target(NamedTuple):
+    """At least this ratio to the reference, or at most this figure of ours."""
+
+    ratio: float | None = None
+    figure: float | None = None
+
+
+class Row(NamedTuple):
+    workload: str
+    metric: str
+    label: str
+    unit: Unit
+    targets: Mapping[str, Target] = {}
+    is_charted: bool = True
+
+
+class Group(NamedTuple):
+    title: str
+    rows: tuple[Row, ...]
+
+
+def digits(number: float) -> str:
+    """Three digits that matter, and the whole number when it has more."""
+    if abs(number) >= 99.95:
+        return f"{number:,.0f}"
+    return f"{number:.1f}" if abs(number) >= 9.995 else f"{number:.2f}"
+
+
+def _seconds(value: float) -> str:
+    if value < 1e-3:
+        return f"{digits(value * 1e6)} µs"
+    return f"{digits(value * 1e3)} ms" if value < 1 else f"{digits(value)} s"
+
+
+def _bytes(value: float) -> str:
+    return f"{digits(value / 1e6)} MB" if value >= 1e6 else f"{digits(value / 1e3)} kB"
+
+
+SECONDS = Unit(_seconds, False)
+BYTES = Unit(_bytes, False)
+PER_SECOND = Unit(lambda value: f"{digits(value)}/s", True)
+BYTES_PER_SECOND = Unit(lambda value: f"{_bytes(value)}/s", True)
+CPU_PER_GIB = Unit(lambda value: f"{digits(value)} s", False)
+TIMES = Unit(lambda value: f"{value:.2f}x", None)
+
+
+def at_least(ratio: float, *sections: str) -> dict[str, Target]:
+    return {section: Target(ratio=ratio) for section in sections or (ORDINARY,)}
+
+
+def at_most(figure: float) -> dict[str, Target]:
+    return {ORDINARY: Target(figure=figure)}
+
+
+# "No slower" and "flat" hold within 5 %; rounds of one and the same server differ by more.
+_LEVEL = 1.05
+
+GROUPS = (
+    Group(
+        "Small calls",
+        (
+            Row("rpc", "p50", "one at a time, p50", SECONDS, at_least(2, ORDINARY, PINNED)),
+            Row("rpc", "p99", "one at a time, p99", SECONDS, is_charted=False),
+            Row("rpc", "pipelined", "64 in flight", PER_SECOND, at_least(2.5, ORDINARY, PINNED)),
+            Row("rpc", "cpu", "64 in flight, CPU per call", SECONDS, is_charted=False),
+            Row("connect", "p50", "connect and initialize, p50", SECONDS),
+            Row("connect", "rate", "connect and initialize, rate", PER_SECOND, is_charted=False),
+            Row("replay", "p50", "process/read of 768 KiB, p50", SECONDS),
+        ),
+    ),
+    Group(
+        "Commands, from start to closed",
+        (
+            Row(
+                "spawn_true",
+                "p50",
+                "/bin/true, one at a time, p50",
+                SECONDS,
+                {ORDINARY: Target(ratio=5), QUICK: Target(ratio=1.3)},
+            ),
+            Row("spawn_true", "p99", "/bin/true, one at a time, p99", SECONDS, is_charted=False),
+            Row(
+                "spawn_true",
+                "rate_16",
+                "/bin/true, 16 at once",
+                PER_SECOND,
+                at_least(5, ORDINARY, QUICK),
+            ),
+            Row(
+                "spawn_true",
+                "rate_64",
+                "/bin/true, 64 at once",
+                PER_SECOND,
+                at_least(5, ORDINARY, QUICK),
+            ),
+            Row("spawn_true", "cpu", "server CPU per command", SECONDS, is_charted=False),
+            Row("spawn_shell", "p50", "bash -c 'echo hi', p50", SECONDS),
+            Row("spawn_tty", "p50", "/bin/true on a terminal, p50", SECONDS),
+            Row("spawn_tty", "rate_16", "/bin/true on a terminal, 16 at once", PER_SECOND),
+        ),
+    ),
+    Group(
+        "Commands beside 1,000 live processes",
+        (
+            Row("crowd", "p50", "/bin/true in the crowd, p50", SECONDS),
+            Row("crowd", "rate_16", "/bin/true in the crowd, 16 at once", PER_SECOND),
+            Row("crowd", "slowdown", "p50 against a fresh server", TIMES, at_most(_LEVEL)),
+            Row("crowd", "slowdown_16", "16 at once against fresh", TIMES, at_most(_LEVEL)),
+            Row("crowd", "resident", "resident memory of the server", BYTES, is_charted=False),
+        ),
+    ),
+    Group(
+        "Output through pipes",
+        (
+            Row("pipe_zero", "rate", "/dev/zero", BYTES_PER_SECOND, at_least(4)),
+            Row("pipe_zero", "cpu", "/dev/zero, server CPU per GiB", CPU_PER_GIB, at_least(4)),
+            Row("pipe_seq", "rate", "seq", BYTES_PER_SECOND, at_least(2.5)),
+            Row("pipe_seq", "cpu", "seq, server CPU per GiB", CPU_PER_GIB, at_least(4)),
+            Row("pipe_4_processes", "rate", "4 processes at once", BYTES_PER_SECOND, at_least(4)),
+            Row("pipe_4_processes", "cpu", "4 processes, CPU per GiB", CPU_PER_GIB, at_least(4)),
+            Row("pipe_4_connections", "rate", "4 connections", BYTES_PER_SECOND, at_least(4)),
+            Row(
+                "pipe_4_connections", "cpu", "4 connections, CPU per GiB", CPU_PER_GIB, at_least(4)
+            ),
+            Row("pipe_small_writes", "rate", "writes of 16 bytes", PER_SECOND),
+        ),
+    ),
+    Group(
+        "Output through terminals",
+        (
+            Row("pty_zero", "rate", "/dev/zero", BYTES_PER_SECOND, at_least(1)),
+            Row("pty_zero", "cpu", "/dev/zero, server CPU per GiB", CPU_PER_GIB, is_charted=False),
+            Row("pty_seq", "rate", "seq", BYTES_PER_SECOND, at_least(1)),
+            Row("pty_seq", "cpu", "seq, server CPU per GiB", CPU_PER_GIB, is_charted=False),
+        ),
+    ),
+    Group(
+        "Keystrokes, until they come back",
+        (
+            Row(
+                "echo",
+                "p50",
+                "one key after the other, p50",
+                SECONDS,
+                {ORDINARY: Target(ratio=50), QUICK: Target(ratio=1.5)},
+            ),
+            Row("echo", "p99", "one key after the other, p99", SECONDS, is_charted=False),
+            Row(
+                "echo_flooded",
+                "p50",
+                "flood on the same connection, p50",
+                SECONDS,
+                at_least(10, ORDINARY, QUICK),
+            ),
+            Row("echo_flooded", "p99", "flood, same connection, p99", SECONDS, is_charted=False),
+            Row("echo_flooded", "flood", "the flood meanwhile", BYTES_PER_SECOND, is_charted=False),
+            Row("echo_beside_flood", "p50", "flood on another connection, p50", SECONDS),
+            Row("echo_beside_flood", "p99", "flood, other one, p99", SECONDS, is_charted=False),
+        ),
+    ),
+    Group(
+        "Input",
+        (
+            Row("stdin_bulk", "rate", "writes of 64 KiB", BYTES_PER_SECOND, at_least(1.5)),
+            Row("stdin_bulk", "cpu", "the same, CPU per GiB", CPU_PER_GIB, is_charted=False),
+            Row("stdin_small", "rate", "writes of 10 bytes", PER_SECOND, at_least(1.8)),
+        ),
+    ),
+    Group(
+        "Memory",
+        (
+            Row("idle_connections", "resident", "per idle connection", BYTES, at_least(1 / 0.3)),
+            Row("sleeping_processes", "resident", "per sleeping process", BYTES, at_least(1)),
+            Row("sleeping_ttys", "resident", "per sleeping terminal", BYTES, at_least(1)),
+            Row("growth", "peak_64", "peak after 64 MiB of output", BYTES, is_charted=False),
+            Row("growth", "peak_1024", "peak after 1 GiB of output", BYTES),
+            Row("growth", "growth", "peak at 1 GiB against 64 MiB", TIMES, at_most(_LEVEL)),
+            Row("stalled_client", "resident", "held for a stalled client", BYTES),
+            Row(
+                "stalled_client",
+                "other_p50",
+                "another client's call, p50",
+                SECONDS,
+                is_charted=False,
+            ),
+            Row("sleeping_processes", "start", "start 200 processes", PER_SECOND, is_charted=False),
+            Row("sleeping_processes", "end", "end 200 processes", PER_SECOND, is_charted=False),
+            Row("sleeping_ttys", "start", "start 200 terminals", PER_SECOND, is_charted=False),
+            Row("sleeping_ttys", "end", "end 200 terminals", PER_SECOND, is_charted=False),
+        ),
+    ),
+    Group(
+        "Cold start",
+        (
+            Row("cold_start", "ready", "start to first /readyz", SECONDS, is_charted=False),
+            Row("cold_start", "initialized", "start to first initialize", SECONDS, at_most(0.150)),
+            Row("cold_start", "cpu", "CPU of it", SECONDS, is_charted=False),
+            Row("cold_start", "resident", "resident memory at rest", BYTES, at_least(1)),
+            Row("cold_start", "private", "private memory at rest", BYTES, is_charted=False),
+        ),
+    ),
+)
