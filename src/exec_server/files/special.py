@@ -55,6 +55,7 @@ class _Write:
         self._fd = fd
         self._loop = loop
         self._is_cancelled = False
+        self._has_ended = threading.Event()
         # Closing one end wakes whoever polls the other.
         self._woken, self._waker = os.pipe()
         self.done: asyncio.Future[Nothing] = loop.create_future()
@@ -72,6 +73,7 @@ class _Write:
             self._write()
         except BaseException as exc:
             error = exc
+        self._has_ended.set()
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._finish, error)
 
@@ -90,9 +92,16 @@ class _Write:
             return
         self._is_cancelled = True
         os.close(self._waker)
-        # A writer waits in open() until somebody reads: for a moment we do.
+        threading.Thread(target=self._release, name="exec-server fifo", daemon=True).start()
+
+    def _release(self) -> None:
+        """Read the FIFO until the other thread has ended: it waits in open() for a reader, or is
+        about to."""
         with contextlib.suppress(OSError):
-            os.close(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+            if stat.S_ISFIFO(os.stat(self._path).st_mode):
+                fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self._has_ended.wait()
+                os.close(fd)
 
     def _write(self) -> None:
         fd = self._fd
