@@ -367,7 +367,7 @@ async def test_blocks_wait_for_a_client_that_does_not_read(tmp_path):
             await other.initialize()
             for _ in range(50):
                 await other.call("environment/status")
-        (behind,) = [c for c in server.core._contexts if c._files and c._files._runner.is_behind]
+        (behind,) = [c for c in server.core._contexts if c.has_files and c.files._runner.is_behind]
         queued: int = behind.connection._stream.get_write_buffer_size()  # type: ignore[attr-defined]
         assert queued < 8 * MIB
         transport.resume_reading()

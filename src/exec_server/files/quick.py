@@ -110,7 +110,7 @@ class Quick:
 
     def pace(self, fd: int) -> Pace:
         """How a file that was opened the slow way may be read and written."""
-        return self._pace(self._statx(fd)) if self._is_possible else Pace.SLOW
+        return self._pace(self._statx.of(fd)) if self._is_possible else Pace.SLOW
 
     def write_file(self, path: bytes, data: content.Content) -> Nothing | None:
         """Raises SpecialFile with a descriptor where that turns out to be a FIFO or a device."""
@@ -154,14 +154,10 @@ class Quick:
         if not self._is_possible:
             return None
         try:
-            fd = openat2_quick(path, how)
+            found = self._statx.at(path, how)
         except BlockingIOError:
             return None
-        try:
-            found = self._statx(fd)
-        finally:
-            os.close(fd)
-        return None if self._pace(found) is Pace.SLOW else found
+        return found if self._pace(found) else None
 
     def _pace(self, found: Statx) -> Pace:
         return self._mounts.pace_of(os.makedev(found.device_major, found.device_minor))
@@ -199,7 +195,7 @@ class Quick:
         except BlockingIOError:
             return None
         try:
-            pace = self._pace(self._statx(directory))
+            pace = self._pace(self._statx.of(directory))
             if pace is Pace.SLOW:
                 return None
             fd = os.open(name, _CREATE, 0o666, dir_fd=directory)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from typing import Any
 
 from exec_server.files import linux
@@ -13,13 +12,15 @@ from exec_server.protocol.fs import Metadata
 
 def metadata_of(status: Statx, *, is_symlink: bool = False) -> Metadata:
     """*status* as the wire has it."""
-    kind = status.mode & 0o170000
-    created = 0
-    if status.mask & linux.STATX_BTIME:
-        created = status.birth_seconds * 1000 + status.birth_nanoseconds // 1_000_000
-    modified = status.modified_seconds * 1000 + status.modified_nanoseconds // 1_000_000
+    mask, mode, _, size, birth, birth_ns, modified, modified_ns, _, _ = status
+    kind = mode & 0o170000
     return Metadata(
-        kind == stat.S_IFDIR, kind == stat.S_IFREG, is_symlink, status.size, created, modified
+        kind == 0o040000,
+        kind == 0o100000,
+        is_symlink,
+        size,
+        birth * 1000 + birth_ns // 1_000_000 if mask & linux.STATX_BTIME else 0,
+        modified * 1000 + modified_ns // 1_000_000,
     )
 
 

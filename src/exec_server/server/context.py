@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from exec_server.errors import InvalidRequest, ProtocolError
@@ -28,7 +28,6 @@ class Context:
         # What the client asked for, or what the command line grants everybody.
         self.concurrency = server.limits.concurrent_requests
         self._is_ready = False
-        self._files: Files | None = None
         self.peer = Peer(connection, self, limits=server.limits, context=self)
 
     def require(self, family: str) -> Session:
@@ -43,13 +42,16 @@ class Context:
     def processes(self) -> ProcessTable:
         return self.require(process.START.family).processes
 
-    @property
+    @cached_property
     def files(self) -> Files:
         """What belongs to the connection alone: a resumed session finds no handles of before."""
-        if self._files is None:
-            self.require(fs.FAMILY)
-            self._files = self.server.files.connect(partial(self.peer.notify, fs.MISSING_CHANGED))
-        return self._files
+        self.require(fs.FAMILY)
+        return self.server.files.connect(partial(self.peer.notify, fs.MISSING_CHANGED))
+
+    @property
+    def has_files(self) -> bool:
+        """Whether a file was ever asked for."""
+        return "files" in self.__dict__
 
     # What the peer reports.
 
@@ -65,16 +67,16 @@ class Context:
     def writing_paused(self) -> None:
         if self.session is not None:
             self.session.gate.close()
-        if self._files is not None:
-            self._files.writing_paused()
+        if self.has_files:
+            self.files.writing_paused()
 
     def writing_resumed(self) -> None:
         if self.session is not None:
             self.session.gate.open()
-        if self._files is not None:
-            self._files.writing_resumed()
+        if self.has_files:
+            self.files.writing_resumed()
 
     def connection_lost(self) -> None:
-        if self._files is not None:
-            self._files.close()
+        if self.has_files:
+            self.files.close()
         self.server.release(self)
