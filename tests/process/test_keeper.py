@@ -362,3 +362,52 @@ def test_descendants_are_found_whatever_their_names_are(tmp_path):
         assert process.pid in keeper.below({os.getpid()}, table)
         assert os.getpid() not in keeper.below({process.pid}, table)
         process.kill()
+
+
+def send_with(kept: KeeperProcess, fds: list[int], *message: Any) -> None:
+    data = marshal.dumps(message)
+    socket.send_fds(kept.sock, [len(data).to_bytes(4, "big") + data], fds)
+
+
+def fenced(fence: tuple[Any, ...], program: bytes = b"/bin/true") -> tuple[Any, ...]:
+    return ("spawn", 1, program, [program], {}, b"/", None, False, fence)
+
+
+@requirement("sandbox/process:nothing-leaks")
+def test_descriptors_that_got_lost_start_nothing(kept):
+    kept.run(["true"])
+    before = open_descriptors(kept.process.pid)
+    with open("/dev/null") as null:
+        send_with(kept, [null.fileno()], *fenced(("bubblewrap", 2, 2, [])))
+        assert kept.receive()[:3] == ("failed", 1, errno.EMFILE)
+    # Another start comes after all that is left to do for this one.
+    kept.run(["true"])
+    assert open_descriptors(kept.process.pid) == before
+    assert children(kept.process.pid) == set()
+
+
+@requirement("sandbox/process:nothing-leaks")
+def test_a_fence_that_cannot_be_put_up_starts_nothing(kept):
+    kept.run(["true"])
+    before = open_descriptors(kept.process.pid)
+    with open("/dev/null") as null:
+        # Neither a ruleset nor a filter.
+        send_with(kept, [null.fileno()], *fenced(("confine", 1, True, b"")))
+        assert kept.receive()[0] == "failed"
+    kept.run(["true"])
+    assert open_descriptors(kept.process.pid) == before
+    assert children(kept.process.pid) == set()
+
+
+@requirement("sandbox/process:nothing-leaks")
+def test_only_what_is_behind_a_fence_is_confined(kept):
+    allow_everything = (0x06).to_bytes(2, "little") + bytes(2) + (0x7FFF0000).to_bytes(4, "little")
+    status = [b"grep", b"-h", b"NoNewPrivs", b"/proc/self/status", b"/proc/thread-self/status"]
+    message = ("spawn", 1, b"grep", status, {b"PATH": PATH}, b"/", None, False)
+    kept.send(*message, ("confine", 0, False, allow_everything))
+    _, _, pid, fds = kept.receive()
+    assert read_to_end(fds[0]).split()[1::2] == [b"1", b"1"]
+    for fd in fds:
+        os.close(fd)
+    assert kept.receive() == ("exited", pid, 0)
+    assert kept.run([word.decode() for word in status])[0].split()[1::2] == [b"0", b"0"]

@@ -145,20 +145,20 @@ def test_long_base64_is_strict_wherever_it_is_cut(size, where, junk):
     spoiled = bytearray(text)
     spoiled[where % len(text)] = ord(junk)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("exec_server.protocol.base64._PIECE_CHARS", 64)
-        found = LongBase64(memoryview(text))
+        patch.setattr("exec_server.protocol.base64.PIECE_CHARS", 64)
+        found = LongBase64.of(memoryview(text))
         assert b"".join(found.pieces()) == found.decode() == data
         with pytest.raises(Base64Error):
-            LongBase64(memoryview(spoiled))
+            LongBase64.of(memoryview(spoiled))
 
 
 @requirement("fs/writeFile:base64")
 def test_padding_ends_base64_even_where_it_is_cut():
     group = encode_base64(b"x")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("exec_server.protocol.base64._PIECE_CHARS", 4)
-        assert list(LongBase64(memoryview(b"eHh4" + group)).pieces()) == [b"xxx", b"x"]
-        assert list(LongBase64(memoryview(b"")).pieces()) == [b""]
+        patch.setattr("exec_server.protocol.base64.PIECE_CHARS", 4)
+        assert list(LongBase64.of(memoryview(b"eHh4" + group)).pieces()) == [b"xxx", b"x"]
+        assert list(LongBase64.of(memoryview(b"")).pieces()) == [b""]
         for text in (group + group, group + b"eHh4", b"eHh4" + b"eR==", b"eHh4e"):
             with pytest.raises(Base64Error):
-                LongBase64(memoryview(text))
+                LongBase64.of(memoryview(text))

@@ -20,6 +20,8 @@ from exec_server.process.spawn import Spawned, Spawner
 from exec_server.process.stdin import Stdin
 from exec_server.protocol import process
 from exec_server.protocol.base64 import encode_base64
+from exec_server.sandbox.denial import is_denied
+from exec_server.sandbox.model import NOT_RUN, Rung
 from exec_server.state.output_log import OutputLog
 from exec_server.state.write_ids import WriteIds
 
@@ -27,6 +29,8 @@ State = Literal["running", "exited", "closed"]
 
 # What a process may have written just before it ended; more is late output.
 _DRAIN_BYTES = 1 << 20
+# How long output may follow the exit of a sandboxed process and still explain it.
+_LATE_OUTPUT_SECONDS = 0.020
 # A status that nobody could collect.
 _UNKNOWN_EXIT = -1
 # A terminal process that a signal ended reports this, as the reference does.
@@ -44,6 +48,32 @@ class Outlet(Protocol):
 
     @property
     def is_attached(self) -> bool: ...
+
+
+class Network(Protocol):
+    """What lets a process reach the network, and lives as long as it does."""
+
+    def listen(self) -> dict[str, str]:
+        """Begin; the variables that point the process at it."""
+
+    def hold(self, on_failure: Callable[[str], object]) -> tuple[int, int] | None:
+        """What keeps a sandbox from running its command before it can reach this; see `Command`.
+
+        *on_failure* hears why it never will, and has to end it.
+        """
+
+    def started(self) -> None:
+        """The process has come to be."""
+
+    def stop_asking(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Sandbox(Protocol):
+    """What holds a process to what it may do."""
+
+    rung: Rung
 
 
 class Child:
@@ -73,6 +103,9 @@ class Child:
         # Of writes that wait for room, by their ids.
         self.waiting_writes: dict[str, asyncio.Future[None]] = {}
         self.stdin: Stdin | None = None
+        self.network: Network | None = None
+        self.sandbox: Sandbox | None = None
+        self.is_sandbox_denied = False
         self.state: State = "running"
         self._outlet = outlet
         self._spawner = spawner
@@ -84,6 +117,9 @@ class Child:
         self._exit_status: int | None = None
         self._is_reaped = False
         self._is_bulk = False
+        self._late_output: asyncio.TimerHandle | None = None
+        # Why its command is not run after all.
+        self._refusal: str | None = None
         name = _encode(self.process_id)
         self._output_head = b'{"method":"process/output","params":{"processId":%b,"seq":' % name
         self._event_head = b'","params":{"processId":%b,"seq":' % name
@@ -92,6 +128,8 @@ class Child:
         """Own the descriptors of the program that was started."""
         loop = asyncio.get_running_loop()
         self.pid = spawned.pid
+        if self.network is not None:
+            self.network.started()
         streams: tuple[process.Stream, ...] = ("pty",) if self.is_tty else ("stdout", "stderr")
         # What follows the outputs is the input; a terminal comes as two descriptors.
         for fd, stream in zip(spawned.fds, streams, strict=False):
@@ -106,14 +144,13 @@ class Child:
             )
 
     def _make_pump(self, fd: int, stream: process.Stream, loop: asyncio.AbstractEventLoop) -> Pump:
-        middle = b',"stream":"%b","chunk":"' % stream.encode()
         return Pump(
             fd,
             loop=loop,
             gate=self._outlet.gate,
             chunk_bytes=self._limits.chunk_bytes,
             is_terminal=self.is_tty,
-            on_data=partial(self._on_output, stream, middle),
+            on_data=partial(self._on_output, stream, _after_seq(stream)),
             on_end=self._maybe_close,
         )
 
@@ -124,6 +161,8 @@ class Child:
             pump.resume()
         if self._is_reaped:
             self._on_exit()
+        elif self._refusal is not None:
+            self.signal(signal.SIGKILL)
 
     # What happens to it.
 
@@ -148,13 +187,32 @@ class Child:
     def _on_exit(self) -> None:
         for pump in tuple(self._pumps):
             pump.drain(_DRAIN_BYTES)
-        self.exit_code = self._code_of(self._exit_status)
+        if self._refusal is not None:
+            self._say_refusal(self._refusal)
+        code = self._code_of(self._exit_status)
+        if self.sandbox is not None and code and not self._has_all_output():
+            # What it said last has a part in why it ended.
+            self._late_output = asyncio.get_running_loop().call_later(
+                _LATE_OUTPUT_SECONDS, self._on_classified, code
+            )
+        else:
+            self._on_classified(code)
+
+    def _has_all_output(self) -> bool:
+        return self.is_terminated or all(pump.is_ended for pump in self._pumps)
+
+    def _on_classified(self, code: int) -> None:
+        """All output that the exit code is judged by has come."""
+        self._late_output = None
+        self.exit_code = code
+        self.is_sandbox_denied = self.sandbox is not None and is_denied(code, *self._outputs())
         self.state = "exited"
         seq = self.log.take_seq()
         self._outlet.push(
             b'{"method":"process/exited',
             self._event_head,
-            b'%d,"exitCode":%d,"sandboxDenied":false}}' % (seq, self.exit_code),
+            b'%d,"exitCode":%d,"sandboxDenied":%b}}'
+            % (seq, code, b"true" if self.is_sandbox_denied else b"false"),
         )
         if self.is_terminated:
             # Whoever escaped the group may hold the pipes for ever; the caller has had enough.
@@ -162,7 +220,22 @@ class Child:
         self._maybe_close()
         self._wake()
 
+    def _outputs(self) -> tuple[bytes, bytes, bytes]:
+        """What is retained of stdout, of stderr, and of all together; a terminal is stdout."""
+        chunks = self.log.after(0).chunks
+        stderr = b"".join(chunk.data for chunk in chunks if chunk.stream == "stderr")
+        stdout = b"".join(chunk.data for chunk in chunks if chunk.stream != "stderr")
+        return stdout, stderr, b"".join(chunk.data for chunk in chunks)
+
+    def _say_refusal(self, text: str) -> None:
+        """In the place of the command, which never ran."""
+        stream: process.Stream = "pty" if self.is_tty else "stderr"
+        line = text.encode() + (b"\r\n" if self.is_tty else b"\n")
+        self._on_output(stream, _after_seq(stream), line)
+
     def _code_of(self, status: int | None) -> int:
+        if self._refusal is not None:
+            return NOT_RUN
         if status is None:
             return _UNKNOWN_EXIT
         code = os.waitstatus_to_exitcode(status)
@@ -171,12 +244,17 @@ class Child:
         return _TERMINAL_SIGNAL_EXIT if self.is_tty else 128 - code
 
     def _maybe_close(self) -> None:
+        if self._late_output is not None and self._has_all_output():
+            self._late_output.cancel()
+            self._on_classified(self._code_of(self._exit_status))
+            return
         if self.state != "exited" or not all(pump.is_ended for pump in self._pumps):
             return
         self.state = "closed"
         seq = self.log.take_seq()
         self._outlet.push(b'{"method":"process/closed', self._event_head, b"%d}}" % seq)
         self._close_stdin()
+        self.close_network()
         self._wake()
         self._on_closed(self)
 
@@ -204,8 +282,18 @@ class Child:
         if self._is_reaped:
             return False
         self.is_terminated = True
+        if self.network is not None:
+            self.network.stop_asking()
         self.signal(signal.SIGKILL)
         return True
+
+    def refuse(self, reason: str) -> None:
+        """Kill what has not begun to run its command; *reason* becomes its output."""
+        if self._is_reaped or self.is_terminated:
+            return
+        self._refusal = reason
+        # Before `begin` it has no pid, and is killed there.
+        self.signal(signal.SIGKILL)
 
     def resize(self, rows: int, cols: int) -> None:
         if self.is_tty and not self._pumps[0].is_ended:
@@ -216,9 +304,16 @@ class Child:
     def abandon(self) -> None:
         """Kill it and let go of everything without another event."""
         self.terminate()
+        if self._late_output is not None:
+            self._late_output.cancel()
         self._close_pumps()
         self._close_stdin()
+        self.close_network()
         self._wake()
+
+    def close_network(self) -> None:
+        if self.network is not None:
+            self.network.close()
 
     def _close_pumps(self) -> None:
         for pump in self._pumps:
@@ -227,3 +322,8 @@ class Child:
     def _close_stdin(self) -> None:
         if self.stdin is not None:
             self.stdin.close()
+
+
+def _after_seq(stream: process.Stream) -> bytes:
+    """What follows the number of an output event."""
+    return b',"stream":"%b","chunk":"' % stream.encode()

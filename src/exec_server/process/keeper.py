@@ -13,9 +13,23 @@ It imports the standard library only: it starts in parallel with the server and 
 Messages are a length (4 bytes, big endian) and a marshalled tuple; both ends run the same
 interpreter. To the keeper::
 
-    ("spawn", token, program, argv, env, cwd, size, wants_stdin)   size: (rows, cols) or None
-    ("signal", pid, signum)                                        to the group that pid leads
+    ("spawn", token, program, argv, env, cwd, size, wants_stdin, fence)
+                                   size: (rows, cols) or None; wants_stdin: True for a pipe,
+                                   "socket" for one that keeps packets apart; fence: see below
+    ("signal", pid, signum)        to the group that pid leads
     ("stop",)
+
+A fence confines the program (see sandbox/confine.py, which is loaded when there is one). It says
+first what it is and how many descriptors are attached to the message's first byte::
+
+    None
+    ("confine", count, drops_capabilities, filter)     one descriptor at most: a Landlock ruleset
+    ("bubblewrap", count, inherited, markers)          program is bubblewrap; it inherits so many
+                                   as 3 and up, and one more that it writes about itself to; the
+                                   others are locks on these markers of placeholders
+
+A signal to a program in bubblewrap is for the command inside. Its exit is told once everybody
+inside is gone, and what was made for it on the host.
 
 From it, descriptors attached to the first byte::
 
@@ -51,6 +65,11 @@ ALL_SIGNALS = sorted(set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGST
 PR_SET_CHILD_SUBREAPER = 36
 # How long the last, forced round may take; only a child stuck in the kernel needs longer.
 KILL_SECONDS = 10.0
+# What one message brings at most, by the kernel's own limit.
+MAX_FDS = 253
+FD = struct.Struct("i")
+# Absent where the system has no such flag. (`socket.recv_fds` of 3.11 does not pass it on.)
+CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class Keeper:
@@ -58,8 +77,15 @@ class Keeper:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._live: set[int] = set()
+        # Who was started and not reaped; beside it the namespace that it stands for, if any.
+        self._live: dict[int, Any] = {}
+        # First processes of namespaces whose bubblewrap has ended: who it was, and its status.
+        self._dying: dict[int, tuple[int, int, Any]] = {}
+        # Those whose exit nobody was promised.
+        self._unwanted: set[int] = set()
         self._input = bytearray()
+        # The descriptors of each "spawn" that was begun and not yet handled.
+        self._fds: list[list[int]] = []
         self._wake, wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
@@ -74,15 +100,24 @@ class Keeper:
             if self._wake in ready:
                 self._reap()
             if self._sock.fileno() in ready:
-                try:
-                    data = self._sock.recv(1 << 18)
-                except ConnectionError:
-                    data = b""
-                if not data:
+                if not self._receive():
                     return False
-                self._input += data
                 if not self._handle_input():
                     return True
+
+    def _receive(self) -> bool:
+        """Take what has arrived; False when the server is gone."""
+        try:
+            data, ancillary, flags, _ = self._sock.recvmsg(
+                1 << 18, socket.CMSG_SPACE(MAX_FDS * FD.size), CLOEXEC
+            )
+        except ConnectionError:
+            return False
+        # The kernel never joins messages that carry descriptors.
+        if ancillary or flags & socket.MSG_CTRUNC:
+            self._fds.append([fd for *_, raw in ancillary for (fd,) in FD.iter_unpack(raw)])
+        self._input += data
+        return bool(data)
 
     def _handle_input(self) -> bool:
         """Act on every whole message; False when one of them is the last."""
@@ -107,6 +142,9 @@ class Keeper:
     def _signal(self, pid: int, signum: int) -> None:
         # Only while the leader is not reaped: afterwards its number may be anybody's.
         if pid in self._live:
+            namespace = self._live[pid]
+            if namespace is not None and signum != signal.SIGKILL:
+                pid = namespace.group(pid) or pid
             try:
                 os.killpg(pid, signum)
             except (ProcessLookupError, PermissionError):
@@ -133,23 +171,28 @@ class Keeper:
         env: dict[bytes, bytes],
         cwd: bytes,
         size: tuple[int, int] | None,
-        wants_stdin: bool,
+        wants_stdin: bool | str,
+        fence: tuple[Any, ...] | None = None,
     ) -> None:
         stdio = Stdio()
+        fds = self._fds.pop(0) if fence is not None and fence[1] else []
+        fenced = None
         try:
+            if fence is not None:
+                fenced = confine().Fence(fence, fds)
             os.chdir(cwd)
             if size is not None:
                 stdio.open_terminal(size)
             else:
                 stdio.open_pipes(wants_stdin)
-            pid = _launch(program, argv, env, stdio)
-            self._live.add(pid)
+            pid = _launch(program, argv, env, stdio, fenced)
+            self._live[pid] = None if fenced is None else fenced.taken_namespace()
             try:
                 self._send(("spawned", token, pid, len(stdio.ours)), stdio.ours)
             except OSError:
                 # The kernel bounds how many descriptors may be under way.
                 self._signal(pid, signal.SIGKILL)
-                self._live.discard(pid)
+                self._unwanted.add(pid)
                 raise
         except OSError as exc:
             self._send(("failed", token, exc.errno or 0, os.strerror(exc.errno or 0)))
@@ -159,6 +202,10 @@ class Keeper:
             # Staying in a directory would keep its file system busy.
             os.chdir(b"/")
             stdio.close()
+            if fenced is not None:
+                fenced.close()
+            else:
+                close_all(fds)
 
     # Ending.
 
@@ -176,13 +223,42 @@ class Keeper:
             if pid == 0:
                 return True
             if pid in self._live:
-                self._live.discard(pid)
-                self._send(("exited", pid, status))
+                namespace = self._live.pop(pid)
+                if namespace is None:
+                    self._tell_exit(pid, status)
+                else:
+                    self._end_namespace(pid, status, namespace)
+            elif pid in self._dying:
+                self._tell_exit(*self._dying.pop(pid))
+
+    def _tell_exit(self, pid: int, status: int, namespace: Any = None) -> None:
+        if namespace is not None:
+            namespace.close()
+        if pid in self._unwanted:
+            self._unwanted.discard(pid)
+        else:
+            self._send(("exited", pid, status))
+
+    def _end_namespace(self, pid: int, status: int, namespace: Any) -> None:
+        """bubblewrap has ended; make sure that so do all others, who might still be at work."""
+        first = namespace.first()
+        # With bubblewrap gone it is our child, and so its number cannot be a stranger's.
+        if first is None or not confine().is_child(first):
+            self._tell_exit(pid, status, namespace)
+            return
+        signal_each((first,), signal.SIGKILL)
+        if namespace.is_empty():
+            # It takes its mounts down, for which nobody need wait.
+            self._tell_exit(pid, status, namespace)
+        else:
+            self._dying[first] = (pid, status, namespace)
 
     def end_trees(self, *, grace: float) -> None:
         """End every descendant: politely for *grace* seconds, then by force."""
         if grace > 0 and self._reap():
-            tree = below({os.getpid()}, processes())
+            # bubblewrap would take its command with it, which is to have its time, too.
+            wrapping = {pid for pid, namespace in self._live.items() if namespace is not None}
+            tree = below({os.getpid()}, processes()) - wrapping
             signal_each(tree, signal.SIGTERM)
             # Who is stopped gets to its handler only when it continues.
             signal_each(tree, signal.SIGCONT)
@@ -224,13 +300,13 @@ class Stdio:
         self.terminal: str | None = None
         self._opened: list[int] = []
 
-    def open_pipes(self, wants_stdin: bool) -> None:
+    def open_pipes(self, wants_stdin: bool | str) -> None:
         out_reader, out_writer = self._pipe()
         err_reader, err_writer = self._pipe()
         self.ours = [out_reader, err_reader]
         self.theirs = (None, out_writer, err_writer)
         if wants_stdin:
-            in_reader, in_writer = self._pipe()
+            in_reader, in_writer = self._packets() if wants_stdin == "socket" else self._pipe()
             self.ours.append(in_writer)
             self.theirs = (in_reader, out_writer, err_writer)
 
@@ -247,12 +323,31 @@ class Stdio:
         self._opened += ends
         return ends
 
+    def _packets(self) -> tuple[int, int]:
+        theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ends = theirs.detach(), ours.detach()
+        self._opened += ends
+        return ends
+
     def close(self) -> None:
         for fd in self._opened:
             os.close(fd)
 
 
-def _launch(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio) -> int:
+def _launch(
+    program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio, fenced: Any
+) -> int:
+    """Start the program, behind its fence if it has one."""
+    if fenced is None:
+        return _launch_first(program, argv, env, stdio)
+    if fenced.inherited:
+        return _posix_spawn(program, argv, env, stdio, fenced.inherited)
+    terminal = stdio.theirs[0] if stdio.terminal is not None else None
+    pid: int = fenced.start(lambda: _launch_first(program, argv, env, stdio), terminal)
+    return pid
+
+
+def _launch_first(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio) -> int:
     """Start the first candidate that runs; the errors are those of execvp(3)."""
     # Python's posix_spawn refuses what execve(2) takes.
     launch = _posix_spawn if argv[0] and b"" not in env else _fork_exec
@@ -275,13 +370,22 @@ def _candidates(program: bytes, path: bytes) -> list[bytes]:
     return [file for file in found if program and os.path.isfile(file)]
 
 
-def _posix_spawn(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio) -> int:
+def _posix_spawn(
+    program: bytes,
+    argv: list[bytes],
+    env: dict[bytes, bytes],
+    stdio: Stdio,
+    inherited: tuple[int, ...] = (),
+) -> int:
+    """Start *program* with *inherited* as its descriptors from 3 on."""
     stdin, stdout, stderr = stdio.theirs
     actions: list[tuple[Any, ...]]
     if stdio.terminal is not None:
-        # The first terminal that a session leader opens becomes its controlling one.
+        # The first terminal that a session leader opens becomes its controlling one; bubblewrap
+        # leaves it to the command.
+        flags = os.O_RDWR | (os.O_NOCTTY if inherited else 0)
         actions = [
-            (os.POSIX_SPAWN_OPEN, 0, stdio.terminal, os.O_RDWR, 0),
+            (os.POSIX_SPAWN_OPEN, 0, stdio.terminal, flags, 0),
             (os.POSIX_SPAWN_DUP2, 0, 1),
             (os.POSIX_SPAWN_DUP2, 0, 2),
         ]
@@ -293,6 +397,7 @@ def _posix_spawn(program: bytes, argv: list[bytes], env: dict[bytes, bytes], std
             (os.POSIX_SPAWN_DUP2, stdout, 1),
             (os.POSIX_SPAWN_DUP2, stderr, 2),
         ]
+    actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(inherited, 3)]
     # Names with a '=' in them are rare, and only they need the detour.
     has_odd_names = any(b"=" in name for name in env)
     environ: Any = Entries(env, search_from=1) if has_odd_names else env
@@ -373,6 +478,28 @@ def _kill_group_of(pid: int) -> None:
     except (ProcessLookupError, PermissionError):
         pass
     signal_each((pid,), signal.SIGKILL)
+
+
+def close_all(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+_confine: Any = None
+
+
+def confine() -> Any:
+    """sandbox/confine.py, which not every keeper needs; there is no package to import it from."""
+    global _confine
+    if _confine is None:
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        spec = spec_from_file_location("confine", os.path.join(here, "sandbox", "confine.py"))
+        assert spec is not None and spec.loader is not None
+        _confine = module_from_spec(spec)
+        spec.loader.exec_module(_confine)
+    return _confine
 
 
 def signal_each(pids: Iterable[int], signum: int) -> None:

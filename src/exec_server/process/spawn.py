@@ -15,10 +15,11 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from exec_server.errors import InternalError
 from exec_server.process import keeper
+from exec_server.sandbox.placeholders import Folder
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,20 @@ class Launch(NamedTuple):
     cwd: bytes
     # Rows and columns of its terminal; None starts it on pipes.
     size: tuple[int, int] | None
-    wants_stdin: bool
+    # A pipe, or a socket that both sides send packets on.
+    wants_stdin: bool | Literal["socket"]
+    # How it is confined, in the keeper's words, and the descriptors that takes; the spawner
+    # closes them.
+    fence: tuple[Any, ...] | None = None
+    fds: tuple[int, ...] = ()
+
+
+class SpawnFailed(InternalError):
+    """The operating system refused to start a program, for the reason *number*."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(f"{text} (os error {number})" if number else text)
+        self.number = number
 
 
 class Spawned(NamedTuple):
@@ -67,7 +81,9 @@ class Spawner:
         self._input = bytearray()
         # The descriptors of each "spawned" message that was begun and not yet handled.
         self._fds: deque[list[int]] = deque()
-        self._outbox = bytearray()
+        # What waits for room in the socket, each piece with the descriptors that leave with its
+        # first byte.
+        self._outbox: deque[tuple[bytes, tuple[int, ...]]] = deque()
 
     @property
     def keeper_pid(self) -> int | None:
@@ -82,9 +98,10 @@ class Spawner:
             return
         self._loop = asyncio.get_running_loop()
         try:
+            Folder().sweep()
             self._process, self._sock = _start_keeper(self._arguments)
         except OSError as exc:
-            raise InternalError(_os_error(exc.errno or 0, os.strerror(exc.errno or 0))) from exc
+            raise SpawnFailed(exc.errno or 0, os.strerror(exc.errno or 0)) from exc
         self._loop.add_reader(self._sock, self._on_readable)
 
     def spawn(self, launch: Launch, on_exit: OnExit) -> asyncio.Future[Spawned]:
@@ -93,11 +110,16 @@ class Spawner:
         The future fails with InternalError in the operating system's words. *on_exit* may come
         before whoever awaits the future has run.
         """
-        self.start()
+        try:
+            self.start()
+        except InternalError:
+            _close_all(launch.fds)
+            raise
         self._tokens += 1
         future: asyncio.Future[Spawned] = self._loop.create_future()
         self._pending[self._tokens] = (future, on_exit)
-        self._send(("spawn", self._tokens, *launch))
+        # The last field is not said but sent.
+        self._send(("spawn", self._tokens, *launch[:-1]), launch.fds)
         return future
 
     def signal_group(self, pid: int, signum: int) -> None:
@@ -138,29 +160,45 @@ class Spawner:
 
     # The socket.
 
-    def _send(self, message: tuple[Any, ...]) -> None:
+    def _send(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
         data = marshal.dumps(message)
-        self._outbox += len(data).to_bytes(4, "big") + data
-        if len(self._outbox) == len(data) + 4:
+        self._outbox.append((len(data).to_bytes(4, "big") + data, fds))
+        if len(self._outbox) == 1:
             self._flush()
 
     def _flush(self) -> None:
         if self._sock is None:
             return
-        try:
-            sent = self._sock.send(self._outbox)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            # The reader reports the loss.
-            self._outbox.clear()
-            self._loop.remove_writer(self._sock)
-            return
-        del self._outbox[:sent]
-        if self._outbox:
-            self._loop.add_writer(self._sock, self._flush)
-        else:
-            self._loop.remove_writer(self._sock)
+        while self._outbox:
+            data, fds = self._outbox[0]
+            try:
+                sent = self._send_once(data, fds)
+            except BlockingIOError:
+                self._loop.add_writer(self._sock, self._flush)
+                return
+            except OSError as exc:
+                if exc.errno == errno.ETOOMANYREFS:
+                    # The kernel bounds how many descriptors may be under way.
+                    self._fail(marshal.loads(data[4:])[1], exc.errno)
+                else:
+                    # The reader reports the loss.
+                    self._clear_outbox()
+                    break
+                sent = len(data)
+            _close_all(fds)
+            if sent < len(data):
+                self._outbox[0] = (data[sent:], ())
+            else:
+                self._outbox.popleft()
+        self._loop.remove_writer(self._sock)
+
+    def _send_once(self, data: bytes, fds: tuple[int, ...]) -> int:
+        assert self._sock is not None
+        return socket.send_fds(self._sock, [data], fds) if fds else self._sock.send(data)
+
+    def _clear_outbox(self) -> None:
+        while self._outbox:
+            _close_all(self._outbox.popleft()[1])
 
     def _on_readable(self) -> None:
         assert self._sock is not None
@@ -196,9 +234,12 @@ class Spawner:
             self._on_spawned(*message[1:])
         else:
             _, token, number, text = message
-            future, _ = self._pending.pop(token)
-            if not future.cancelled():
-                future.set_exception(InternalError(_os_error(number, text)))
+            self._fail(token, number, text)
+
+    def _fail(self, token: int, number: int, text: str | None = None) -> None:
+        future, _ = self._pending.pop(token)
+        if not future.cancelled():
+            future.set_exception(SpawnFailed(number, text or os.strerror(number)))
 
     def _on_spawned(self, token: int, pid: int, count: int) -> None:
         future, on_exit = self._pending.pop(token)
@@ -212,8 +253,7 @@ class Spawner:
         _close_all(fds)
         self.signal_group(pid, signal.SIGKILL)
         if not future.cancelled():
-            text = _os_error(errno.EMFILE, os.strerror(errno.EMFILE))
-            future.set_exception(InternalError(text))
+            future.set_exception(SpawnFailed(errno.EMFILE, os.strerror(errno.EMFILE)))
 
     def _on_lost(self) -> None:
         """The keeper died: end what it kept, and tell everybody."""
@@ -241,7 +281,7 @@ class Spawner:
         while self._fds:
             _close_all(self._fds.popleft())
         self._input.clear()
-        self._outbox.clear()
+        self._clear_outbox()
 
 
 def _start_keeper(arguments: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -278,7 +318,3 @@ def _close_all(fds: Iterable[int]) -> None:
 
 def _ignore(status: int | None) -> None:
     """Nobody asks for this exit."""
-
-
-def _os_error(number: int, text: str) -> str:
-    return f"{text} (os error {number})" if number else text

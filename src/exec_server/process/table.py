@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
-from exec_server.errors import InternalError, InvalidParams, InvalidRequest
+from exec_server.errors import InternalError, InvalidParams, InvalidRequest, RpcError
 from exec_server.limits import Limits
-from exec_server.process.child import Child, Outlet
+from exec_server.process.alarm import Alarm
+from exec_server.process.child import Child, Network, Outlet
+from exec_server.process.shell_state import Wanted, wanted_snapshot
 from exec_server.process.spawn import Launch, Spawned, Spawner
 from exec_server.protocol import process
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.paths import to_native
+from exec_server.protocol.sandbox import SandboxContext
 from exec_server.state.child_env import child_env
 from exec_server.state.expiry import Expiry
 
+if TYPE_CHECKING:
+    from exec_server.process.snapshot import Snapshots
+
 # Longer waits than this are "for ever" to an event loop's clock.
 _LONGEST_WAIT = 365 * 24 * 3600.0
-_SNAPSHOT_SHELLS = ("bash", "zsh", "sh")
+
+# What clients know a sandbox on Linux as, whichever rung enforces it.
+_SANDBOX_TYPE = "linuxSeccomp"
 
 _ACCEPTED = process.WriteResult("accepted")
 
@@ -44,29 +53,45 @@ class ProcessTable:
         limits: Limits,
         login_shell: str,
         server_env: Mapping[str, str],
+        open_network: Callable[[process.StartParams], Network] | None = None,
+        open_bridge: Callable[[Any, Mapping[str, str]], Network | None] | None = None,
     ) -> None:
         self._spawner = spawner
         self._outlet = outlet
         self._limits = limits
         self._login_shell = login_shell
         self._server_env = server_env
+        self._open_network = open_network
+        self._open_bridge = open_bridge
         self._loop = asyncio.get_running_loop()
         self._entries: dict[str, Starting | Child] = {}
         self._closed: Expiry[str] = Expiry(window=limits.closed_process_seconds)
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._closed.next_deadline, self._expire)
+        # How long an ended process can be read, where the client has asked for longer than usual.
+        self.retained_seconds: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     # process/start
 
     def start(self, params: process.StartParams) -> Awaitable[process.StartResult]:
         """Start a program; its events follow the answer. Checks come in the reference's order."""
         cwd = to_native(params.cwd)
-        _refuse_what_cannot_be_enforced(params)
-        _check_snapshot(params, self._limits)
+        network = self._network(params)
+        snapshot = wanted_snapshot(params, self._limits)
         if not params.argv:
             raise InvalidParams("argv must not be empty")
         if params.process_id in self._entries:
             raise InvalidRequest(f"process {params.process_id} already exists")
         launch = self._launch(params, cwd)
+        if params.sandbox is not None and params.enforce_managed_network and self._open_bridge:
+            env = {os.fsdecode(name): os.fsdecode(value) for name, value in launch.env.items()}
+            network = self._open_bridge(network, env)
+        if network is not None:
+            imposed = _encoded(network.listen())
+            launch.env.update(imposed)
+            snapshot = snapshot.keeping(imposed) if snapshot is not None else None
         starting = Starting(params)
         child = Child(
             params,
@@ -75,13 +100,69 @@ class ProcessTable:
             limits=self._limits,
             on_closed=self._retain_closed,
         )
-        spawned = self._spawner.spawn(launch, child.reaped)
+        child.network = network
+        try:
+            if params.sandbox is not None:
+                spawned = self._spawn_confined(params.sandbox, starting, launch, child, snapshot)
+            elif snapshot is None:
+                spawned = self._spawner.spawn(launch, child.reaped)
+            else:
+                spawned = self._spawn_restored(launch, child, snapshot)
+        except RpcError:
+            child.close_network()
+            raise
         self._entries[params.process_id] = starting
         answer: asyncio.Future[process.StartResult] = self._loop.create_future()
         # Not a task of the request: a start whose client has vanished still takes its place in
         # the session, where the resumed client finds it.
         spawned.add_done_callback(lambda future: self._started(starting, child, future, answer))
         return answer
+
+    def _spawn_confined(
+        self,
+        context: SandboxContext,
+        starting: Starting,
+        launch: Launch,
+        child: Child,
+        snapshot: Wanted | None,
+    ) -> asyncio.Future[Spawned]:
+        # Loaded for the first start that asks.
+        from exec_server.process.confined import ConfinedStart
+
+        start = ConfinedStart(
+            launch,
+            context,
+            is_proxied=starting.params.enforce_managed_network,
+            is_wanted=lambda: not starting.is_cancelled,
+            gate=child.network.hold(child.refuse) if child.network is not None else None,
+            spawner=self._spawner,
+            on_exit=child.reaped,
+        )
+        child.sandbox = start
+        if snapshot is None:
+            return start.begin()
+        return self._snapshots.spawn(snapshot.within(start.confinement), launch, start)
+
+    def _spawn_restored(
+        self, launch: Launch, child: Child, snapshot: Wanted
+    ) -> asyncio.Future[Spawned]:
+        from exec_server.process.snapshot import Unconfined
+
+        return self._snapshots.spawn(snapshot, launch, Unconfined(self._spawner, child.reaped))
+
+    @cached_property
+    def _snapshots(self) -> Snapshots:
+        """Loaded for the first session that asks."""
+        from exec_server.process.snapshot import Snapshots
+
+        return Snapshots(self._spawner, limits=self._limits)
+
+    def _network(self, params: process.StartParams) -> Network | None:
+        if params.network_proxy is None:
+            return None
+        if self._open_network is None:
+            raise InvalidParams("this server has no network proxy; the command was not started")
+        return self._open_network(params)
 
     def _launch(self, params: process.StartParams, cwd: bytes) -> Launch:
         metadata = params.metadata
@@ -98,7 +179,7 @@ class ProcessTable:
         program = argv[0]
         if params.arg0 is not None:
             argv[0] = os.fsencode(params.arg0)
-        environ = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+        environ = _encoded(env)
         if any(b"\0" in text for text in (*argv, *environ, *environ.values())):
             raise InternalError("nul byte found in provided data")
         limits = self._limits
@@ -119,6 +200,8 @@ class ProcessTable:
             if starting.is_cancelled:
                 child.abandon()
                 error = InvalidRequest(f"process {process_id} start was cancelled")
+        if error is not None:
+            child.close_network()
         if error is None:
             self._entries[process_id] = child
             # The answer leaves in the next turn of the loop, the first event in a later one.
@@ -128,7 +211,7 @@ class ProcessTable:
         if answer.done():
             return
         if error is None:
-            answer.set_result(process.StartResult(process_id, "none"))
+            answer.set_result(_start_result(child))
         else:
             answer.set_exception(error)
 
@@ -246,8 +329,9 @@ class ProcessTable:
 
     def close(self) -> None:
         """Kill and forget everything."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
+        if "_snapshots" in self.__dict__:
+            self._snapshots.close()
         entries, self._entries = self._entries, {}
         for entry in entries.values():
             if isinstance(entry, Child):
@@ -257,20 +341,18 @@ class ProcessTable:
 
     def _retain_closed(self, child: Child) -> None:
         if self._entries.get(child.process_id) is child:
-            self._closed.add(child.process_id, now=self._loop.time())
-            if self._timer is None:
-                self._schedule()
+            self._closed.add(child.process_id, now=self._loop.time(), window=self._closed_window())
+            self._alarm.set()
 
-    def _schedule(self) -> None:
-        deadline = self._closed.next_deadline()
-        self._timer = None if deadline is None else self._loop.call_at(deadline, self._expire)
+    def _closed_window(self) -> float | None:
+        usual, asked = self._limits.closed_process_seconds, self.retained_seconds
+        if asked is None or len(self._closed) >= self._limits.retained_processes:
+            return None
+        return max(usual, asked)
 
-    def _expire(self) -> None:
-        # A timer may fire a tick early; whatever it was set for is due.
-        deadline = self._closed.next_deadline() or 0.0
-        for process_id in self._closed.expire(now=max(self._loop.time(), deadline)):
+    def _expire(self, now: float) -> None:
+        for process_id in self._closed.expire(now=now):
             del self._entries[process_id]
-        self._schedule()
 
 
 def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]) -> None:
@@ -281,23 +363,14 @@ def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]
         child.write_ids.add(write_id)
 
 
-def _refuse_what_cannot_be_enforced(params: process.StartParams) -> None:
-    if params.sandbox is not None:
-        raise InvalidParams("this server cannot enforce a sandbox; the command was not started")
-    if params.network_proxy is not None:
-        raise InvalidParams("this server has no network proxy; the command was not started")
+def _start_result(child: Child) -> process.StartResult:
+    if child.sandbox is None:
+        return process.StartResult(child.process_id, "none")
+    return process.StartResult(child.process_id, _SANDBOX_TYPE, child.sandbox.rung)
 
 
-def _check_snapshot(params: process.StartParams, limits: Limits) -> None:
-    """Refuse a bad request for a shell snapshot; a good one falls back to a plain start."""
-    snapshot = params.shell_snapshot
-    if snapshot is None:
-        return
-    if not 1 <= len(snapshot.scope_id.encode()) <= limits.snapshot_scope_bytes:
-        raise InvalidParams("shell snapshot scope must be non-empty and at most 256 bytes")
-    is_used = len(params.argv) >= 3 and params.argv[:2] == [snapshot.shell.path, "-lc"]
-    if is_used and snapshot.shell.name not in _SNAPSHOT_SHELLS:
-        raise InvalidParams(f"shell snapshots are unsupported for shell `{snapshot.shell.name}`")
+def _encoded(env: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
 
 
 def _has_news(child: Child, cursor: int) -> bool:
@@ -315,6 +388,7 @@ def _page(child: Child, cursor: int, max_bytes: int | None) -> process.ReadResul
         exited=child.state != "running",
         exit_code=child.exit_code,
         closed=child.state == "closed",
+        sandbox_denied=child.is_sandbox_denied,
     )
     if page.dropped_bytes is not None:
         result.dropped_bytes = page.dropped_bytes

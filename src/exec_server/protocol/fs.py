@@ -10,6 +10,7 @@ from exec_server.errors import InvalidParams
 from exec_server.protocol.base64 import Blob, LazyBlob
 from exec_server.protocol.method import Event, Method, Nothing
 from exec_server.protocol.paths import PathUri
+from exec_server.protocol.sandbox import OldSandbox, SandboxContext
 
 FAMILY = "filesystem"
 
@@ -21,7 +22,7 @@ Instant = Annotated[int, msgspec.Meta(ge=-(2**63) // 1_000_000 + 1, le=2**63 // 
 # Permission, set-id and sticky bits.
 Mode = Annotated[int, msgspec.Meta(ge=0, le=0o7777)]
 # What the request may touch; None is everything that the server itself may.
-Sandbox = dict[str, Any] | None
+Sandbox = SandboxContext | None
 
 
 def _check_u64(*values: int) -> None:
@@ -30,24 +31,41 @@ def _check_u64(*values: int) -> None:
             raise InvalidParams("invalid number: more than 64 bits")
 
 
-class ReadFileParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class Confined(msgspec.Struct):
+    """Parameters with a `sandbox`, where that of the first revisions is found as well.
+
+    Its two members are declared last in each shape, which is why this one has none.
+    """
+
+    def __post_init__(self) -> None:
+        _adopt_old_sandbox(self)
+
+
+def _adopt_old_sandbox(params: Any) -> None:
+    if params.sandbox_policy is not None:
+        params.sandbox, params.sandbox_policy = params.sandbox or params.sandbox_policy, None
+
+
+class ReadFileParams(Confined, rename="camel", omit_defaults=True):
     path: PathUri
     # Here and below: only False refuses symbolic links, wherever in the path they are.
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
 class ReadFileResult(msgspec.Struct, rename="camel"):
     data_base64: Blob
 
 
-class OpenParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class OpenParams(Confined, rename="camel", omit_defaults=True):
     # Chosen by the client, and its own name for the file until `fs/close`.
     handle_id: str
     path: PathUri
     # `replace` creates the file or empties it at once.
     mode: Literal["read", "replace"] = "read"
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
 class OpenResult(msgspec.Struct, rename="camel"):
@@ -82,7 +100,7 @@ class CloseParams(msgspec.Struct, rename="camel"):
     handle_id: str
 
 
-class WriteFileParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class WriteFileParams(Confined, rename="camel", omit_defaults=True):
     """Replaces what a file holds, in place: its inode, mode and hard links stay.
 
     Ours: with `atomic` the new content takes the file's place in one step, or not at all. It is
@@ -95,20 +113,23 @@ class WriteFileParams(msgspec.Struct, rename="camel", omit_defaults=True):
     follow_symlinks: bool | None = None
     atomic: bool = False
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
-class CreateDirectoryParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class CreateDirectoryParams(Confined, rename="camel", omit_defaults=True):
     path: PathUri
     # None is True.
     recursive: bool | None = None
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
-class GetMetadataParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class GetMetadataParams(Confined, rename="camel", omit_defaults=True):
     path: PathUri
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):
@@ -124,18 +145,20 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
     modified_at_ms: int = 0
 
 
-class CanonicalizeParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class CanonicalizeParams(Confined, rename="camel", omit_defaults=True):
     path: PathUri
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
 class CanonicalizeResult(msgspec.Struct, rename="camel"):
     path: PathUri
 
 
-class ReadDirectoryParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class ReadDirectoryParams(Confined, rename="camel", omit_defaults=True):
     path: PathUri
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
 class DirectoryEntry(msgspec.Struct, rename="camel", gc=False):
@@ -160,10 +183,11 @@ class WalkOptions(msgspec.Struct, rename="camel", omit_defaults=True):
         _check_u64(self.max_depth, self.max_directories, self.max_entries)
 
 
-class WalkParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class WalkParams(Confined, rename="camel", omit_defaults=True):
     path: PathUri
     options: WalkOptions
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
 class WalkEntry(msgspec.Struct, rename="camel", gc=False):
@@ -182,20 +206,22 @@ class WalkResult(msgspec.Struct, rename="camel"):
     truncated: bool
 
 
-class RemoveParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class RemoveParams(Confined, rename="camel", omit_defaults=True):
     path: PathUri
     # None is True, for both.
     recursive: bool | None = None
     force: bool | None = None
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
-class CopyParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class CopyParams(Confined, rename="camel", omit_defaults=True):
     source_path: PathUri
     destination_path: PathUri
     recursive: bool
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
 class WatchMissingParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -215,7 +241,7 @@ class MissingChangedEvent(msgspec.Struct, rename="camel"):
     watch_id: int
 
 
-class RenameParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class RenameParams(Confined, rename="camel", omit_defaults=True):
     """Ours: renames a file, directory or symbolic link within one file system.
 
     What is at the destination is replaced in the same step, as rename(2) does: a file by a file,
@@ -228,9 +254,10 @@ class RenameParams(msgspec.Struct, rename="camel", omit_defaults=True):
     overwrite: bool = True
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
-class SetPermissionsParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class SetPermissionsParams(Confined, rename="camel", omit_defaults=True):
     """Ours: sets the mode and the times that are given, and leaves the others alone."""
 
     path: PathUri
@@ -239,9 +266,10 @@ class SetPermissionsParams(msgspec.Struct, rename="camel", omit_defaults=True):
     accessed_at_ms: Instant | None = None
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
-class AppendParams(msgspec.Struct, rename="camel", omit_defaults=True):
+class AppendParams(Confined, rename="camel", omit_defaults=True):
     """Ours: writes at the end of a regular file, wherever that is by then."""
 
     path: PathUri
@@ -250,6 +278,7 @@ class AppendParams(msgspec.Struct, rename="camel", omit_defaults=True):
     create: bool = True
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
 
 
 class AppendResult(msgspec.Struct, rename="camel"):

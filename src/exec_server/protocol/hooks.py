@@ -16,6 +16,7 @@ from exec_server.protocol.base64 import (
     encode_base64,
 )
 from exec_server.protocol.paths import PathUri
+from exec_server.protocol.sandbox import OldSandbox, SandboxContext, decoded, decoded_policy
 
 # Clients ask about the same few paths again and again; what is longer is not worth the memory.
 _REMEMBERED_CHARS = 512
@@ -33,6 +34,10 @@ def decode_hook(kind: type, value: Any) -> Any:
             return Blob(value.decode()) if kind is Blob else LazyBlob(value)
         if type(value) is str:
             return _blob(value) if kind is Blob else LazyBlob(value)
+    if kind is SandboxContext:
+        return decoded(value)
+    if kind is OldSandbox:
+        return decoded_policy(value)
     if kind not in (PathUri, Blob, LazyBlob):
         raise NotImplementedError(f"no such shape: {kind}")
     raise msgspec.ValidationError(f"Expected `str`, got `{type(value).__name__}`")
@@ -49,6 +54,8 @@ def encode_hook(value: Any) -> Any:
     """A value of ours as something that msgspec can write."""
     if type(value) is PathUri:
         return value.text
+    if isinstance(value, SandboxContext):
+        return value.wire
     # Raw, because base64 needs no look for characters to escape.
     if type(value) is Blob:
         return msgspec.Raw(b'"%b"' % encode_base64(value.data))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NewType
+from typing import Annotated, Literal, NewType
 from uuid import UUID
 
 import msgspec
@@ -12,7 +12,9 @@ from exec_server.errors import InvalidParams
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.method import Event, Method, Nothing
+from exec_server.protocol.network import ManagedNetwork, NetworkProxy
 from exec_server.protocol.paths import ForeignPath, to_native
+from exec_server.protocol.sandbox import OldSandbox, SandboxContext
 
 ProcessId = NewType("ProcessId", str)
 Seq = NewType("Seq", int)
@@ -46,14 +48,6 @@ class Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
             self.thread_id = str(UUID(self.thread_id))
 
 
-class SandboxIntent(msgspec.Struct, rename="camel"):
-    permissions: Any
-
-
-class NetworkProxy(msgspec.Struct, rename="camel"):
-    proxy: Any
-
-
 class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     process_id: str
     argv: list[str]
@@ -65,15 +59,19 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     env_policy: EnvPolicy | None = None
     metadata: Metadata | None = None
     shell_snapshot: ShellSnapshot | None = None
-    sandbox: SandboxIntent | None = None
+    sandbox: SandboxContext | None = None
     enforce_managed_network: bool = False
-    managed_network: dict[str, Any] | None = None
+    managed_network: ManagedNetwork | None = None
     network_proxy: NetworkProxy | None = None
     # Ours: the terminal's size, where the reference has 24 by 80 for everybody.
     rows: Cells | None = None
     cols: Cells | None = None
+    # What the first revisions called `sandbox`; it is found there.
+    sandbox_policy: OldSandbox | None = None
 
     def __post_init__(self) -> None:
+        if self.sandbox_policy is not None:
+            self.sandbox, self.sandbox_policy = self.sandbox or self.sandbox_policy, None
         # A cwd that is no path is refused with the parameters, before anything else is judged.
         try:
             to_native(self.cwd)
@@ -86,6 +84,8 @@ class StartResult(msgspec.Struct, rename="camel"):
     process_id: str
     # Absent in the oldest dialects.
     sandbox_type: str | None = None
+    # Ours, for a sandboxed process: what enforces it; "none" when nothing needs to be, or may run.
+    sandbox_rung: str | UnsetType = UNSET
 
 
 class ReadParams(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Install bubblewrap, libseccomp and zsh when they are missing and this user may. Always succeeds: without the first two
+# the sandbox's tests that need them are skipped, and the server refuses what it cannot enforce; zsh is for tests alone.
+set -uo pipefail
+limit=120
+
+without() {
+    echo "system: $*" >&2
+    exit 0
+}
+
+has_seccomp() {
+    ldconfig -p 2>/dev/null | grep -q 'libseccomp\.so\.2' || ls /usr/lib/libseccomp.so.2 >/dev/null 2>&1
+}
+
+[ "$(uname -s)" = Linux ] || exit 0
+missing=()
+command -v bwrap >/dev/null || missing+=(bubblewrap)
+has_seccomp || missing+=(libseccomp)
+command -v zsh >/dev/null || missing+=(zsh)
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then
+    as_root=()
+elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    as_root=(sudo -n)
+else
+    without "${missing[*]}: not installed, and this user cannot install it; its tests are skipped"
+fi
+
+run() {
+    timeout "$limit" "${as_root[@]}" "$@" >/dev/null 2>&1
+}
+
+echo "system: installing ${missing[*]}" >&2
+if command -v apt-get >/dev/null; then
+    packages=("${missing[@]/#libseccomp/libseccomp2}")
+    install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends)
+    run env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+elif command -v dnf >/dev/null; then
+    packages=("${missing[@]}")
+    install=(dnf install -q -y)
+elif command -v apk >/dev/null; then
+    packages=("${missing[@]}")
+    install=(apk add -q)
+else
+    without "${missing[*]}: no package manager known here; install it for the tests that need it"
+fi
+# One by one: what cannot be had keeps nothing else away.
+for package in "${packages[@]}"; do
+    run "${install[@]}" "$package" || echo "system: $package could not be installed" >&2
+done

@@ -1,0 +1,244 @@
+"""Shell snapshots: startup files are run once, and what they did is put back at later starts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import NamedTuple, Protocol
+
+from exec_server.errors import InternalError, RpcError
+from exec_server.limits import Limits
+from exec_server.process import shell_state
+from exec_server.process.pump import Gate, OnData, Pump
+from exec_server.process.shelf import Shelf
+from exec_server.process.shell_state import Wanted
+from exec_server.process.spawn import Launch, OnExit, Spawned, Spawner
+from exec_server.sandbox.bubblewrap import SCRIPT_FD, SCRIPT_PATH
+from exec_server.sandbox.model import Rung
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES = 64 * 1024
+
+
+class Start(Protocol):
+    """A start that is about to be made; `rung` is what confines it, once it was."""
+
+    rung: Rung
+
+    def begin(self) -> asyncio.Future[Spawned]: ...
+
+
+class Starter(Protocol):
+    """Where one process is to run, and the look around before it."""
+
+    def capture(self, launch: Launch, on_exit: OnExit, is_wanted: Callable[[], bool]) -> Start:
+        """A start of *launch* in the same place; others may depend on it as well."""
+
+    def restored(self, launch: Launch, script: str | None) -> Start:
+        """The start of the process itself as *launch*.
+
+        *script* is a file that it reads at `SCRIPT_PATH`, because its name is hidden from it.
+        """
+
+
+class Unconfined:
+    """Starts programs as they are; *on_exit* is the process's own."""
+
+    rung: Rung = "none"
+
+    def __init__(self, spawner: Spawner, on_exit: OnExit, launch: Launch | None = None) -> None:
+        self._spawner = spawner
+        self._on_exit = on_exit
+        self._launch = launch
+
+    def capture(self, launch: Launch, on_exit: OnExit, is_wanted: Callable[[], bool]) -> Start:
+        return Unconfined(self._spawner, on_exit, launch)
+
+    def restored(self, launch: Launch, script: str | None) -> Start:
+        self._launch = launch
+        return self
+
+    def begin(self) -> asyncio.Future[Spawned]:
+        assert self._launch is not None
+        return self._spawner.spawn(self._launch, self._on_exit)
+
+
+class _Taken(NamedTuple):
+    path: str
+    exports: dict[bytes, bytes]
+    rung: Rung
+
+
+class Snapshots:
+    """The snapshots of one session: a few, those used last."""
+
+    def __init__(self, spawner: Spawner, *, limits: Limits) -> None:
+        self._spawner = spawner
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        # A capture that failed stays as None: its starts are plain ones.
+        self._captures: OrderedDict[Hashable, asyncio.Task[_Taken | None]] = OrderedDict()
+        self._shelf = Shelf()
+        self._is_closed = False
+
+    def spawn(self, wanted: Wanted, launch: Launch, starter: Starter) -> asyncio.Future[Spawned]:
+        """Start *launch* with its shell's state restored, or plainly when there is none."""
+        started: asyncio.Future[Spawned] = self._loop.create_future()
+        capture = self._captured(wanted, launch, starter)
+
+        def go_on(done: asyncio.Future[_Taken | None]) -> None:
+            if self._is_closed:
+                started.set_exception(InternalError("the session has ended"))
+                return
+            try:
+                inner = _restored(wanted, launch, starter, done.result()).begin()
+            except InternalError as exc:
+                started.set_exception(exc)
+            else:
+                inner.add_done_callback(lambda future: _copy(future, started))
+
+        capture.add_done_callback(go_on)
+        return started
+
+    def close(self) -> None:
+        """Forget everything; what waits for a capture is not started any more."""
+        self._is_closed = True
+        for capture in self._captures.values():
+            capture.cancel()
+        self._captures.clear()
+        self._shelf.close()
+
+    def _captured(
+        self, wanted: Wanted, launch: Launch, starter: Starter
+    ) -> asyncio.Task[_Taken | None]:
+        """The capture for *wanted*, made now unless it is there."""
+        capture = self._captures.pop(wanted.key, None)
+        if capture is None or (capture.done() and _is_lost(capture)):
+            taking = self._take(wanted.shell, launch, starter)
+            capture = self._loop.create_task(taking, name="take a shell snapshot")
+        self._captures[wanted.key] = capture
+        if len(self._captures) > self._limits.shell_snapshots:
+            _, oldest = self._captures.popitem(last=False)
+            oldest.add_done_callback(_forget)
+        return capture
+
+    async def _take(self, shell: str, launch: Launch, starter: Starter) -> _Taken | None:
+        try:
+            async with asyncio.timeout(self._limits.shell_snapshot_seconds):
+                return await self._capture(shell, launch, starter)
+        except (TimeoutError, RpcError, OSError) as exc:
+            logger.info("no shell snapshot, startup files run each time: %s", exc)
+            return None
+
+    async def _capture(self, shell: str, launch: Launch, starter: Starter) -> _Taken | None:
+        mark = secrets.token_hex(16)
+        script = shell_state.capture_script(shell, mark).encode()
+        argv = [launch.program, b"-lc", script]
+        run = _Run(self._spawner, mark, self._limits.shell_snapshot_bytes)
+        start = starter.capture(
+            launch._replace(argv=argv, size=None, wants_stdin=False),
+            run.over,
+            lambda: not self._is_closed,
+        )
+        state = shell_state.parse_capture(shell, await run.output(start), mark, launch.env)
+        if state is None:
+            return None
+        return _Taken(self._shelf.put(state.script), state.exports, start.rung)
+
+
+class _Run:
+    """One login shell that tells its state."""
+
+    def __init__(self, spawner: Spawner, mark: str, limit: int) -> None:
+        self._spawner = spawner
+        self._mark = mark
+        self._limit = limit
+        self._output = bytearray()
+        self._is_told = asyncio.Event()
+        self._is_over = asyncio.Event()
+
+    def over(self, status: int | None) -> None:
+        """It has ended."""
+        self._is_over.set()
+
+    async def output(self, start: Start) -> bytes:
+        """What it printed up to the last mark; its tree is ended if it does not end by itself."""
+        spawned = await start.begin()
+        pumps = [
+            self._pump(spawned.fds[0], self._told),
+            self._pump(spawned.fds[1], lambda data: None),
+        ]
+        try:
+            await self._is_told.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._is_over.wait()
+        finally:
+            for pump in pumps:
+                pump.close()
+            if not self._is_over.is_set():
+                self._spawner.signal_group(spawned.pid, signal.SIGKILL)
+        if len(self._output) > self._limit:
+            raise InternalError(f"startup files leave more than {self._limit} bytes behind")
+        return bytes(self._output)
+
+    def _pump(self, fd: int, on_data: OnData) -> Pump:
+        pump = Pump(
+            fd,
+            loop=asyncio.get_running_loop(),
+            gate=Gate(),
+            chunk_bytes=_READ_BYTES,
+            is_terminal=False,
+            on_data=on_data,
+            on_end=self._is_told.set,
+        )
+        pump.resume()
+        return pump
+
+    def _told(self, data: bytes) -> None:
+        self._output += data
+        if len(self._output) > self._limit or shell_state.is_complete(self._output, self._mark):
+            self._is_told.set()
+
+
+def _restored(wanted: Wanted, launch: Launch, starter: Starter, taken: _Taken | None) -> Start:
+    if taken is None:
+        return starter.restored(launch, None)
+    changed = {k: v for k, v in taken.exports.items() if k not in wanted.own_names}
+    shell, argv, script = wanted.shell, launch.argv, None
+    if taken.rung == "bubblewrap":
+        # Snapshots lie where no namespace has them.
+        script = taken.path
+        argv = shell_state.replaying_argv(shell, argv, SCRIPT_PATH, closing=SCRIPT_FD)
+    else:
+        argv = shell_state.replaying_argv(shell, argv, taken.path)
+    return starter.restored(launch._replace(argv=argv, env={**launch.env, **changed}), script)
+
+
+def _is_lost(capture: asyncio.Task[_Taken | None]) -> bool:
+    """Whether somebody has cleaned up the directory of temporary files."""
+    taken = capture.result()
+    return taken is not None and not os.path.exists(taken.path)
+
+
+def _forget(capture: asyncio.Future[_Taken | None]) -> None:
+    taken = None if capture.cancelled() else capture.result()
+    if taken is not None:
+        with contextlib.suppress(OSError):
+            os.unlink(taken.path)
+
+
+def _copy(source: asyncio.Future[Spawned], target: asyncio.Future[Spawned]) -> None:
+    if source.cancelled():
+        target.cancel()
+    elif (error := source.exception()) is not None:
+        target.set_exception(error)
+    else:
+        target.set_result(source.result())

@@ -1,0 +1,290 @@
+"""The `sandbox` member of requests, in every dialect.
+
+`SandboxContext` is the member as it was said, and its `intent` what it comes down to: today's
+profile, and the directories that its relative parts are relative to. `read_only` and
+`workspace_write` make the usual ones::
+
+    client.fs.sandboxed(workspace_write(["/home/u/project"]))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property, lru_cache
+from pathlib import PurePath
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from exec_server.errors import InvalidParams
+from exec_server.protocol.legacy_sandbox import FileSystemPolicy, LegacyPolicy, projected
+from exec_server.protocol.paths import PathUri, to_uri
+from exec_server.protocol.permissions import (
+    PROTECTED_NAMES,
+    AtPath,
+    Entry,
+    Managed,
+    Permissions,
+    ProjectRoots,
+    Restricted,
+    Root,
+    special,
+    workspace_entries,
+)
+from exec_server.protocol.sandbox_errors import in_reference_words
+
+WindowsLevel = Literal["disabled", "restricted-token", "elevated", "mxc"]
+
+# The same client sends the same few contexts with every call; a usual one has 1.5 KiB.
+_REMEMBERED_CONTEXTS = 256
+_REMEMBERED_BYTES = 16 * 1024
+
+
+class PolicyContext(msgspec.Struct, frozen=True, rename="camel"):
+    """Takes the place of both `cwd` and `workspaceRoots` where it is present."""
+
+    cwd: PathUri | None = None
+    workspace_roots: tuple[PathUri, ...] = ()
+
+
+class _Wire(msgspec.Struct, frozen=True, rename="camel"):
+    """All members of all dialects; what we do not know is ignored."""
+
+    permissions: Permissions | UnsetType = UNSET
+    windows_sandbox_level: WindowsLevel = "disabled"
+    cwd: PathUri | None = None
+    workspace_roots: tuple[PathUri, ...] = ()
+    use_legacy_landlock: bool = False
+    policy_context: PolicyContext | None = None
+    # Ours: False leaves all names in writable directories to the command.
+    protect_metadata: bool = True
+    # These have no meaning here, but must be well-formed.
+    windows_sandbox_proxy_settings_mode: Literal["reconcile", "preserve"] | None = None
+    sandbox_override: Literal[
+        "noOverride", "escalatedSandboxWithRestrictions", "bypassSandboxFirstAttempt"
+    ] = "noOverride"
+    user_home_dir: PathUri | None = None
+    temporary_directories: tuple[PathUri, ...] | None = None
+    # Older dialects. Their `additionalPermissions` would only give more, and are not given.
+    sandbox_policy: LegacyPolicy | UnsetType = UNSET
+    sandbox_policy_cwd: PathUri | None = None
+    file_system_sandbox_policy: FileSystemPolicy | None = None
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """What a context comes down to, whatever its dialect."""
+
+    permissions: Permissions
+    # What relative parts are relative to.
+    cwd: PathUri | None = None
+    # None in older dialects, in which the working directory is the one root there is.
+    workspace_roots: tuple[PathUri, ...] | None = ()
+    # Whether any working directory was given, even one that `policyContext` overrides.
+    has_cwd: bool = False
+    use_legacy_landlock: bool = False
+    windows_sandbox_level: WindowsLevel = "disabled"
+    protects_metadata: bool = True
+
+
+class SandboxContext:
+    """What a request may touch, as the client says it; *wire* is the member's plain JSON.
+
+    Contexts that are spelled alike are equal. Nothing is checked before `intent` is asked for,
+    which `decoded` does.
+    """
+
+    def __init__(self, wire: Any) -> None:
+        self.wire = wire
+
+    @cached_property
+    def intent(self) -> Intent:
+        """What it comes down to. Raises InvalidParams when it breaks the grammar."""
+        return _intent(self._spelling)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is worth the memory to remember it."""
+        return len(self._spelling) <= _REMEMBERED_BYTES
+
+    @cached_property
+    def _spelling(self) -> bytes:
+        return _spelled(self.wire)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._spelling)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, SandboxContext) and self._spelling == other._spelling
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"SandboxContext({self.wire!r})"
+
+
+# What callers of a client may give.
+Sandboxed = SandboxContext | dict[str, Any] | None
+
+
+def as_context(sandbox: Sandboxed) -> SandboxContext | None:
+    """*sandbox* as a member to send; a plain dict is not looked into."""
+    return SandboxContext(sandbox) if isinstance(sandbox, dict) else sandbox
+
+
+class OldSandbox(SandboxContext):
+    """The context of the first revisions, where a policy was a member of the request itself."""
+
+
+def decoded(wire: Any) -> SandboxContext:
+    """A request's context, checked; for a while equal ones are the same object.
+
+    Raises InvalidParams.
+    """
+    spelling = _spelled(wire)
+    if len(spelling) > _REMEMBERED_BYTES:
+        return _checked(spelling)
+    return _recent(spelling)
+
+
+def decoded_policy(wire: Any) -> OldSandbox:
+    """The context of a request that has a member `sandboxPolicy`. Raises InvalidParams."""
+    context = OldSandbox({"sandboxPolicy": wire})
+    _ = context.intent
+    return context
+
+
+def _checked(spelling: bytes) -> SandboxContext:
+    context = SandboxContext(msgspec.json.decode(spelling))
+    _ = context.intent
+    return context
+
+
+_recent = lru_cache(maxsize=_REMEMBERED_CONTEXTS)(_checked)
+
+
+def _spelled(wire: Any) -> bytes:
+    try:
+        return _encode(wire)
+    except OverflowError as exc:
+        raise InvalidParams("invalid number: more than 64 bits") from exc
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _intent(spelling: bytes) -> Intent:
+    try:
+        wire = _decoder.decode(spelling)
+    except msgspec.ValidationError as exc:
+        raise InvalidParams(in_reference_words(str(exc))) from exc
+    if wire.permissions is UNSET and wire.sandbox_policy is UNSET:
+        raise InvalidParams("missing field `permissions`")
+    if not isinstance(wire.permissions, UnsetType):
+        return _current(wire, wire.permissions)
+    assert not isinstance(wire.sandbox_policy, UnsetType)
+    cwd = wire.sandbox_policy_cwd or wire.cwd
+    return Intent(
+        projected(wire.sandbox_policy, wire.file_system_sandbox_policy),
+        cwd,
+        wire.workspace_roots or None,
+        cwd is not None,
+        wire.use_legacy_landlock,
+        wire.windows_sandbox_level,
+    )
+
+
+def _current(wire: _Wire, permissions: Permissions) -> Intent:
+    anchors = wire.policy_context or PolicyContext(wire.cwd, wire.workspace_roots)
+    return Intent(
+        permissions,
+        anchors.cwd,
+        anchors.workspace_roots,
+        (wire.cwd or anchors.cwd) is not None,
+        wire.use_legacy_landlock,
+        wire.windows_sandbox_level,
+        wire.protect_metadata,
+    )
+
+
+def _path(kind: type, value: Any) -> PathUri:
+    if kind is PathUri and type(value) is str:
+        return PathUri(value)
+    raise msgspec.ValidationError(f"Expected `str`, got `{type(value).__name__}`")
+
+
+_decoder = msgspec.json.Decoder(_Wire, dec_hook=_path)
+
+Path = str | bytes | PurePath
+
+
+def read_only(*, network: bool = False) -> SandboxContext:
+    """Everything may be read, and nothing written."""
+    return _context((special(Root(), "read"),), (), network=network)
+
+
+def workspace_write(
+    roots: Iterable[Path],
+    *,
+    network: bool = False,
+    writable_roots: Iterable[Path] = (),
+    exclude_tmp: bool = False,
+    protect_metadata: bool = True,
+) -> SandboxContext:
+    """Everything may be read; *roots*, *writable_roots*, /tmp and TMPDIR may be written.
+
+    In every writable directory `PROTECTED_NAMES` stay as they are; without *protect_metadata*
+    they may be written, too, on servers other than ours only in *roots* and *writable_roots*.
+    *exclude_tmp* leaves out /tmp and TMPDIR. The first root is what relative parts are relative
+    to. Raises ValueError for a path that is relative or holds a NUL.
+    """
+    places = [_uri(root) for root in roots]
+    others = tuple(_uri(root) for root in writable_roots)
+    entries = workspace_entries(
+        (special(Root(), "read"),),
+        others,
+        has_tmpdir=not exclude_tmp,
+        has_slash_tmp=not exclude_tmp,
+    )
+    if not protect_metadata:
+        kept = tuple(entry for entry in entries if entry.missing_path_behavior is None)
+        entries = (*kept, *_lifted(others))
+    context = _context(entries, tuple(place.text for place in places), network=network)
+    if not protect_metadata:
+        # Other servers know only the entries.
+        context.wire["protectMetadata"] = False
+    return context
+
+
+def _lifted(others: tuple[PathUri, ...]) -> Iterator[Entry]:
+    """The entries that make what is protected in workspace roots and *others* writable.
+
+    That makes directories of these names writable ones, in which the names are protected in turn.
+    """
+    inner = (f"{name}/{each}" for name in PROTECTED_NAMES for each in PROTECTED_NAMES)
+    for path in (*PROTECTED_NAMES, *inner):
+        yield special(ProjectRoots(path), "write")
+        for root in others:
+            yield Entry(AtPath(PathUri(f"{root.text.rstrip('/')}/{path}")), "write")
+
+
+def _uri(path: Path) -> PathUri:
+    return PathUri(to_uri(str(path) if isinstance(path, PurePath) else path))
+
+
+def _context(
+    entries: tuple[Entry, ...], roots: tuple[str, ...], *, network: bool
+) -> SandboxContext:
+    permissions = Managed(Restricted(entries), "enabled" if network else "restricted")
+    encoded = msgspec.json.encode(permissions, enc_hook=lambda path: path.text)
+    wire: dict[str, Any] = {
+        "permissions": msgspec.json.decode(encoded),
+        "windowsSandboxLevel": "disabled",
+    }
+    if roots:
+        wire.update(cwd=roots[0], workspaceRoots=list(roots))
+    return SandboxContext(wire)

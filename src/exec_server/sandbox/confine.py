@@ -1,0 +1,265 @@
+"""Where a child is confined: the keeper's share of the sandbox.
+
+The keeper loads this file by its path, on the first start that needs it, and runs where only the
+standard library is. Two ways lead here. A command in bubblewrap is an ordinary child whose
+descriptors come from the server; what is left is to find its members for signals, and to notice
+when all of them are gone. A command without namespaces is started by a thread that has given up
+everything beforehand: Landlock domains, filters and capabilities belong to a thread, and whatever
+it starts inherits them. That costs no fork of this process, and the thread does nothing else.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import errno
+import fcntl
+import functools
+import os
+from importlib.util import module_from_spec, spec_from_file_location
+
+# What `typing` says, without its import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_SECCOMP = 22
+_PR_CAPBSET_DROP = 24
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+_SECCOMP_MODE_FILTER = 2
+_CAPABILITY_VERSION_3 = 0x20080522
+_LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 445, 446
+_RULE_PATH_BENEATH = 1
+# WRITE_FILE, READ_FILE and IOCTL_DEV.
+_TERMINAL_RIGHTS = 1 << 1 | 1 << 2 | 1 << 15
+_INSTRUCTION_BYTES = 8
+# More than the kernel has; the first that it does not know ends the loop.
+_CAPABILITIES = 64
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class _Program(ctypes.Structure):
+    """`struct sock_fprog`."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+class PathBeneath(ctypes.Structure):
+    """`struct landlock_path_beneath_attr`."""
+
+    _pack_ = 1
+    _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+def start(
+    spawn: Callable[[], int], *, drops_capabilities: bool, ruleset: int | None, filter_: bytes
+) -> int:
+    """What *spawn* returns or raises, called in a thread that cannot do more than the child may."""
+    done = _thread.allocate_lock()
+    result: list[int | BaseException] = []
+
+    def run() -> None:
+        try:
+            give_up(drops_capabilities=drops_capabilities, ruleset=ruleset, filter_=filter_)
+            result.append(spawn())
+        except BaseException as exc:
+            result.append(exc)
+        finally:
+            done.release()
+
+    done.acquire()
+    _thread.start_new_thread(run, ())
+    done.acquire()
+    if isinstance(result[0], BaseException):
+        raise result[0]
+    return result[0]
+
+
+def give_up(*, drops_capabilities: bool, ruleset: int | None, filter_: bytes) -> None:
+    """Confine this thread for ever; OSError, and nothing may be started, if any part fails."""
+    if drops_capabilities:
+        _drop_capabilities()
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if ruleset is not None:
+        _check(_libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0))
+    # Last: it may refuse what the others need.
+    program = _Program(len(filter_) // _INSTRUCTION_BYTES, filter_)
+    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
+
+
+def _allow_terminal(ruleset: int, terminal: int) -> None:
+    rule = PathBeneath(_TERMINAL_RIGHTS, terminal)
+    _check(_libc.syscall(_LANDLOCK_ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), 0))
+
+
+def _drop_capabilities() -> None:
+    _check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
+    for capability in range(_CAPABILITIES):
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            # An ordinary user keeps the set, and no_new_privs keeps it from being of use.
+            break
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    _check(_libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())))
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"the sandbox could not be entered: {os.strerror(number)}")
+
+
+class Fence:
+    """What a message says of one start, and the descriptors that came with it."""
+
+    def __init__(self, words: tuple[Any, ...], fds: list[int]) -> None:
+        self._fds = fds
+        self._details = words[2:]
+        # What bubblewrap inherits; empty for a program that is started as it is.
+        self.inherited: tuple[int, ...] = ()
+        self._namespace: Namespace | None = None
+        try:
+            if len(fds) != words[1]:
+                # Some got lost, because this process has no room for more.
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            if words[0] == "bubblewrap":
+                self._prepare_bubblewrap()
+        except OSError:
+            self.close()
+            raise
+
+    def _prepare_bubblewrap(self) -> None:
+        inherited, markers = self._details
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(reader, False)
+        held = list(zip(self._fds[inherited:], markers, strict=True))
+        self._fds[inherited:] = [writer]
+        self._namespace = Namespace(reader, held)
+        # None of them may be where another is going to be put.
+        lowest = 3 + len(self._fds)
+        for fd in tuple(self._fds):
+            self._fds.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, lowest))
+        self.inherited = tuple(self._fds[inherited + 1 :])
+
+    def start(self, spawn: Callable[[], int], terminal: int | None) -> int:
+        """Call *spawn* confined; its program may open *terminal*, which is its own."""
+        drops_capabilities, filter_ = self._details
+        ruleset = self._fds[0] if self._fds else None
+        if ruleset is not None and terminal is not None:
+            _allow_terminal(ruleset, terminal)
+        return start(spawn, drops_capabilities=drops_capabilities, ruleset=ruleset, filter_=filter_)
+
+    def taken_namespace(self) -> Namespace | None:
+        """The namespace of what was started, which is the caller's from now on."""
+        namespace, self._namespace = self._namespace, None
+        return namespace
+
+    def close(self) -> None:
+        """Let go of what came, and of the namespace if nobody took it."""
+        while self._fds:
+            os.close(self._fds.pop())
+        if self._namespace is not None:
+            self._namespace.close()
+            self._namespace = None
+
+
+class Namespace:
+    """A command in bubblewrap, which tells of its members through *info*.
+
+    bubblewrap makes a first process of the namespace, which leads a session of its own and ignores
+    signals from here, and that one starts the command. A signal is for the command's group: its
+    handlers run, which they would not if bubblewrap itself were hit. Killing bubblewrap kills the
+    first process, and with it the kernel kills everybody else.
+    """
+
+    def __init__(self, info: int, held: list[tuple[int, bytes]]) -> None:
+        self._info = info
+        self._held = held
+        self._text = b""
+        self._first: int | None = None
+
+    def first(self) -> int | None:
+        """The namespace's first process, as we number it; None before there is one."""
+        if self._first is None:
+            try:
+                self._text += os.read(self._info, 4096)
+            except BlockingIOError:
+                return None
+            # {"child-pid": 123, ...}, in pieces, all of it before that process goes on.
+            text = self._text.partition(b'"child-pid":')[2].lstrip()
+            rest = text.lstrip(b"0123456789")
+            if rest and rest != text:
+                self._first = int(text[: -len(rest)])
+        return self._first
+
+    def is_empty(self) -> bool:
+        """Whether nobody but the first process is left, and so nobody can come to be."""
+        first = self.first()
+        return first is None or _children(first) == []
+
+    def group(self, pid: int) -> int | None:
+        """The group of the command; None before there is one. *pid* is bubblewrap's own."""
+        first = self.first()
+        if first is None or _parent(first) != pid:
+            return None
+        children = _children(first)
+        if children is None:
+            # This kernel does not tell: without a terminal the command is in the first one's group.
+            return first
+        try:
+            # The oldest is the command; the others are orphans.
+            return os.getpgid(children[0]) if children else None
+        except ProcessLookupError:
+            return None
+
+    def close(self) -> None:
+        """Everybody is gone: so may be what was made on the host for them."""
+        os.close(self._info)
+        for fd, marker in self._held:
+            _placeholders().release(fd, marker)
+
+
+@functools.cache
+def _placeholders() -> Any:
+    """placeholders.py, which lies beside this file."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "placeholders.py")
+    spec = spec_from_file_location("placeholders", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _children(pid: int) -> list[int] | None:
+    """Oldest first; none of one that is gone. None where the kernel does not tell."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(number) for number in file.read().split()]
+    except OSError:
+        return None if os.path.exists(f"/proc/{pid}") else []
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return None
+    return int(stat[stat.rindex(b")") + 2 :].split(maxsplit=2)[1])
+
+
+def is_child(pid: int) -> bool:
+    """Whether *pid* is a child of this process that has not been reaped."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True

@@ -1,0 +1,36 @@
+"""Whether an exit looks like the sandbox's doing: a guess, and the one that clients retry on."""
+
+from __future__ import annotations
+
+# Clients know exactly these.
+_SIGNS = (
+    b"operation not permitted",
+    b"permission denied",
+    b"read-only file system",
+    b"seccomp",
+    b"sandbox",
+    b"landlock",
+    b"failed to write file",
+)
+# What shells say about wrong usage, a program that cannot be run, and one that is not there.
+_ORDINARY_CODES = frozenset({2, 126, 127})
+_KILLED_BY_SIGSYS = 128 + 31
+
+
+def is_denied(exit_code: int, stdout: bytes, stderr: bytes, combined: bytes) -> bool:
+    """Whether a sandboxed process that ended with *exit_code* was probably refused something.
+
+    *combined* is all output in the order of its arrival, where a sentence may be whole that each
+    stream has only a part of. Signs are looked for in all three, in any case of their letters.
+    """
+    if exit_code == 0:
+        return False
+    if any(_has_sign(output) for output in (stderr, stdout, combined)):
+        return True
+    return exit_code == _KILLED_BY_SIGSYS and exit_code not in _ORDINARY_CODES
+
+
+def _has_sign(output: bytes) -> bool:
+    # One regular expression for all of them takes ten times as long.
+    lowered = output.lower()
+    return any(sign in lowered for sign in _SIGNS)

@@ -1,0 +1,140 @@
+"""The file system as it is now, as far as plans ask about it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+# As many symbolic links in one path as the kernel follows.
+_MAX_LINKS = 40
+
+
+class Found(NamedTuple):
+    """An entry of a directory; a symbolic link to a directory is not one itself."""
+
+    name: bytes
+    is_directory: bool
+    is_symlink: bool
+
+
+class Facts:
+    """What the operating system says; a test may know better. Methods raise OSError."""
+
+    def mode(self, path: bytes) -> int:
+        """Type and permissions of what *path* itself is."""
+        return os.lstat(path).st_mode
+
+    def link_target(self, path: bytes) -> bytes:
+        return os.readlink(path)
+
+    def head(self, path: bytes, size: int) -> bytes:
+        """The first *size* bytes of a regular file."""
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.read(fd, size)
+        finally:
+            os.close(fd)
+
+    def entries(self, path: bytes) -> Iterator[Found]:
+        """What is in a directory, in any order."""
+        with os.scandir(path) as listing:
+            for entry in listing:
+                is_directory = entry.is_dir(follow_symlinks=False)
+                yield Found(entry.name, is_directory, entry.is_symlink())
+
+    def can_create_in(self, directory: bytes) -> bool:
+        """Whether a process with our rights could come to create a name there."""
+        if os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
+            return True
+        # An owner can change the mode, but not of a file system that is read-only.
+        if os.lstat(directory).st_uid != os.geteuid():
+            return False
+        return not os.statvfs(directory).f_flag & os.ST_RDONLY
+
+
+OS = Facts()
+
+
+class Located(msgspec.Struct, frozen=True, gc=False):
+    """Where a path leads. *path* is free of symbolic links."""
+
+    # What is there; or, of a path that leads nowhere, its first missing component.
+    path: bytes
+    # Type and permissions; None when it is missing.
+    mode: int | None
+    # The symbolic links on the way: where each is, itself free of links, and what it says.
+    links: tuple[tuple[bytes, bytes], ...] = ()
+    # Why we cannot know.
+    trouble: OSError | None = None
+    # Whether a file stands where the directory of a missing path should be.
+    is_blocked: bool = False
+
+    @property
+    def exists(self) -> bool:
+        return self.mode is not None
+
+    @property
+    def is_directory(self) -> bool:
+        return self.mode is not None and stat.S_ISDIR(self.mode)
+
+
+_ROOT = Located(b"/", stat.S_IFDIR | 0o755)
+
+
+class Locator:
+    """Follows paths, and asks about each directory on the way only once."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self._found: dict[bytes, Located] = {b"/": _ROOT}
+
+    def locate(self, path: bytes) -> Located:
+        """Where *path* leads, which is absolute and normal. Never raises OSError."""
+        found = self._found.get(path)
+        if found is None:
+            above, _, name = path.rpartition(b"/")
+            found = self._found[path] = self._step(self.locate(above or b"/"), name)
+        return found
+
+    def _step(self, above: Located, name: bytes) -> Located:
+        if above.mode is None:
+            return above
+        if not stat.S_ISDIR(above.mode):
+            return Located(join(above.path, name), None, above.links, is_blocked=True)
+        path = join(above.path, name)
+        try:
+            mode = self.facts.mode(path)
+            if not stat.S_ISLNK(mode):
+                return Located(path, mode, above.links)
+            return self._follow(above, path)
+        except FileNotFoundError:
+            return Located(path, None, above.links)
+        except OSError as exc:
+            return Located(path, None, above.links, trouble=exc)
+
+    def _follow(self, above: Located, path: bytes) -> Located:
+        target = self.facts.link_target(path)
+        links = (*above.links, (path, target))
+        if len(links) > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        start = b"/" if target.startswith(b"/") else above.path
+        found = Located(start, stat.S_IFDIR, links)
+        for part in target.split(b"/"):
+            if part == b".." and found.is_directory:
+                found = Located(parent(found.path), stat.S_IFDIR, found.links)
+            elif part not in (b"", b".", b".."):
+                found = self._step(found, part)
+        return found
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    return b"/" + name if directory == b"/" else b"%b/%b" % (directory, name)
+
+
+def parent(path: bytes) -> bytes:
+    return path.rpartition(b"/")[0] or b"/"

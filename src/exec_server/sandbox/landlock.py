@@ -1,0 +1,156 @@
+"""A Plan as a Landlock ruleset, where one can express it.
+
+Rules only ever add rights below a path, so whatever a plan takes away from a part of what it gives
+is refused here, and so is a plan in which names do not exist: Landlock closes files, it does not
+hide them. Signals and abstract sockets are scoped to the command and what it starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import stat
+
+from exec_server.sandbox.confine import PathBeneath
+from exec_server.sandbox.model import Hide, Plan, Show, Unenforceable
+from exec_server.sandbox.placeholders import default_folder
+
+# Since then signals and abstract sockets can be scoped, without which a command could end ours.
+LEAST_ABI = 6
+
+_CREATE_RULESET, _ADD_RULE = 444, 445
+_CREATE_VERSION = 1
+_RULE_PATH_BENEATH = 1
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_TRUNCATE, _IOCTL_DEVICE = 1 << 14, 1 << 15
+_MAKE_CHARACTER, _MAKE_BLOCK = 1 << 6, 1 << 11
+_ALL = (1 << 16) - 1
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_WRITE = _ALL & ~(_IOCTL_DEVICE | _MAKE_CHARACTER | _MAKE_BLOCK)
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
+_BIND_TCP_CONNECT_TCP = 3
+_SCOPE_ABSTRACT_SOCKETS_SIGNALS = 3
+
+# What every program may write to, though it lies outside of what it was given.
+_DEVICES = (b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/random", b"/dev/urandom")
+_TERMINAL = b"/dev/tty"
+_DEVICE_FOLDER = b"dev"
+
+
+class _RulesetAttributes(ctypes.Structure):
+    _fields_ = (
+        ("handled_access_fs", ctypes.c_uint64),
+        ("handled_access_net", ctypes.c_uint64),
+        ("scoped", ctypes.c_uint64),
+    )
+
+
+@functools.cache
+def abi() -> int:
+    """The version that this kernel offers; OSError when it offers none."""
+    return _syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_CREATE_VERSION))
+
+
+def check(plan: Plan) -> None:
+    """Unenforceable, with the reason, when no ruleset says exactly what *plan* does."""
+    if not plan.shows_host:
+        raise Unenforceable("Landlock cannot hide the names of files that may not be read")
+    writable = [step.path for step in plan.steps if isinstance(step, Show) and step.is_writable]
+    if any(_is_below(default_folder(), path) for path in writable):
+        raise Unenforceable("Landlock cannot protect this server's own files in a writable place")
+    for step in plan.steps:
+        if isinstance(step, Hide):
+            raise Unenforceable(f"Landlock cannot close {os.fsdecode(step.path)}")
+        if not step.is_writable and any(_is_below(step.path, path) for path in writable):
+            path = os.fsdecode(step.path)
+            raise Unenforceable(f"Landlock cannot keep {path} read-only in a writable directory")
+
+
+def ruleset(plan: Plan) -> int:
+    """A descriptor of the rules; Unenforceable as `check`, OSError as the kernel says."""
+    check(plan)
+    is_offline = plan.policy.network == "restricted"
+    attributes = _RulesetAttributes(
+        _ALL,
+        _BIND_TCP_CONNECT_TCP if is_offline else 0,
+        _SCOPE_ABSTRACT_SOCKETS_SIGNALS,
+    )
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    fd = _syscall(_CREATE_RULESET, ctypes.byref(attributes), size, ctypes.c_uint32(0))
+    try:
+        for path, rights in _always().items():
+            _allow(fd, os.open(path, os.O_PATH | os.O_CLOEXEC), rights)
+        _allow_reading(fd)
+        for step in plan.steps:
+            if isinstance(step, Show) and step.is_writable:
+                _allow(fd, open_exactly(step.path), _WRITE)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+@functools.cache
+def _always() -> dict[bytes, int]:
+    """What every ruleset allows: paths that exist, and the rights to what is there."""
+    paths = {b"/": _READ_DIR, _TERMINAL: _READ_FILE | _WRITE_FILE | _IOCTL_DEVICE}
+    paths |= dict.fromkeys(_DEVICES, _READ_FILE | _WRITE_FILE | _TRUNCATE)
+    return {path: rights for path, rights in paths.items() if os.path.exists(path)}
+
+
+def _allow_reading(ruleset: int) -> None:
+    """Let be read what is below the root, but for devices.
+
+    Whoever reads somebody else's terminal gets what is typed there, and whoever reads a disk need
+    not ask for its files.
+    """
+    with os.scandir(b"/") as entries:
+        for entry in entries:
+            if entry.name != _DEVICE_FOLDER and not entry.is_symlink():
+                with contextlib.suppress(FileNotFoundError):
+                    _allow(ruleset, os.open(entry.path, os.O_PATH | os.O_CLOEXEC), _READ)
+
+
+def _allow(ruleset: int, path: int, rights: int) -> None:
+    """Add a rule for what is open as *path*, which is closed in any case."""
+    try:
+        if rights & ~_OF_FILES and not stat.S_ISDIR(os.fstat(path).st_mode):
+            rights &= _OF_FILES
+        rule = PathBeneath(rights, path)
+        _syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), 0)
+    finally:
+        os.close(path)
+
+
+def open_exactly(path: bytes) -> int:
+    """What *path* names, as long as no part of it was replaced by a symbolic link meanwhile."""
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    is_link = stat.S_ISLNK(os.fstat(fd).st_mode)
+    if is_link or os.readlink(b"/proc/self/fd/%d" % fd) != path:
+        os.close(fd)
+        shown = os.fsdecode(path)
+        raise Unenforceable(f"{shown} was replaced while the sandbox was being prepared")
+    return fd
+
+
+def _is_below(path: bytes, folder: bytes) -> bool:
+    return path.startswith(folder.rstrip(b"/") + b"/")
+
+
+def _syscall(*arguments: object) -> int:
+    libc = _libc()
+    result: int = libc.syscall(*arguments)
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    return libc

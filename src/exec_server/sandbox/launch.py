@@ -1,0 +1,289 @@
+"""A command and a Plan → the same command, confined: what the keeper is to start, and how."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from exec_server.sandbox import landlock, seccomp
+from exec_server.sandbox.bubblewrap import (
+    ARGUMENTS_FD,
+    FIRST_SOURCE_FD,
+    arguments,
+    environment,
+    find,
+    is_visible,
+)
+from exec_server.sandbox.model import NOT_BUILT, NOT_RUN, Hide, Plan, Rung, Show, Unenforceable
+from exec_server.sandbox.placeholders import Folder, release
+from exec_server.sandbox.rungs import HERE, Bubblewrap, Rungs, Unavailable
+
+_DEFAULT_PATH = b"/bin:/usr/bin"
+# The kernel passes up to 253 descriptors at once.
+_MAX_SOURCES, _MAX_PLACEHOLDERS = 100, 100
+_SAY_AND_EXIT = b'printf "%s\\n" "$1" >&2; exit "$2"'
+_RENAMED = b'name=$1; shift; exec -a "$name" "$@"'
+
+_NO_PROXY = (
+    "failed to prepare host proxy routing bridge: "
+    "managed proxy mode requires proxy environment variables"
+)
+_NO_BRIDGE = (
+    "failed to prepare host proxy routing bridge: "
+    "managed proxy mode requires parseable loopback proxy endpoints"
+)
+
+
+class Command(NamedTuple):
+    """What a client asks for. Like execvp(3), *program* is looked for on the PATH of *env*."""
+
+    program: bytes
+    argv: list[bytes]
+    env: dict[bytes, bytes]
+    cwd: bytes
+    is_tty: bool
+    # A file that the command reads at `SCRIPT_PATH` where it cannot see it under its name.
+    script: str | None = None
+    # Of a command that may reach its proxy alone: what bubblewrap reads from before it runs it,
+    # and where it says which process is the first inside. They stay open here.
+    gate: tuple[int, int] | None = None
+
+
+class Confined(NamedTuple):
+    """What to start instead; *fence* and *fds* are for the keeper, which closes them."""
+
+    rung: Rung
+    program: bytes
+    argv: list[bytes]
+    env: dict[bytes, bytes]
+    fence: tuple[Any, ...] | None = None
+    fds: tuple[int, ...] = ()
+
+    def discard(self) -> None:
+        """Undo what was prepared, instead of starting it."""
+        markers = self.fence[3] if self.fence is not None and self.fence[0] == "bubblewrap" else ()
+        split = len(self.fds) - len(markers)
+        for fd in self.fds[:split]:
+            os.close(fd)
+        for fd, marker in zip(self.fds[split:], markers, strict=True):
+            release(fd, marker)
+
+
+def confine(
+    command: Command,
+    plan: Plan,
+    *,
+    prefers_landlock: bool = False,
+    rungs: Rungs = HERE,
+    folder: Folder | None = None,
+) -> Confined:
+    """*command*, held to *plan* by the strongest rung there is here.
+
+    What cannot be done becomes a `refusal`: nothing of the client's runs. OSError when the system
+    fails otherwise.
+    """
+    try:
+        if plan.policy.is_proxied and command.gate is None:
+            raise Unavailable(_NO_BRIDGE if _has_proxy(command.env) else _NO_PROXY)
+        rung = rungs.choose(plan, prefers_landlock=prefers_landlock)
+        if rung != "bubblewrap":
+            # The keeper tells what cannot be run.
+            return _in_place(command, plan, rung)
+        obstacle = _why_not_runnable(command, plan)
+        if obstacle:
+            return not_run(command, obstacle)
+        assert rungs.bubblewrap is not None
+        return _in_bubblewrap(command, plan, rungs.bubblewrap, folder or Folder())
+    except Unavailable as exc:
+        return refusal(str(exc), NOT_RUN)
+    except Unenforceable as exc:
+        return not_built(exc)
+
+
+def refusal(text: str, status: int) -> Confined:
+    """A program that says *text* and ends with *status*, in the place of what may not run."""
+    argv = [b"sh", b"-c", _SAY_AND_EXIT, b"sh", os.fsencode(text), b"%d" % status]
+    return Confined("none", b"/bin/sh", argv, {})
+
+
+def not_built(reason: Unenforceable) -> Confined:
+    """The answer to a policy that no rung expresses."""
+    return refusal(f"error building bubblewrap command: {reason}", NOT_BUILT)
+
+
+def not_run(command: Command, number: int) -> Confined:
+    """The answer to a program that is not there, or not one, for the reason *number*."""
+    name = os.fsdecode(command.program)
+    text = f"failed to run {name} in the sandbox: {os.strerror(number)} (os error {number})"
+    return refusal(text, NOT_RUN)
+
+
+# Without namespaces.
+
+
+def _in_place(command: Command, plan: Plan, rung: Rung) -> Confined:
+    if rung == "none":
+        return Confined(rung, command.program, command.argv, command.env)
+    is_landlock = rung == "landlock"
+    filter_ = seccomp.program(
+        seccomp.Kind(_sockets(plan), "landlock" if is_landlock else "nothing")
+    )
+    fds = (landlock.ruleset(plan),) if is_landlock else ()
+    fence = ("confine", len(fds), is_landlock, filter_)
+    return Confined(rung, command.program, command.argv, command.env, fence, fds)
+
+
+def _sockets(plan: Plan) -> seccomp.Sockets:
+    if plan.policy.is_proxied:
+        return "proxied"
+    return "related" if plan.policy.network == "restricted" else "no-vsock"
+
+
+# In bubblewrap.
+
+
+def _in_bubblewrap(
+    command: Command, plan: Plan, bubblewrap: Bubblewrap, folder: Folder
+) -> Confined:
+    filter_ = seccomp.program(seccomp.Kind(_sockets(plan), "namespaces"))
+    inner = _inner(command, plan, bubblewrap)
+    folder.prepare()
+    held = folder.hold(_mount_points(plan))
+    fds: list[int] = []
+    try:
+        if command.script is not None:
+            fds.append(os.open(command.script, os.O_RDONLY | os.O_CLOEXEC))
+        sources = _open_sources(plan, fds) if bubblewrap.has_bind_fd else {}
+        gate = _open_gate(command, fds)
+        options = [
+            *environment(command.env),
+            *arguments(plan, folder=folder, sources=sources),
+            *gate,
+            # The keeper adds it behind all others.
+            *(b"--info-fd", b"%d" % (FIRST_SOURCE_FD + len(fds))),
+            *((b"--argv0", command.argv[0]) if _is_renamed_by(bubblewrap, command) else ()),
+        ]
+        fds[:0] = (_memory(b"\0".join(options) + b"\0"), _memory(filter_))
+    except BaseException:
+        Confined("none", b"", [], {}, _fence(fds, held), _all_fds(fds, held)).discard()
+        raise
+    path = os.fsencode(bubblewrap.path)
+    argv = [path, b"--args", b"%d" % ARGUMENTS_FD, b"--", *inner]
+    return Confined("bubblewrap", path, argv, {}, _fence(fds, held), _all_fds(fds, held))
+
+
+def _fence(fds: list[int], held: list[tuple[int, bytes]]) -> tuple[Any, ...]:
+    markers = [marker for _, marker in held]
+    return ("bubblewrap", len(fds) + len(held), len(fds), markers)
+
+
+def _all_fds(fds: list[int], held: list[tuple[int, bytes]]) -> tuple[int, ...]:
+    return (*fds, *(fd for fd, _ in held))
+
+
+def _mount_points(plan: Plan) -> list[tuple[bytes, bool]]:
+    """Everything that something empty is mounted over in a writable place."""
+    if len(plan.placeholders) > _MAX_PLACEHOLDERS:
+        raise Unenforceable(f"more than {_MAX_PLACEHOLDERS} missing paths are to stay missing")
+    writable = [step.path for step in plan.steps if isinstance(step, Show) and step.is_writable]
+    # What seems to be there may be the placeholder of another sandbox, and go away with it.
+    there = [
+        (step.path, step.is_directory)
+        for step in plan.steps
+        if isinstance(step, Hide) and os.path.dirname(step.path) in writable
+    ]
+    return list(dict.fromkeys((*plan.placeholders, *there)))
+
+
+def _open_sources(plan: Plan, fds: list[int]) -> Mapping[bytes, int]:
+    """Hold on to what will be writable, so that nobody can put another thing in its place."""
+    sources: dict[bytes, int] = {}
+    for step in plan.steps:
+        if isinstance(step, Show) and step.is_writable and step.path != b"/":
+            if len(sources) == _MAX_SOURCES:
+                raise Unenforceable(f"more than {_MAX_SOURCES} writable paths")
+            sources[step.path] = FIRST_SOURCE_FD + len(fds)
+            fds.append(landlock.open_exactly(step.path))
+    return sources
+
+
+def _open_gate(command: Command, fds: list[int]) -> list[bytes]:
+    """Arguments that hold the command until the way to its proxy is there."""
+    if command.gate is None:
+        return []
+    first = FIRST_SOURCE_FD + len(fds)
+    fds.extend(os.dup(fd) for fd in command.gate)
+    return [b"--block-fd", b"%d" % first, b"--json-status-fd", b"%d" % (first + 1)]
+
+
+def _memory(content: bytes) -> int:
+    """A descriptor to read *content* from; a pipe would hold only so much."""
+    fd = os.memfd_create("sandbox", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _is_renamed_by(bubblewrap: Bubblewrap, command: Command) -> bool:
+    # On a terminal another program comes first, and would be the one that is renamed.
+    return bubblewrap.has_argv0 and _is_renamed(command) and not command.is_tty
+
+
+def _is_renamed(command: Command) -> bool:
+    return command.argv[0] != command.program
+
+
+def _inner(command: Command, plan: Plan, bubblewrap: Bubblewrap) -> list[bytes]:
+    """The command as bubblewrap runs it."""
+    words = [command.program, *command.argv[1:]]
+    if _is_renamed(command) and not _is_renamed_by(bubblewrap, command):
+        bash = _visible(plan, "bash")
+        if bash is None:
+            raise Unavailable("a command in the sandbox cannot be renamed without bash here")
+        # So that nothing in the environment or at home makes it do something else first.
+        plain = [bash, b"--norc", b"--noprofile", b"-p"]
+        words = [*plain, b"-c", _RENAMED, b"bash", command.argv[0], *words]
+    if command.is_tty:
+        # bubblewrap's own session has no terminal; with one of its own, the command's handlers
+        # hear of Ctrl-C, and there is job control.
+        setsid = _visible(plan, "setsid")
+        if setsid is not None:
+            words = [setsid, b"--ctty", *words]
+    return words
+
+
+def _visible(plan: Plan, name: str) -> bytes | None:
+    path = find(name)
+    if path is None or not is_visible(plan, os.fsencode(os.path.realpath(path))):
+        return None
+    return os.fsencode(os.path.realpath(path))
+
+
+# What can be known before the start.
+
+
+def _why_not_runnable(command: Command, plan: Plan) -> int:
+    """Why *command* cannot run, as execvp(3) would say it; 0 if nothing speaks against it."""
+    reason = errno.ENOENT
+    for candidate in _candidates(command):
+        path = os.path.realpath(os.path.join(command.cwd, candidate))
+        if not os.path.exists(path) or not is_visible(plan, path):
+            continue
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return 0
+        reason = errno.EACCES
+    return reason
+
+
+def _candidates(command: Command) -> list[bytes]:
+    if not command.program or b"/" in command.program:
+        return [command.program] if command.program else []
+    folders = command.env.get(b"PATH", _DEFAULT_PATH).split(b":")
+    return [os.path.join(folder or b".", command.program) for folder in folders]
+
+
+def _has_proxy(env: Mapping[bytes, bytes]) -> bool:
+    return any(name.upper().endswith(b"_PROXY") and name.upper() != b"NO_PROXY" for name in env)

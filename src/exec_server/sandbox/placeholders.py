@@ -1,0 +1,203 @@
+"""Mount points that had to be made on the host, and their certain end.
+
+A name that must not come to be is mounted over, and a mount needs something to lie on. What is made
+for that is shared by all sandboxes that need it and removed with the last of them. Each has a
+*marker* in a private folder, written before the placeholder is made: whoever uses the placeholder
+holds a shared lock on the marker, and whoever gets it exclusively may remove both. The keeper
+holds the locks of its children; a lock ends with its holder, and then the next server sweeps up.
+
+The keeper loads this file by its path, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+
+# What `typing` says, without its import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Only root can write to the first; the other is checked for who made it.
+_ROOT_FOLDER = b"/run/exec-server"
+_USER_FOLDER = b"/tmp/exec-server-%d"
+_MARKERS = b"placeholders"
+# Empty files, which lie over what is not to be read or not to be made.
+_UNREADABLE, _EMPTY = b"unreadable", b"empty"
+# A marker is locked exclusively for as long as it takes to remove one name.
+_BUSY_SECONDS = 5.0
+_MARKER_BYTES = 8192
+
+
+class Folder:
+    """The private folder of this user, which no sandbox can write to."""
+
+    def __init__(self, path: bytes | None = None) -> None:
+        self.path = default_folder() if path is None else path
+        self._markers = os.path.join(self.path, _MARKERS)
+
+    def prepare(self) -> None:
+        """Make it and what is always in it; OSError when somebody else has taken its name."""
+        for folder in (self.path, self._markers):
+            try:
+                os.mkdir(folder, 0o700)
+            except FileExistsError:
+                found = os.lstat(folder)
+                if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                    raise
+                if stat.S_IMODE(found.st_mode) != 0o700:
+                    os.chmod(folder, 0o700)
+        for name, mode in ((_UNREADABLE, 0o000), (_EMPTY, 0o444)):
+            path = os.path.join(self.path, name)
+            if not os.path.lexists(path):
+                os.close(os.open(path, os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode))
+
+    def empty_file(self, *, is_readable: bool) -> bytes:
+        """A file without content, to be mounted over others."""
+        return os.path.join(self.path, _EMPTY if is_readable else _UNREADABLE)
+
+    def hold(self, names: Iterable[tuple[bytes, bool]]) -> list[tuple[int, bytes]]:
+        """Make what is missing of *names*, each a path and whether it is a directory.
+
+        What is there stays as it is, and is held if it is a placeholder of somebody else's. The
+        descriptors hold the locks, each beside its marker's path: whoever has them gives them to
+        `release`. On OSError nothing is held.
+        """
+        held: list[tuple[int, bytes]] = []
+        try:
+            for path, is_directory in names:
+                marker = self._marker(path)
+                if os.path.lexists(path) and not os.path.lexists(marker):
+                    continue
+                fd = _lock_shared(marker)
+                held.append((fd, marker))
+                _make(fd, path, is_directory=is_directory)
+        except BaseException:
+            for fd, marker in held:
+                release(fd, marker)
+            raise
+        return held
+
+    def sweep(self) -> None:
+        """Remove what nobody holds any more: its keeper was killed."""
+        try:
+            names = os.listdir(self._markers)
+        except OSError:
+            return
+        for name in names:
+            marker = os.path.join(self._markers, name)
+            try:
+                fd = os.open(marker, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError:
+                continue
+            release(fd, marker)
+
+    def _marker(self, path: bytes) -> bytes:
+        import hashlib  # Loads OpenSSL, and the keeper only releases.
+
+        return os.path.join(self._markers, hashlib.sha256(path).hexdigest().encode())
+
+
+def default_folder() -> bytes:
+    uid = os.geteuid()
+    return _ROOT_FOLDER if uid == 0 and os.path.isdir(b"/run") else _USER_FOLDER % uid
+
+
+def release(fd: int, marker: bytes) -> None:
+    """Give up a lock; remove its placeholder if that was the last."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A marker without a name was released already, and its placeholder with it.
+        if os.fstat(fd).st_nlink:
+            _remove_placeholder(fd)
+            os.unlink(marker)
+    except OSError:
+        # Somebody else holds it, or it cannot be removed any more.
+        pass
+    finally:
+        os.close(fd)
+
+
+def _lock_shared(marker: bytes) -> int:
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        fd = os.open(marker, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if os.fstat(fd).st_nlink:
+                return fd
+        except BlockingIOError:
+            pass
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        if time.monotonic() > deadline:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        time.sleep(0.001)
+
+
+def _make(fd: int, path: bytes, *, is_directory: bool) -> None:
+    """Make *path*, unless another holder has, and note in the marker what it is."""
+    parent, name = _open_parent(path), os.path.basename(path)
+    try:
+        # Several may write this at the same time, and all of them the same.
+        os.pwrite(fd, path + b"\0", 0)
+        if is_directory:
+            os.mkdir(name, 0o755, dir_fd=parent)
+        else:
+            flags = os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            os.close(os.open(name, flags, 0o644, dir_fd=parent))
+        made = os.lstat(name, dir_fd=parent)
+        os.pwrite(fd, b"%020d" % made.st_ino, len(path) + 1)
+    except FileExistsError:
+        pass
+    finally:
+        os.close(parent)
+
+
+def _remove_placeholder(fd: int) -> None:
+    """Remove what the marker tells of, if it is still ours and as empty as it was made."""
+    path, _, number = os.pread(fd, _MARKER_BYTES, 0).partition(b"\0")
+    if not path:
+        return
+    try:
+        parent, name = _open_parent(path), os.path.basename(path)
+    except OSError:
+        # It was moved away, and what is there is not ours.
+        return
+    try:
+        found = os.lstat(name, dir_fd=parent)
+        if not _is_ours(found, number, since=os.fstat(fd).st_mtime_ns):
+            return
+        if stat.S_ISDIR(found.st_mode):
+            os.rmdir(name, dir_fd=parent)
+        elif stat.S_ISREG(found.st_mode) and found.st_size == 0:
+            os.unlink(name, dir_fd=parent)
+    except OSError:
+        # Gone, or no longer empty: then it is not ours any more.
+        pass
+    finally:
+        os.close(parent)
+
+
+def _open_parent(path: bytes) -> int:
+    """The folder of *path*, as long as no part of the way was replaced by a symbolic link."""
+    folder = os.path.dirname(path)
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(folder, flags)
+    if os.readlink(b"/proc/self/fd/%d" % fd) != folder:
+        os.close(fd)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return fd
+
+
+def _is_ours(found: os.stat_result, number: bytes, *, since: int) -> bool:
+    if number:
+        return found.st_ino == int(number)
+    # Its maker was killed before it could note the number.
+    return found.st_uid == os.geteuid() and found.st_ctime_ns >= since

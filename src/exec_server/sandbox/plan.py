@@ -1,0 +1,127 @@
+"""A Policy and the file system as it is now → a Plan: what is mounted, and in which order.
+
+What other parts import::
+
+    plan(policy, *, facts=OS, extra_reads=()) -> Plan
+
+Rules are first brought to where they lead (see `places`): every path in a plan is free of symbolic
+links. Then each place gets one step, the shallow ones first, so that the deepest rule has the last
+word. Two things differ from the plain model of `policy.access`: what may be read below something
+denied stays closed, and a few names in writable directories are read-only (see `metadata`).
+"""
+
+from __future__ import annotations
+
+from exec_server.sandbox.facts import OS, Facts, parent
+from exec_server.sandbox.model import Access, Hide, Plan, Policy, Show, Step, Unenforceable
+from exec_server.sandbox.places import Places, depth, nearest
+from exec_server.sandbox.policy import is_within
+
+# Every sandbox has its own, with its own devices and processes; to be readable adds nothing.
+_PROC = b"/proc"
+_FRESH = (b"/dev", _PROC)
+
+
+def plan(policy: Policy, *, facts: Facts = OS, extra_reads: tuple[bytes, ...] = ()) -> Plan:
+    """How *policy* is enforced here and now.
+
+    *extra_reads* may be read as well, unless the policy says something about them. Raises
+    Unenforceable when there is a part of the policy that mounts cannot express. Costs a few
+    questions about each rule's path, and a walk for each glob.
+    """
+    if not policy.is_managed:
+        return Plan(policy, shows_host=True)
+    places = Places(facts)
+    places.place(policy.rules)
+    for glob in policy.globs:
+        places.deny_matches(glob, policy.glob_depth)
+    if policy.protects_metadata:
+        places.protect_metadata()
+    places.allow_reads(extra_reads)
+    return _mounted(policy, places, facts)
+
+
+def _mounted(policy: Policy, places: Places, facts: Facts) -> Plan:
+    effective = _effective(places.access)
+    for path, access in effective.items():
+        if access is Access.DENY and is_within(path, _PROC):
+            # It is made last, and would lie over whatever hides a part of it.
+            shown = path.decode("utf-8", "replace")
+            raise Unenforceable(f"cannot enforce sandbox deny-read path {shown} below /proc")
+    missing = [
+        hidden
+        for path, hidden in sorted(places.missing.items())
+        if _access_above(path, effective) is Access.WRITE
+    ]
+    steps: list[Step] = [
+        _step(path, access, effective, places, facts)
+        for path, access in effective.items()
+        if access is not Access.READ or path not in (b"/", *_FRESH)
+    ]
+    steps += missing
+    steps.sort(key=lambda step: depth(step.path))
+    return Plan(
+        policy,
+        shows_host=b"/" in effective,
+        steps=tuple(steps),
+        placeholders=tuple((hidden.path, hidden.is_directory) for hidden in missing),
+        # Those that an empty base lacks, because no step shows where they are.
+        links=tuple(
+            (link, target)
+            for link, target in sorted(places.links.items())
+            if nearest(link, effective) is None
+        ),
+    )
+
+
+def _effective(access: dict[bytes, Access]) -> dict[bytes, Access]:
+    """The places that change what the next one above gives, shallow first."""
+    effective: dict[bytes, Access] = {}
+    for path in sorted(access, key=depth):
+        given, above = access[path], _access_above(path, effective)
+        is_closed = given is Access.READ and above is Access.DENY
+        # A writable directory in another is a mount of its own, as it is in the reference.
+        if given is Access.WRITE or (given is not above and not is_closed):
+            effective[path] = given
+    return effective
+
+
+def _access_above(path: bytes, effective: dict[bytes, Access]) -> Access | None:
+    found = None if path == b"/" else nearest(parent(path), effective)
+    return None if found is None else found[1]
+
+
+def _step(
+    path: bytes, access: Access, effective: dict[bytes, Access], places: Places, facts: Facts
+) -> Step:
+    is_directory = places.located[path].is_directory
+    if access is Access.WRITE:
+        return Show(path, is_writable=True)
+    if access is Access.READ:
+        # As if it were missing: another sandbox may have put it there just now.
+        if is_directory and places.is_protected(path) and _is_empty(path, facts):
+            return Hide(path, is_directory=True, mode=0o555)
+        return Show(path, is_writable=False)
+    if not is_directory:
+        return Hide(path, is_directory=False, mode=0)
+    reopened = [
+        below
+        for below in effective
+        if below != path
+        and is_within(below, path)
+        and nearest(parent(below), effective) == (path, Access.DENY)
+    ]
+    return Hide(
+        path,
+        is_directory=True,
+        mode=0o111 if reopened else 0,
+        reopened=tuple(below for below in reopened if places.located[below].is_directory),
+        reopened_files=tuple(below for below in reopened if not places.located[below].is_directory),
+    )
+
+
+def _is_empty(path: bytes, facts: Facts) -> bool:
+    try:
+        return next(iter(facts.entries(path)), None) is None
+    except OSError:
+        return False

@@ -1,0 +1,262 @@
+"""The system call filters, compiled by libseccomp.
+
+Every filter lets through what it does not name. A refused call fails with EPERM; a call of another
+architecture, x32 included, ends the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import errno
+import functools
+import os
+import socket
+import termios
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from exec_server.sandbox.model import Unenforceable
+
+# Which sockets may be made: between related processes only; to a proxy on loopback; all but those
+# to the hypervisor.
+Sockets = Literal["related", "proxied", "no-vsock"]
+# What stands beside the filter, and so what it need not, or has to, refuse itself.
+Company = Literal["nothing", "namespaces", "landlock"]
+
+
+class Kind(NamedTuple):
+    """Which filter: equal kinds are the same program."""
+
+    sockets: Sockets
+    company: Company
+
+
+class Comparison(ctypes.Structure):
+    """`struct scmp_arg_cmp`."""
+
+    _fields_ = (
+        ("arg", ctypes.c_uint),
+        ("op", ctypes.c_int),
+        ("datum_a", ctypes.c_uint64),
+        ("datum_b", ctypes.c_uint64),
+    )
+
+
+class Rule(NamedTuple):
+    """Refuse *syscall* with *error* when all of *conditions* hold."""
+
+    syscall: str
+    conditions: tuple[Comparison, ...] = ()
+    error: int = errno.EPERM
+
+
+_ALLOW = 0x7FFF0000
+_KILL_PROCESS = 0x80000000
+_ERRNO = 0x00050000
+_ATTRIBUTE_BAD_ARCH, _ATTRIBUTE_OPTIMIZE = 2, 8
+# The kernel tries each call once when a filter is loaded, which takes half as long with a tree.
+_AS_A_TREE = 2
+_NOT_EQUAL, _LESS, _GREATER, _MASKED_EQUAL = 1, 2, 6, 7
+# The kernel looks at half of these registers only, and so must we.
+_INT = 0xFFFFFFFF
+_UNKNOWN_SYSCALL = -1
+
+# What libseccomp of 2022 does not know yet; from 424 on all architectures agree.
+_NUMBERS = {
+    "fchmodat2": 452,
+    "setxattrat": 463,
+    "removexattrat": 466,
+    "open_tree_attr": 467,
+    "file_setattr": 469,
+}
+
+_TYPE_MASK = 0xF
+_AF_VSOCK = 40
+_TIOCLINUX = 0x541C
+
+_NETWORK_CALLS = (
+    "connect accept accept4 bind listen getsockname getpeername getsockopt setsockopt shutdown "
+    "sendto sendmmsg recvmmsg"
+).split()
+_INSPECTION_CALLS = "ptrace process_vm_readv process_vm_writev".split()
+_RING_CALLS = "io_uring_setup io_uring_enter io_uring_register".split()
+# Of no use without capabilities, but a large surface; keyrings are shared by all of a user.
+_KERNEL_CALLS = (
+    "add_key request_key keyctl bpf perf_event_open userfaultfd kexec_load kexec_file_load "
+    "init_module finit_module delete_module open_by_handle_at acct quotactl quotactl_fd reboot "
+    "swapon swapoff settimeofday clock_settime iopl ioperm syslog vhangup"
+).split()
+# Landlock governs contents and names, not what is said about them.
+_METADATA_CALLS = (
+    "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat "
+    "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat "
+    "file_setattr"
+).split()
+# Ways to others of the same user: there is no namespace that hides them.
+_SHARED_CALLS = (
+    "shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl "
+    "mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr"
+).split()
+_MOUNT_CALLS = (
+    "mount umount umount2 pivot_root chroot setns unshare move_mount open_tree open_tree_attr "
+    "fsopen fsconfig fsmount fspick mount_setattr"
+).split()
+# Each names a process first, where 0 is the caller.
+_SCHEDULING_CALLS = (
+    "prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr"
+).split()
+# CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET.
+_NEW_NAMESPACES = (1 << 17, 1 << 25, 1 << 26, 1 << 27, 1 << 28, 1 << 29, 1 << 30)
+# Letters of the ioctls that change a file's flags, version, encryption or verity: 'f', 'X', 'v'
+# and those of F2FS. They ask for the owner, not for a file that was opened for writing.
+_FLAG_IOCTLS = (0x6600, 0x5800, 0x7600, 0xF500)
+_IOCTL_LETTER = 0xFF00
+
+
+@functools.cache
+def program(kind: Kind) -> bytes:
+    """The filter for the kernel. Unenforceable where libseccomp is missing or refuses."""
+    library = load()
+    context = library.seccomp_init(_ALLOW)
+    if not context:
+        raise Unenforceable("libseccomp could not make a filter")
+    try:
+        _check(library.seccomp_attr_set(context, _ATTRIBUTE_BAD_ARCH, _KILL_PROCESS))
+        # Older libraries know only the list; it does the same.
+        library.seccomp_attr_set(context, _ATTRIBUTE_OPTIMIZE, _AS_A_TREE)
+        for rule in rules(kind):
+            _add(library, context, rule)
+        return _export(library, context)
+    finally:
+        library.seccomp_release(context)
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """libseccomp; Unenforceable where there is none."""
+    for name in ("libseccomp.so.2", ctypes.util.find_library("seccomp")):
+        if name:
+            try:
+                library = ctypes.CDLL(name, use_errno=True)
+            except OSError:
+                continue
+            library.seccomp_init.restype = ctypes.c_void_p
+            for function in ("attr_set", "rule_add_array", "export_bpf", "release"):
+                getattr(library, f"seccomp_{function}").argtypes = _ARGUMENTS[function]
+            return library
+    raise Unenforceable("libseccomp is not installed, so no system call could be refused")
+
+
+_ARGUMENTS = {
+    "attr_set": (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32),
+    "rule_add_array": (
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.c_int,
+        ctypes.c_uint,
+        ctypes.POINTER(Comparison),
+    ),
+    "export_bpf": (ctypes.c_void_p, ctypes.c_int),
+    "release": (ctypes.c_void_p,),
+}
+
+
+def _add(library: ctypes.CDLL, context: int, rule: Rule) -> None:
+    number = library.seccomp_syscall_resolve_name(rule.syscall.encode())
+    if number == _UNKNOWN_SYSCALL:
+        if rule.syscall not in _NUMBERS:
+            # An architecture that never had it.
+            return
+        number = _NUMBERS[rule.syscall]
+    conditions = (Comparison * len(rule.conditions))(*rule.conditions)
+    _check(
+        library.seccomp_rule_add_array(
+            context, _ERRNO | rule.error, number, len(conditions), conditions
+        )
+    )
+
+
+def _export(library: ctypes.CDLL, context: int) -> bytes:
+    with open(os.memfd_create("filter", os.MFD_CLOEXEC), "w+b") as file:
+        _check(library.seccomp_export_bpf(context, file.fileno()))
+        file.seek(0)
+        return file.read()
+
+
+def _check(result: int) -> None:
+    if result < 0:
+        raise Unenforceable(f"libseccomp could not make a filter: {os.strerror(-result)}")
+
+
+# What each filter refuses.
+
+
+def rules(kind: Kind) -> Iterator[Rule]:
+    """Everything that a filter of *kind* refuses."""
+    yield from _SOCKET_RULES[kind.sockets]()
+    yield from map(Rule, _RING_CALLS)
+    # Typing into the terminal, from which the server reads what the user sees.
+    for request in (termios.TIOCSTI, _TIOCLINUX):
+        yield Rule("ioctl", (_masked(1, _INT, request),))
+    if kind.company != "nothing":
+        yield from map(Rule, _KERNEL_CALLS)
+    if kind.company == "landlock":
+        yield from _beside_landlock()
+
+
+def _related_sockets() -> Iterator[Rule]:
+    for syscall in ("socket", "socketpair"):
+        yield Rule(syscall, (_differs(0, socket.AF_UNIX),))
+        # An unconnected one reaches any socket of the host with sendmsg; raw is another name of it.
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+            yield Rule(syscall, (_masked(1, _TYPE_MASK, kind),))
+    yield from map(Rule, (*_NETWORK_CALLS, *_INSPECTION_CALLS))
+
+
+def _proxied_sockets() -> Iterator[Rule]:
+    # One rule may look at an argument once only.
+    yield Rule("socket", (Comparison(0, _LESS, socket.AF_INET, 0),))
+    yield Rule("socket", (Comparison(0, _GREATER, socket.AF_INET6, 0),))
+    for family in range(socket.AF_INET + 1, socket.AF_INET6):
+        yield Rule("socket", (_masked(0, _INT, family),))
+    yield Rule("socketpair", (_differs(0, socket.AF_UNIX),))
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+        yield Rule("socketpair", (_masked(1, _TYPE_MASK, kind),))
+    yield from map(Rule, _INSPECTION_CALLS)
+
+
+def _no_vsock() -> Iterator[Rule]:
+    for syscall in ("socket", "socketpair"):
+        yield Rule(syscall, (_masked(0, _INT, _AF_VSOCK),))
+
+
+_SOCKET_RULES = {
+    "related": _related_sockets,
+    "proxied": _proxied_sockets,
+    "no-vsock": _no_vsock,
+}
+
+
+def _beside_landlock() -> Iterator[Rule]:
+    yield from map(Rule, (*_METADATA_CALLS, *_SHARED_CALLS, *_MOUNT_CALLS))
+    for syscall in _SCHEDULING_CALLS:
+        yield Rule(syscall, (_differs(0, 0),))
+    for syscall in ("setpriority", "ioprio_set"):
+        # By group or by user it is about others, too; "process" is 0 to one and 1 to the other.
+        yield Rule(syscall, (_differs(0, syscall == "ioprio_set"),))
+        yield Rule(syscall, (_differs(1, 0),))
+    for letter in _FLAG_IOCTLS:
+        yield Rule("ioctl", (_masked(1, _IOCTL_LETTER, letter),))
+    for flag in _NEW_NAMESPACES:
+        yield Rule("clone", (_masked(0, flag, flag),))
+    # Its flags lie in memory, out of a filter's sight; without it libc uses clone.
+    yield Rule("clone3", error=errno.ENOSYS)
+
+
+def _differs(argument: int, value: int) -> Comparison:
+    return Comparison(argument, _NOT_EQUAL, value, 0)
+
+
+def _masked(argument: int, mask: int, value: int) -> Comparison:
+    return Comparison(argument, _MASKED_EQUAL, mask, value)

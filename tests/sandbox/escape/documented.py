@@ -1,0 +1,42 @@
+"""The table "What was tried" of docs/sandbox.md: `python -m tests.sandbox.escape.documented`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.children.escapes.__main__ import ALL
+from tests.children.escapes.attempt import ATTEMPTS, group, sentence
+from tests.sandbox.escape.expected import read
+
+PAGE = Path(__file__).parents[3] / "docs" / "sandbox.md"
+_BEGIN, _END = "<!-- attempts -->\n", "<!-- end of attempts -->\n"
+
+
+def table() -> str:
+    """Every attempt and what it comes to on each rung."""
+    rows = read()
+    lines = []
+    for module in ALL:
+        title = (module.__doc__ or "").strip().rstrip(".")
+        lines += [f"\n| {title} | bubblewrap | Landlock |", "|---|---|---|"]
+        for name in ATTEMPTS:
+            if group(name) == module.__name__.rpartition(".")[2]:
+                row = rows[name]
+                shown = f"{row.shown('bubblewrap')} | {row.shown('landlock')}"
+                lines.append(f"| {sentence(name)} | {shown} |")
+    return "\n".join(lines) + "\n\n"
+
+
+def written() -> str:
+    """The table as it stands on the page."""
+    return PAGE.read_text().partition(_BEGIN)[2].partition(_END)[0]
+
+
+def main() -> None:
+    page = re.compile(f"(?<={_BEGIN}).*(?={_END})", re.DOTALL)
+    PAGE.write_text(page.sub(lambda _: table(), PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()

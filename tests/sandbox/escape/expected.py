@@ -1,0 +1,63 @@
+"""What each attempt comes to: `expected.txt` as a table, and what is known to work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+RUNGS, POLICIES, USERS = ("bubblewrap", "landlock"), ("read-only", "workspace"), ("root", "nobody")
+DONE = "done"
+
+_ON_PURPOSE = (
+    "the policy gives these names: Landlock cannot take away a part of a writable directory"
+)
+_NO_HARM = "as in the reference; what could be won by it is tried as nested-…"
+
+# Everything that is "done" in a sandbox, and why that is so. Names that end with a dash are many.
+KNOWN = {
+    "prepared-hard-link": "no policy about paths can tell one name of a file from another",
+    "prepared-device": "Landlock gives a device the rights of its folder; only root can make one",
+    "write-to-a-fifo": "a read-only mount does not stop writing to a FIFO; as in the reference",
+    "unshare-user": _NO_HARM,
+    "clone-user": _NO_HARM,
+    "clone3-user": _NO_HARM,
+    "git-": _ON_PURPOSE,
+    "agents-": _ON_PURPOSE,
+    "codex-": _ON_PURPOSE,
+    "aws-": _ON_PURPOSE,
+}
+
+
+def why_done(name: str) -> str | None:
+    """Why attempt *name* may work; None when it must not."""
+    return KNOWN.get(name) or KNOWN.get(name.partition("-")[0] + "-")
+
+
+class Row:
+    """The expected outcomes of one attempt."""
+
+    def __init__(self, cells: list[str]) -> None:
+        by_rung = {1: [0, 0, 0, 0], 2: [0, 0, 1, 1], 4: [0, 1, 2, 3]}[len(cells)]
+        places = [(rung, policy) for rung in RUNGS for policy in POLICIES]
+        self._cells = {place: cells[index] for place, index in zip(places, by_rung, strict=True)}
+
+    def outcomes(self, rung: str, policy: str, user: str) -> set[str]:
+        """What may come of it there."""
+        told = [part.strip() for part in self._cells[rung, policy].split(",")]
+        return set(told[USERS.index(user) if len(told) > 1 else 0].split("/"))
+
+    def shown(self, rung: str) -> str:
+        """What it comes to on *rung*, for people."""
+        found = dict.fromkeys(self._cells[rung, policy].replace(", ", "/") for policy in POLICIES)
+        words = dict.fromkeys(word for cell in found for word in cell.split("/"))
+        return ", ".join("**works**" if word == DONE else word for word in words)
+
+
+def read() -> dict[str, Row]:
+    """All rows, by the name of their attempt."""
+    found: dict[str, Row] = {}
+    for line in Path(__file__).with_name("expected.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, *cells = (cell.strip() for cell in line.split("|"))
+            assert name not in found, name
+            found[name] = Row(cells)
+    return found
