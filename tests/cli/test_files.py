@@ -152,6 +152,22 @@ async def test_a_tree_is_copied_within_a_server(server, tmp_path, tree):
 
 
 @requirement("cli/files:cp")
+async def test_a_tree_is_copied_from_one_server_to_another(server, tmp_path, tree):
+    (tree / "big").write_bytes(os.urandom(MIB))
+    async with serve() as other:
+        words = ("cp", "-r", f"{server.url}:{tree}", f"{other.url}:{tmp_path}/copy")
+        assert "sub/inner.py" in await done(*words, "--dry-run")
+        assert not (tmp_path / "copy").exists()
+        assert await done(*words) == ""
+    for path in tree.rglob("*"):
+        copied = tmp_path / "copy" / path.relative_to(tree)
+        assert copied.is_symlink() == path.is_symlink()
+        assert copied.lstat().st_mode == path.lstat().st_mode
+        if path.is_file():
+            assert copied.read_bytes() == path.read_bytes()
+
+
+@requirement("cli/files:cp")
 async def test_what_is_left_out_is_said(server, tmp_path, tree):
     os.mkfifo(tree / "fifo")
     finished = await run("cp", "-r", tree, f"{server.url}:{tmp_path}/there")
@@ -394,7 +410,6 @@ async def test_rm_and_mkdir(server, tmp_path, tree):
     [
         (["cp", "a"], "<DST>"),
         (["cp", "a", "b"], "one side must be on a server"),
-        (["cp", "ws://a:/x", "ws://b:/x"], "from one server to another"),
         (["cp", "--verify", "luck", "a", "ws://b:/x"], "invalid choice"),
         (["ls", "/etc"], "'/etc' is not on a server: expected URL:/PATH"),
         (["rm"], "required"),
@@ -460,6 +475,35 @@ async def test_an_interrupt_ends_it(tmp_path):
             process.send_signal(signal.SIGINT)
             assert await process.communicate() == (b"", b"")
         assert process.returncode == 130
+
+
+@requirement("cli/files:interrupt", "client/transfer:interrupted")
+@pytest.mark.parametrize("direction", ["up", "down"])
+async def test_an_interrupted_copy_is_not_taken_for_a_complete_one(server, tmp_path, direction):
+    with open(tmp_path / "big", "wb") as file:
+        file.truncate(8 * 1024 * MIB)
+    there = tmp_path / "there"
+    there.mkdir()
+    names = (f"{tmp_path}/big", f"{there}/big")
+    remote = [f"{server.url}:{name}" for name in names]
+    words = (names[0], remote[1]) if direction == "up" else (remote[0], names[1])
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(*OURS, "cp", *words, stderr=theirs)
+    os.close(theirs)
+    seen = bytearray()
+
+    def read() -> None:
+        """Until some of it is there, which the line tells."""
+        while b"MiB of 8.0 GiB" not in seen:
+            seen.extend(os.read(ours, 65536))
+
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.to_thread(read)
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130
+    os.close(ours)
+    (left,) = os.listdir(there)
+    assert left.startswith("big.") and left.endswith(".part")
 
 
 @requirement("cli/files:help")

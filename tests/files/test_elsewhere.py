@@ -23,6 +23,7 @@ real = ctypes.CDLL
 from exec_server.files import linux
 assert not linux.IS_LINUX
 from exec_server.files import atomic, change, copy, local, nofollow
+from exec_server.files.admission import Admission
 from exec_server.files.service import FileService
 from exec_server.limits import Limits
 from exec_server.protocol import fs
@@ -37,8 +38,11 @@ def uri(name):
 async def outcome(result):
     return await result if hasattr(result, "__await__") else result
 
+async def no_helper(plan):
+    raise AssertionError
+
 async def main():
-    service = FileService(Limits())
+    service = FileService(Limits(), Admission({}), no_helper)
     files = service.connect(print)
     for follow in (None, False):
         await outcome(files.write_file(fs.WriteFileParams(uri(b"f"), LazyBlob(b"abc"), follow)))

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exec_server.protocol.fs import FAMILY
+from exec_server.protocol.sandbox import read_only
 from exec_server.server.server import ROUTES
 from tests.requirements import requirement
 from tests.support.files import FAILED, INVALID, NOT_FOUND, REFUSED, code, read, uri, write
@@ -95,26 +96,31 @@ async def test_what_is_required_is_required(wire, method):
 
 
 @pytest.mark.parametrize(("method", "member"), WITH_PATHS)
-@requirement("fs:sandbox-refused")
-async def test_a_sandbox_is_refused_rather_than_ignored(wire, method, member):
-    error = await wire.error(method, {**PARAMS[method], "sandbox": {"permissions": {}}})
-    assert error["code"] == REFUSED
-    assert "sandbox" in error["message"]
-    assert await code(wire, method, {**PARAMS[method], "sandbox": 1}) == INVALID
+@requirement("fs:sandbox-understood")
+async def test_what_is_no_sandbox_is_refused_rather_than_ignored(wire, method, member):
+    for sandbox in (1, {}, {"permissions": {"type": "magic"}}):
+        assert await code(wire, method, {**PARAMS[method], "sandbox": sandbox}) == INVALID
+    # One that allows everything changes nothing.
+    disabled = {"permissions": {"type": "disabled"}}
+    plain = await wire.answer(await wire.request(method, PARAMS[method]))
+    params = {**PARAMS[method], "sandbox": disabled}
+    again = await wire.answer(await wire.request(method, params))
+    assert plain.get("error") == again.get("error")
 
 
-@requirement("fs:sandbox-refused")
-async def test_a_refused_sandbox_changes_nothing(wire, tmp_path):
+@requirement("fs:sandbox-enforced")
+async def test_a_read_only_sandbox_lets_nothing_change(wire, tmp_path):
     (tmp_path / "file").write_text("old")
-    params = {"path": uri(tmp_path / "file"), "sandbox": {"permissions": {}}}
-    assert await code(wire, "fs/writeFile", {**params, "dataBase64": ""}) == REFUSED
-    assert await code(wire, "fs/remove", params) == REFUSED
+    params = {"path": uri(tmp_path / "file"), "sandbox": read_only().wire}
+    assert await code(wire, "fs/writeFile", {**params, "dataBase64": ""}) == FAILED
+    assert await code(wire, "fs/remove", params) == FAILED
     opened = {**params, "handleId": "h", "mode": "replace"}
-    assert await code(wire, "fs/open", opened) == REFUSED
+    assert await code(wire, "fs/open", opened) == FAILED
     assert (tmp_path / "file").read_text() == "old"
-    # The id is free again.
-    del opened["sandbox"]
-    assert await wire.call("fs/open", opened) == {"handleId": "h"}
+    # The id is free again, and reading is allowed.
+    assert await wire.call("fs/open", {**opened, "mode": "read"}) == {"handleId": "h"}
+    block = await wire.call("fs/readBlock", {"handleId": "h", "offset": 0, "len": 10})
+    assert block == {"chunk": "b2xk", "eof": True}
 
 
 @requirement("fs:both-dialects", "fs:lexical-paths")
@@ -219,4 +225,4 @@ async def test_the_capabilities_name_what_works(wire):
         "fsAtomicWrite",
     ):
         assert capabilities[name] is True
-    assert capabilities["sandboxedFileStreaming"] is False
+    assert capabilities["sandboxedFileStreaming"] is True

@@ -1,4 +1,4 @@
-"""`exec-server cp`: files and trees, to a server and from it."""
+"""`exec-server cp`: files and trees, to a server, from it, and from one to another."""
 
 from __future__ import annotations
 
@@ -43,14 +43,18 @@ _EXAMPLES = """\
   Through a Unix socket, and make sure by content that it arrived:
       exec-server cp -r --verify hash data unix:///run/exec.sock:/srv/data
 
+  From one server to another:
+      exec-server cp -r ws://127.0.0.1:41181:/srv/app unix:///run/exec.sock:/srv/
+
   Over ssh, with nothing listening on the far side:
       exec-server cp big.iso 'stdio:ssh build exec-server --listen stdio:/tmp/'
 """
 
 _DESCRIPTION = """\
-Copy files to a server or from it; within one server, too. As with cp, a destination that is a
-directory gets the copy in it. What is there already with the same size and time is left alone, so
-that doing it again finishes what was cut short; large files go on where they stopped.
+Copy files to a server or from it; within one server, too, and from one to another, through this
+machine. As with cp, a destination that is a directory gets the copy in it. What is there already
+with the same size and time is left alone, so that doing it again finishes what was cut short;
+large files go on where they stopped.
 """
 
 
@@ -88,8 +92,6 @@ def _targets(parser: Parser, values: argparse.Namespace) -> list[Target]:
     for source in sources:
         if not source.is_remote and not destination.is_remote:
             parser.error("one side must be on a server: expected URL:/PATH")
-        if source.is_remote and destination.is_remote and source.url != destination.url:
-            parser.error("copying from one server to another is not supported")
     return targets
 
 
@@ -106,7 +108,7 @@ class _Copying:
         if await self._is_directory(source) and not self._values.recursive:
             raise InvalidRequest("is a directory; use -r to copy it with all in it")
         destination = await self._exact(source)
-        if source.is_remote and destination.is_remote:
+        if source.is_remote and source.url == destination.url:
             await self._copy_within(source, destination)
         else:
             await self._transfer(source, destination)
@@ -168,6 +170,10 @@ class _Copying:
     ) -> Callable[[], Awaitable[Transfer]]:
         if destination.is_remote:
             files, path = await self._servers.files(destination), destination.path or "."
+            if source.is_remote:
+                origin = (await self._servers.files(source), source.path or ".")
+                between = Upload.prepare_between
+                return partial(between, *origin, files, path, on_progress=on_progress)
             return partial(Upload.prepare, files, source.path, path, on_progress=on_progress)
         files, path = await self._servers.files(source), source.path or "."
         return partial(Download.prepare, files, path, destination.path, on_progress=on_progress)

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,7 +26,11 @@ _OS_ERROR = re.compile(r" \(os error \d+\)\Z")
 # A name must not be able to move the cursor or to set the title of a window.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\udc80-\udcff]")
 
+_TARGET = "<URL:/PATH>"
+
 Action = Callable[[argparse.Namespace, Servers], Awaitable[int]]
+# What is done with each target.
+Work = Callable[[argparse.Namespace, Servers, Target], Awaitable[None]]
 
 
 def file_parser(name: str, *, usage: str, description: str, examples: str) -> Parser:
@@ -36,6 +41,16 @@ def file_parser(name: str, *, usage: str, description: str, examples: str) -> Pa
         epilog=f"{TARGET_HELP}\n{TOKEN_HELP}\nexamples:\n{examples}",
     )
     add_connection_options(parser)
+    return parser
+
+
+def targets_parser(
+    name: str, *, what: str, description: str, examples: str, takes_many: bool = True
+) -> Parser:
+    """For a command that is about files of servers and nothing else; *what* it does with them."""
+    usage = f"[OPTIONS] {_TARGET}{'...' if takes_many else ''}"
+    parser = file_parser(name, usage=usage, description=description, examples=examples)
+    parser.add_argument("targets", metavar=_TARGET, nargs="+" if takes_many else 1, help=what)
     return parser
 
 
@@ -69,9 +84,18 @@ def run_file_command(parser: Parser, words: list[str], action: Action) -> int:
         return _FAILED
 
 
+def run_for_targets(parser: Parser, words: list[str], work: Work) -> int:
+    """As `run_file_command`, for a parser of `targets_parser`."""
+
+    async def act(values: argparse.Namespace, servers: Servers) -> int:
+        return await each_target(remote_targets(parser, values), partial(work, values, servers))
+
+    return run_file_command(parser, words, act)
+
+
 async def _connected(prog: str, values: argparse.Namespace, action: Action) -> int:
-    token = read_token(values, os.environ)
-    async with Servers(token=token, client_name=prog) as servers:
+    token = read_token(values)
+    async with Servers(token=token, pin=values.pin, client_name=prog) as servers:
         status = await action(values, servers)
         sys.stdout.flush()
         return status
@@ -94,9 +118,9 @@ async def each_target(targets: list[Target], work: Callable[[Target], Awaitable[
     return status
 
 
-def remote_targets(parser: Parser, texts: list[str]) -> list[Target]:
-    """Words that must each name something on a server."""
-    targets = [parse_target(text) for text in texts]
+def remote_targets(parser: Parser, values: argparse.Namespace) -> list[Target]:
+    """Those of a parser of `targets_parser`, each of which must be on a server."""
+    targets = [parse_target(text) for text in values.targets]
     for target in targets:
         if not target.is_remote:
             parser.error(f"'{target.path}' is not on a server: expected URL:/PATH")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 
 from exec_server.cli.arguments import Flag
 from exec_server.cli.file_command import (
     each_target,
-    file_parser,
     remote_targets,
     run_file_command,
+    run_for_targets,
     say,
+    targets_parser,
 )
 from exec_server.cli.local import LocalOutput
 from exec_server.cli.targets import Servers, Target
@@ -22,9 +24,9 @@ from exec_server.errors import InvalidRequest, NotFound
 
 
 def cat_command(words: list[str]) -> int:
-    parser = file_parser(
+    parser = targets_parser(
         "cat",
-        usage="[OPTIONS] <URL:/PATH>...",
+        what="what to show",
         description="Write what files of a server hold to standard output, one after the other.",
         examples="""\
   Look at a file:
@@ -34,26 +36,25 @@ def cat_command(words: list[str]) -> int:
       exec-server cat ws://127.0.0.1:41181:/var/log/app.1.gz | gunzip
 """,
     )
-    parser.add_argument("targets", metavar="<URL:/PATH>", nargs="+", help="what to show")
 
     async def cat(values: argparse.Namespace, servers: Servers) -> int:
-        output = LocalOutput()
-
-        async def show(target: Target) -> None:
-            files, path = await servers.files(target), await servers.path(target)
-            async with files.read_stream(path) as stream:
-                async for data in stream:
-                    await output.write(sys.stdout.fileno(), data)
-
-        return await each_target(remote_targets(parser, values.targets), show)
+        show = partial(_show, servers, LocalOutput())
+        return await each_target(remote_targets(parser, values), show)
 
     return run_file_command(parser, words, cat)
 
 
+async def _show(servers: Servers, output: LocalOutput, target: Target) -> None:
+    files, path = await servers.files(target), await servers.path(target)
+    async with files.read_stream(path) as stream:
+        async for data in stream:
+            await output.write(sys.stdout.fileno(), data)
+
+
 def rm_command(words: list[str]) -> int:
-    parser = file_parser(
+    parser = targets_parser(
         "rm",
-        usage="[OPTIONS] <URL:/PATH>...",
+        what="what to remove",
         description="Remove files of a server. A link is removed itself, not what it leads to.",
         examples="""\
   See what would go, then let it go:
@@ -61,60 +62,52 @@ def rm_command(words: list[str]) -> int:
       exec-server rm -r ws://127.0.0.1:41181:/tmp/build
 """,
     )
-    parser.add_argument("targets", metavar="<URL:/PATH>", nargs="+", help="what to remove")
     parser.add_argument(
         "-r", "--recursive", action=Flag, help="directories, too, with all that is in them"
     )
     parser.add_argument("-f", "--force", action=Flag, help="what is not there is no error")
     parser.add_argument("--dry-run", action=Flag, help="only print what would be removed")
+    return run_for_targets(parser, words, _rm)
 
-    async def rm(values: argparse.Namespace, servers: Servers) -> int:
-        async def remove(target: Target) -> None:
-            files, path = await servers.files(target), await servers.path(target)
-            if path == b"/":
-                raise InvalidRequest("the root directory is not removed")
-            try:
-                is_directory = (await describe(files, path)).kind == "directory"
-            except NotFound:
-                if values.force and values.dry_run:
-                    return
-                # Or a link that leads nowhere, which not every server can tell.
-                is_directory = False
-            if is_directory and not values.recursive:
-                raise InvalidRequest("is a directory; use -r to remove it with all in it")
-            if not values.dry_run:
-                await files.remove(path, recursive=is_directory, force=values.force)
-                return
-            say(os.fsdecode(path))
-            if is_directory:
-                for inner in (await list_tree(files, path)).entries[1:]:
-                    say(os.fsdecode(below(path, inner.path)))
 
-        return await each_target(remote_targets(parser, values.targets), remove)
-
-    return run_file_command(parser, words, rm)
+async def _rm(values: argparse.Namespace, servers: Servers, target: Target) -> None:
+    files, path = await servers.files(target), await servers.path(target)
+    if path == b"/":
+        raise InvalidRequest("the root directory is not removed")
+    try:
+        is_directory = (await describe(files, path)).kind == "directory"
+    except NotFound:
+        if values.force and values.dry_run:
+            return
+        # Or a link that leads nowhere, which not every server can tell.
+        is_directory = False
+    if is_directory and not values.recursive:
+        raise InvalidRequest("is a directory; use -r to remove it with all in it")
+    if not values.dry_run:
+        await files.remove(path, recursive=is_directory, force=values.force)
+        return
+    say(os.fsdecode(path))
+    if is_directory:
+        for inner in (await list_tree(files, path)).entries[1:]:
+            say(os.fsdecode(below(path, inner.path)))
 
 
 def mkdir_command(words: list[str]) -> int:
-    parser = file_parser(
+    parser = targets_parser(
         "mkdir",
-        usage="[OPTIONS] <URL:/PATH>...",
+        what="what to make",
         description="Make directories on a server.",
         examples="""\
   A directory and those above it, unless they are there:
       exec-server mkdir -p ws://127.0.0.1:41181:/srv/app/logs
 """,
     )
-    parser.add_argument("targets", metavar="<URL:/PATH>", nargs="+", help="what to make")
     parser.add_argument(
         "-p", "--parents", action=Flag, help="also those above; what is there is no error"
     )
+    return run_for_targets(parser, words, _mkdir)
 
-    async def mkdir(values: argparse.Namespace, servers: Servers) -> int:
-        async def make(target: Target) -> None:
-            files, path = await servers.files(target), await servers.path(target)
-            await files.create_directory(path, recursive=values.parents)
 
-        return await each_target(remote_targets(parser, values.targets), make)
-
-    return run_file_command(parser, words, mkdir)
+async def _mkdir(values: argparse.Namespace, servers: Servers, target: Target) -> None:
+    files, path = await servers.files(target), await servers.path(target)
+    await files.create_directory(path, recursive=values.parents)

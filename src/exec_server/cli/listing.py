@@ -5,24 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import stat
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
-from exec_server.cli.arguments import Append, Flag, count
+from exec_server.cli.arguments import Append, Flag, Parser, count
 from exec_server.cli.file_command import (
     add_output,
     complain,
     each_target,
-    file_parser,
     remote_targets,
     run_file_command,
     say,
     say_json,
+    targets_parser,
 )
 from exec_server.cli.targets import Servers, Target
-from exec_server.client.fs import RemoteFiles
 from exec_server.client.transfer.listing import Listing, describe, list_tree
 from exec_server.client.transfer.tree import Entry, below, parent
 
@@ -33,18 +34,43 @@ _FORMATS = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S_I
 # What is there.
 
 
-async def _root(servers: Servers, target: Target) -> tuple[RemoteFiles, bytes]:
-    """A target's path without links, so that what is in it can be listed."""
-    files = await servers.files(target)
-    path = await servers.path(target)
-    return files, os.fsencode(await files.canonicalize(path))
+class _Found:
+    """What goes into one piece of JSON, and whether something could not be looked at."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.has_errors = False
 
 
-def _tell_errors(target: Target, listing: Listing) -> bool:
-    """Say what could not be looked at; whether there is any."""
-    for path, text in listing.errors:
-        complain(f"{target.below(os.fsdecode(path))}: {text}")
-    return bool(listing.errors)
+_Show = Callable[[_Found, argparse.Namespace, Servers, Target], Awaitable[None]]
+
+
+def _run(parser: Parser, words: list[str], show: _Show, *, tells_list: bool = True) -> int:
+    """Let *show* tell of each target, and of what it has found in JSON if that is wanted."""
+    add_output(parser)
+
+    async def act(values: argparse.Namespace, servers: Servers) -> int:
+        found = _Found()
+        targets = remote_targets(parser, values)
+        status = await each_target(targets, partial(show, found, values, servers))
+        if values.output == "json" and (tells_list or found.entries):
+            say_json(found.entries if tells_list else found.entries[0])
+        return status or int(found.has_errors)
+
+    return run_file_command(parser, words, act)
+
+
+async def _listed(
+    found: _Found, servers: Servers, target: Target, *, max_depth: int | None
+) -> tuple[bytes, Listing]:
+    """A target's path without links, and what is there; what cannot be looked at is said."""
+    files, path = await servers.files(target), await servers.path(target)
+    root = os.fsencode(await files.canonicalize(path))
+    listing = await list_tree(files, root, max_depth=max_depth)
+    for inner, text in listing.errors:
+        complain(f"{target.below(os.fsdecode(inner))}: {text}")
+        found.has_errors = True
+    return root, listing
 
 
 def _as_json(entry: Entry, path: bytes) -> dict[str, Any]:
@@ -73,9 +99,9 @@ def _is_hidden(path: bytes) -> bool:
 
 
 def ls_command(words: list[str]) -> int:
-    parser = file_parser(
+    parser = targets_parser(
         "ls",
-        usage="[OPTIONS] <URL:/PATH>...",
+        what="what to list",
         description="List what is in directories of a server.",
         examples="""\
   What is in a directory:
@@ -88,39 +114,24 @@ def ls_command(words: list[str]) -> int:
       exec-server ls -o json ws://127.0.0.1:41181:/etc | jq '.[].path'
 """,
     )
-    parser.add_argument("targets", metavar="<URL:/PATH>", nargs="+", help="what to list")
     parser.add_argument("-a", "--all", action=Flag, help="also names that begin with a dot")
     parser.add_argument("-l", "--long", action=Flag, help="with mode, size, time and link target")
-    add_output(parser)
+    return _run(parser, words, _ls)
 
-    async def ls(values: argparse.Namespace, servers: Servers) -> int:
-        targets = remote_targets(parser, values.targets)
-        found: list[dict[str, Any]] = []
-        has_errors = False
 
-        async def show(target: Target) -> None:
-            nonlocal has_errors
-            files, root = await _root(servers, target)
-            listing = await list_tree(files, root, max_depth=1)
-            has_errors |= _tell_errors(target, listing)
-            entries = listing.entries
-            if entries[0].kind == "directory":
-                entries = sorted(entries[1:], key=lambda entry: entry.path)
-            entries = [entry for entry in entries if values.all or not _is_hidden(entry.path)]
-            if values.output == "json":
-                found.extend(_as_json(entry, below(root, entry.path)) for entry in entries)
-                return
-            if len(targets) > 1:
-                say(f"{target}:")
-            for entry in entries:
-                say(_line(entry, entry.path or os.path.basename(root), is_long=values.long))
-
-        status = await each_target(targets, show)
-        if values.output == "json":
-            say_json(found)
-        return status or int(has_errors)
-
-    return run_file_command(parser, words, ls)
+async def _ls(found: _Found, values: argparse.Namespace, servers: Servers, target: Target) -> None:
+    root, listing = await _listed(found, servers, target, max_depth=1)
+    entries = listing.entries
+    if entries[0].kind == "directory":
+        entries = sorted(entries[1:], key=lambda entry: entry.path)
+    entries = [entry for entry in entries if values.all or not _is_hidden(entry.path)]
+    if values.output == "json":
+        found.entries.extend(_as_json(entry, below(root, entry.path)) for entry in entries)
+        return
+    if len(values.targets) > 1:
+        say(f"{target}:")
+    for entry in entries:
+        say(_line(entry, entry.path or os.path.basename(root), is_long=values.long))
 
 
 def _line(entry: Entry, name: bytes, *, is_long: bool) -> str:
@@ -145,41 +156,33 @@ def _time(entry: Entry) -> str:
 
 
 def tree_command(words: list[str]) -> int:
-    parser = file_parser(
+    parser = targets_parser(
         "tree",
-        usage="[OPTIONS] <URL:/PATH>",
+        what="the directory to begin with",
+        takes_many=False,
         description="Draw what is in a directory of a server, and in those in it.",
         examples="""\
   Two levels of a directory:
       exec-server tree -L 2 ws://127.0.0.1:41181:/srv/app
 """,
     )
-    parser.add_argument("target", metavar="<URL:/PATH>", help="the directory to begin with")
     parser.add_argument("-a", "--all", action=Flag, help="also names that begin with a dot")
     parser.add_argument("-L", "--max-depth", metavar="<COUNT>", type=count, help="go no deeper")
-    add_output(parser)
+    return _run(parser, words, _tree, tells_list=False)
 
-    async def tree(values: argparse.Namespace, servers: Servers) -> int:
-        (target,) = remote_targets(parser, [values.target])
-        has_errors = False
 
-        async def show(target: Target) -> None:
-            nonlocal has_errors
-            files, root = await _root(servers, target)
-            listing = await list_tree(files, root, max_depth=values.max_depth)
-            has_errors = _tell_errors(target, listing)
-            children = _children(listing.entries, includes_hidden=values.all)
-            if values.output == "json":
-                say_json(_nested(listing.entries[0], root, children))
-                return
-            say(os.fsdecode(root))
-            _draw(children, b"", "")
-            say("")
-            say(_summary(children))
-
-        return await each_target([target], show) or int(has_errors)
-
-    return run_file_command(parser, words, tree)
+async def _tree(
+    found: _Found, values: argparse.Namespace, servers: Servers, target: Target
+) -> None:
+    root, listing = await _listed(found, servers, target, max_depth=values.max_depth)
+    children = _children(listing.entries, includes_hidden=values.all)
+    if values.output == "json":
+        found.entries.append(_nested(listing.entries[0], root, children))
+        return
+    say(os.fsdecode(root))
+    _draw(children, b"", "")
+    say("")
+    say(_summary(children))
 
 
 _Children = dict[bytes, list[Entry]]
@@ -227,9 +230,9 @@ def _nested(entry: Entry, root: bytes, children: _Children) -> dict[str, Any]:
 
 
 def find_command(words: list[str]) -> int:
-    parser = file_parser(
+    parser = targets_parser(
         "find",
-        usage="[OPTIONS] <URL:/PATH>...",
+        what="where to look",
         description="Find files on a server by name and type, at any depth.",
         examples="""\
   All Python files below a directory:
@@ -239,7 +242,6 @@ def find_command(words: list[str]) -> int:
       exec-server find --type l -o json ws://127.0.0.1:41181:/etc
 """,
     )
-    parser.add_argument("targets", metavar="<URL:/PATH>", nargs="+", help="where to look")
     parser.add_argument(
         "-n",
         "--name",
@@ -257,42 +259,23 @@ def find_command(words: list[str]) -> int:
     )
     parser.add_argument("--max-depth", metavar="<COUNT>", type=count, help="go no deeper")
     parser.add_argument("-0", "--null", action=Flag, help="end each path with NUL, not a newline")
-    add_output(parser)
+    return _run(parser, words, _find)
 
-    async def find(values: argparse.Namespace, servers: Servers) -> int:
-        targets = remote_targets(parser, values.targets)
-        found: list[dict[str, Any]] = []
-        has_errors = False
 
-        async def show(target: Target) -> None:
-            nonlocal has_errors
-            files, root = await _root(servers, target)
-            listing = await list_tree(files, root, max_depth=values.max_depth)
-            has_errors |= _tell_errors(target, listing)
-            for entry in listing.entries:
-                path = below(root, entry.path)
-                if not _is_wanted(entry, os.path.basename(path), values):
-                    continue
-                if values.output == "json":
-                    found.append(_as_json(entry, path))
-                else:
-                    say_path(path, end=b"\0" if values.null else b"\n")
-
-        status = await each_target(targets, show)
+async def _find(
+    found: _Found, values: argparse.Namespace, servers: Servers, target: Target
+) -> None:
+    root, listing = await _listed(found, servers, target, max_depth=values.max_depth)
+    for entry in listing.entries:
+        path = below(root, entry.path)
+        if not _is_wanted(entry, os.path.basename(path), values):
+            continue
         if values.output == "json":
-            say_json(found)
-        return status or int(has_errors)
-
-    return run_file_command(parser, words, find)
-
-
-def say_path(path: bytes, *, end: bytes) -> None:
-    if end == b"\n":
-        say(os.fsdecode(path))
-    else:
-        import sys
-
-        sys.stdout.buffer.write(path + end)
+            found.entries.append(_as_json(entry, path))
+        elif values.null:
+            sys.stdout.buffer.write(path + b"\0")
+        else:
+            say(os.fsdecode(path))
 
 
 def _is_wanted(entry: Entry, name: bytes, values: argparse.Namespace) -> bool:
@@ -306,36 +289,27 @@ def _is_wanted(entry: Entry, name: bytes, values: argparse.Namespace) -> bool:
 
 
 def stat_command(words: list[str]) -> int:
-    parser = file_parser(
+    parser = targets_parser(
         "stat",
-        usage="[OPTIONS] <URL:/PATH>...",
+        what="what to describe",
         description="Describe files of a server; a link is described itself, not what it leads to.",
         examples="""\
   One file:
       exec-server stat ws://127.0.0.1:41181:/etc/hosts
 """,
     )
-    parser.add_argument("targets", metavar="<URL:/PATH>", nargs="+", help="what to describe")
-    add_output(parser)
+    return _run(parser, words, _stat)
 
-    async def describe_all(values: argparse.Namespace, servers: Servers) -> int:
-        targets = remote_targets(parser, values.targets)
-        found: list[dict[str, Any]] = []
 
-        async def show(target: Target) -> None:
-            files, path = await servers.files(target), await servers.path(target)
-            entry = await describe(files, path)
-            if values.output == "json":
-                found.append(_as_json(entry, path))
-            else:
-                _describe(entry, path)
-
-        status = await each_target(targets, show)
-        if values.output == "json":
-            say_json(found)
-        return status
-
-    return run_file_command(parser, words, describe_all)
+async def _stat(
+    found: _Found, values: argparse.Namespace, servers: Servers, target: Target
+) -> None:
+    files, path = await servers.files(target), await servers.path(target)
+    entry = await describe(files, path)
+    if values.output == "json":
+        found.entries.append(_as_json(entry, path))
+    else:
+        _describe(entry, path)
 
 
 def _describe(entry: Entry, path: bytes) -> None:

@@ -30,6 +30,7 @@ from exec_server.protocol import fs
 from exec_server.protocol.base64 import Blob, LazyBlob
 from exec_server.protocol.method import Method
 from exec_server.protocol.paths import PathUri, from_uri, to_uri
+from exec_server.protocol.sandbox import Sandboxed, as_context
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
@@ -94,13 +95,13 @@ class RemoteFiles:
     MethodNotFound before anything is done. Nothing is ever repeated after a lost connection.
     """
 
-    def __init__(self, client: ExecServerClient, *, sandbox: fs.Sandbox = None) -> None:
+    def __init__(self, client: ExecServerClient, *, sandbox: Sandboxed = None) -> None:
         self.client = client
-        self._sandbox = sandbox
+        self._sandbox = as_context(sandbox)
         self._watch: MissingWatch | None = None
         self._last_watch_id = 0
 
-    def sandboxed(self, sandbox: fs.Sandbox) -> RemoteFiles:
+    def sandboxed(self, sandbox: Sandboxed) -> RemoteFiles:
         """The same files, for requests that the server confines as *sandbox* says."""
         return RemoteFiles(self.client, sandbox=sandbox)
 

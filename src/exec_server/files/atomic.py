@@ -78,7 +78,8 @@ def _regular(directory: int, name: bytes, path: bytes) -> os.stat_result | None:
         raise not_a_file(path)
     # Writing in place would need this right, too.
     if not os.access(name, os.W_OK, dir_fd=directory, effective_ids=_AS_US):
-        raise os_error(errno.EACCES)
+        is_read_only = os.fstatvfs(directory).f_flag & os.ST_RDONLY
+        raise os_error(errno.EROFS if is_read_only else errno.EACCES)
     return found
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from exec_server.errors import InvalidRequest
-from exec_server.protocol.base64 import LongBase64, encode_base64
+from exec_server.protocol.base64 import Base64Error, LazyBlob, LongBase64, encode_base64
 from exec_server.protocol.method import Encoded
 
 # A multiple of three, so that the pieces of base64 join without padding between them; each
@@ -20,6 +20,16 @@ IsCancelled = Callable[[], bool]
 Content = bytes | LongBase64
 
 HEAD, TAIL = b'{"dataBase64":"', b'"}'
+
+
+def content_of(blob: LazyBlob) -> Content:
+    """What fs/writeFile was given. Raises InvalidRequest when it is not base64."""
+    try:
+        return blob.content()
+    except Base64Error as exc:
+        reason = str(exc).removeprefix("invalid base64: ")
+        text = f"fs/writeFile requires valid base64 dataBase64: {reason}"
+        raise InvalidRequest(text) from exc
 
 
 def too_large(limit: int) -> InvalidRequest:

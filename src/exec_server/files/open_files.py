@@ -10,7 +10,6 @@ from typing import TypeVar, TypeVarTuple
 
 from exec_server.errors import InvalidRequest
 from exec_server.files import handles, local
-from exec_server.files.admission import admitted
 from exec_server.files.handles import Handle, Handles
 from exec_server.files.mounts import Pace
 from exec_server.files.oserrors import os_error, rpc_error
@@ -41,7 +40,7 @@ class OpenFiles:
         self._handles.check_id(params.handle_id)
         handle = self._handles.reserve(params.handle_id)
         try:
-            path = admitted(params.path, params.sandbox)
+            path = params.path.native
             opened = translated(self._quick.open, path) if params.mode == "read" else None
         except BaseException:
             self._handles.drop(params.handle_id, handle)
@@ -64,6 +63,18 @@ class OpenFiles:
         await self._runner.run(local.open_regular, path, flags, after=after)
         return fs.OpenResult(params.handle_id)
 
+    async def adopt(self, handle_id: str, open_it: Callable[[], Awaitable[int]]) -> fs.OpenResult:
+        """Keep the descriptor that *open_it* returns, under a name that is taken before."""
+        self._handles.check_id(handle_id)
+        handle = self._handles.reserve(handle_id)
+        try:
+            fd = await open_it()
+        except BaseException:
+            self._handles.drop(handle_id, handle)
+            raise
+        handle.opened(fd, self._quick.pace(fd))
+        return fs.OpenResult(handle_id)
+
     def read_block(self, params: fs.ReadBlockParams) -> Encoded | Awaitable[Encoded]:
         self._handles.check_id(params.handle_id)
         self._check_size("read", params.len)
@@ -78,6 +89,7 @@ class OpenFiles:
             self._handles.drop(params.handle_id, handle)
             raise rpc_error(exc) from exc
         if found is not None:
+            self._runner.answer_now(len(found))
             return _block(found, params.len)
 
         def after(outcome: object, error: BaseException | None) -> None:

@@ -13,6 +13,11 @@ from exec_server.protocol.method import NOTHING, Nothing
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
+# Half a millisecond of a processor's time, and less than a block of a file.
+_TURN_BYTES = 512 * 1024
+# Not counted.
+_SMALL_BYTES = 32 * 1024
+
 
 class Runner:
     """Also knows whether there is still somebody to work for, and whether they keep up."""
@@ -23,6 +28,8 @@ class Runner:
         self._is_lost = False
         # There while the client is behind with reading, and done when it has caught up.
         self._caught_up: asyncio.Future[None] | None = None
+        # What was answered at once since the loop last looked at everybody.
+        self._turn_bytes = 0
 
     def run(
         self, function: Callable[[*Args], T], *args: *Args, after: Settle | None = None
@@ -39,15 +46,36 @@ class Runner:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the client has yet to read what it was sent; large answers then wait."""
-        return self._caught_up is not None
+        """Whether large answers have to wait: the client has yet to read what it was sent, or
+        has been served for so long that it is the others' turn."""
+        return self._caught_up is not None or self._turn_bytes >= _TURN_BYTES
+
+    def answer_now(self, size: int) -> None:
+        """So many bytes are answered without a thread. A loop may read from one socket again and
+        again before it looks at the others."""
+        if size < _SMALL_BYTES:
+            # To be called back would cost more than the answer.
+            return
+        if self._turn_bytes == 0:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        self._turn_bytes += size
+
+    def _end_turn(self) -> None:
+        self._turn_bytes = 0
 
     async def later(self, start: Callable[[], T | Awaitable[T]]) -> T:
         """What *start* answers, once the client has caught up."""
-        while self._caught_up is not None:
-            await asyncio.shield(self._caught_up)
+        await self.caught_up()
         result = start()
         return await result if isinstance(result, Awaitable) else result
+
+    async def caught_up(self) -> None:
+        """Wait until the client has read what it was sent."""
+        while self.is_behind:
+            if self._caught_up is None:
+                await asyncio.sleep(0)
+            else:
+                await asyncio.shield(self._caught_up)
 
     def fall_behind(self) -> None:
         if self._caught_up is None:

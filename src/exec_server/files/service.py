@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from exec_server.errors import InvalidRequest
 from exec_server.files import atomic, change, local, nofollow
-from exec_server.files.admission import admitted
-from exec_server.files.content import Content
+from exec_server.files.admission import Admission
+from exec_server.files.confined.discovery import ConfinedDiscovery
+from exec_server.files.confined.files import ConfinedFiles
+from exec_server.files.confined.pool import HelperPool, Starter
+from exec_server.files.content import Content, content_of
 from exec_server.files.copy import copy
 from exec_server.files.listing import read_directory
 from exec_server.files.local import SpecialFile
@@ -23,16 +25,21 @@ from exec_server.files.walk import check_limits, walk
 from exec_server.files.workers import Workers
 from exec_server.limits import MIB, Limits
 from exec_server.protocol import fs
-from exec_server.protocol.base64 import Base64Error
 from exec_server.protocol.method import Encoded, Nothing
 from exec_server.protocol.paths import PathUri
+from exec_server.protocol.sandbox import SandboxContext
 
 
 class FileService:
-    """What the connections of a server share: the threads, and what is known of the mounts."""
+    """What the connections of a server share: threads, helpers, and what is known of the mounts.
 
-    def __init__(self, limits: Limits) -> None:
+    *start_helper* starts the process that does the work of sandboxed requests.
+    """
+
+    def __init__(self, limits: Limits, admission: Admission, start_helper: Starter) -> None:
         self.limits = limits
+        self.admission = admission
+        self.helpers = HelperPool(start_helper, limits)
         self.workers = Workers(limit=limits.file_threads, idle_seconds=limits.file_thread_idle)
         self.special = SpecialWrites(limit=limits.special_writes)
         self._mounts = Mounts()
@@ -46,7 +53,16 @@ class FileService:
         """What a new connection can do; *notify* tells its client of what it watches."""
         return Files(self, notify)
 
+    def discovery_within(self, sandbox: SandboxContext) -> ConfinedDiscovery | None:
+        """What scans capabilities under *sandbox*; None when it hides nothing. Raises RpcError."""
+        policy = self.admission.policy(sandbox, is_read=True)
+        if policy is None:
+            return None
+        runner = Runner(self.workers, width=self.limits.file_threads_each)
+        return ConfinedDiscovery(policy, pool=self.helpers, runner=runner)
+
     def stop(self) -> None:
+        self.helpers.stop()
         self.workers.stop()
         self._mounts.close()
 
@@ -58,12 +74,26 @@ class Files:
     def __init__(
         self, service: FileService, notify: Callable[[fs.MissingChangedEvent], None]
     ) -> None:
+        self._service = service
         self._limits = service.limits
         self._quick = service.quick
         self._special = service.special
         self._runner = Runner(service.workers, width=service.limits.file_threads_each)
         self.open_files = OpenFiles(self._runner, service.quick, service.limits)
         self.missing = MissingWatch(self._runner, service.limits, notify)
+
+    def within(self, sandbox: fs.Sandbox, *, is_read: bool) -> Files | ConfinedFiles:
+        """What a request may do that asks for *sandbox*. Raises RpcError."""
+        policy = self._service.admission.policy(sandbox, is_read=is_read)
+        if policy is None:
+            return self
+        return ConfinedFiles(
+            policy,
+            pool=self._service.helpers,
+            runner=self._runner,
+            open_files=self.open_files,
+            limits=self._limits,
+        )
 
     def writing_paused(self) -> None:
         self._runner.fall_behind()
@@ -80,25 +110,21 @@ class Files:
     # Content.
 
     def read_file(self, params: fs.ReadFileParams) -> Encoded | Awaitable[Encoded]:
-        path = admitted(params.path, params.sandbox)
+        path = params.path.native
         if self._runner.is_behind:
             return self._runner.later(partial(self.read_file, params))
         read = nofollow.read_file
         if params.follow_symlinks is not False:
             found = translated(self._quick.read_file, path)
             if found is not None:
+                self._runner.answer_now(len(found.parts[1]))
                 return found
             read = local.read_file
         return self._runner.run(read, path, self._limits.read_file_bytes, self._runner.is_lost)
 
     def write_file(self, params: fs.WriteFileParams) -> Nothing | Awaitable[Nothing]:
-        try:
-            content = params.data_base64.content()
-        except Base64Error as exc:
-            reason = str(exc).removeprefix("invalid base64: ")
-            text = f"fs/writeFile requires valid base64 dataBase64: {reason}"
-            raise InvalidRequest(text) from exc
-        path = admitted(params.path, params.sandbox)
+        content = content_of(params.data_base64)
+        path = params.path.native
         follow = params.follow_symlinks is not False
         if params.atomic:
             return self._runner.do(atomic.write_file, path, content, follow)
@@ -118,14 +144,17 @@ class Files:
         return await self._special.start(path, content)
 
     def append(self, params: fs.AppendParams) -> Awaitable[fs.AppendResult]:
-        path = admitted(params.path, params.sandbox)
+        path = params.path.native
         append = nofollow.append if params.follow_symlinks is False else local.append
         return self._runner.run(append, path, params.data_base64.data, params.create)
+
+    def open(self, params: fs.OpenParams) -> fs.OpenResult | Awaitable[fs.OpenResult]:
+        return self.open_files.open(params)
 
     # Names.
 
     def get_metadata(self, params: fs.GetMetadataParams) -> fs.Metadata | Awaitable[fs.Metadata]:
-        path = admitted(params.path, params.sandbox)
+        path = params.path.native
         quick, slow = self._quick.get_metadata, local.get_metadata
         if params.follow_symlinks is False:
             quick, slow = self._quick.get_metadata_nofollow, nofollow.get_metadata
@@ -135,31 +164,31 @@ class Files:
             raise rpc_error(exc) from exc
 
     def canonicalize(self, params: fs.CanonicalizeParams) -> Awaitable[fs.CanonicalizeResult]:
-        return self._runner.run(_canonicalize, admitted(params.path, params.sandbox))
+        return self._runner.run(_canonicalize, params.path.native)
 
     def create_directory(self, params: fs.CreateDirectoryParams) -> Awaitable[Nothing]:
-        path = admitted(params.path, params.sandbox)
+        path = params.path.native
         is_plain = params.follow_symlinks is not False
         create = local.create_directory if is_plain else nofollow.create_directory
         return self._runner.do(create, path, params.recursive is not False)
 
     def remove(self, params: fs.RemoveParams) -> Awaitable[Nothing]:
-        path = admitted(params.path, params.sandbox)
+        path = params.path.native
         remove = nofollow.remove if params.follow_symlinks is False else local.remove
         return self._runner.do(
             remove, path, params.recursive is not False, params.force is not False
         )
 
     def rename(self, params: fs.RenameParams) -> Awaitable[Nothing]:
-        source = admitted(params.source_path, params.sandbox)
-        destination = admitted(params.destination_path, params.sandbox)
+        source = params.source_path.native
+        destination = params.destination_path.native
         follow = params.follow_symlinks is not False
         return self._runner.do(change.rename, source, destination, params.overwrite, follow)
 
     def set_permissions(self, params: fs.SetPermissionsParams) -> Awaitable[Nothing]:
         return self._runner.do(
             change.set_permissions,
-            admitted(params.path, params.sandbox),
+            params.path.native,
             params.mode,
             params.modified_at_ms,
             params.accessed_at_ms,
@@ -169,7 +198,7 @@ class Files:
     # Trees.
 
     def read_directory(self, params: fs.ReadDirectoryParams) -> Awaitable[Encoded]:
-        path = admitted(params.path, params.sandbox)
+        path = params.path.native
         if self._runner.is_behind:
             return self._runner.later(partial(self.read_directory, params))
         limit = self._limits.directory_entries
@@ -177,15 +206,15 @@ class Files:
 
     def walk(self, params: fs.WalkParams) -> Awaitable[Encoded]:
         check_limits(params.options, self._limits)
-        path = admitted(params.path, params.sandbox)
+        path = params.path.native
         if self._runner.is_behind:
             return self._runner.later(partial(self.walk, params))
         limit = self._limits.walk_answer_bytes
         return self._runner.run(walk, path, params.options, limit, self._runner.is_lost)
 
     def copy(self, params: fs.CopyParams) -> Awaitable[Nothing]:
-        source = admitted(params.source_path, params.sandbox)
-        destination = admitted(params.destination_path, params.sandbox)
+        source = params.source_path.native
+        destination = params.destination_path.native
         return self._runner.do(copy, source, destination, params.recursive)
 
 

@@ -67,16 +67,15 @@ class Archives:
     is in it. Nobody is told what could not be unpacked: look at what is there afterwards.
     """
 
-    def __init__(self, here: LocalTree, there: RemoteTree) -> None:
-        self._here = here
+    def __init__(self, there: RemoteTree) -> None:
         self._there = there
         self._files = there.files
         # What could not be packed, and why.
         self.failed: list[tuple[Entry, OSError | Changed]] = []
 
-    async def send(self, entries: Iterable[Entry], tell: Teller) -> bool:
+    async def send(self, here: LocalTree, entries: Iterable[Entry], tell: Teller) -> bool:
         """Send directories, files and links, parents first; False where none can be unpacked."""
-        archives = self._packed(entries)
+        archives = self._packed(here, entries)
         packing = asyncio.create_task(asyncio.to_thread(next, archives, None))
         unpacking: _Unpacking | None = None
         try:
@@ -132,11 +131,11 @@ class Archives:
     async def _remove(self, name: bytes) -> None:
         await self._files.remove(self._there.at(name), force=True)
 
-    def _packed(self, entries: Iterable[Entry]) -> Generator[_Archive]:
+    def _packed(self, here: LocalTree, entries: Iterable[Entry]) -> Generator[_Archive]:
         """Archives of a bounded size; reads the files, and blocks meanwhile."""
         parts: list[bytes] = []
         files = content = 0
-        with self._here.places() as places:
+        with here.places() as places:
             for entry in entries:
                 if entry.kind == "file":
                     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from collections.abc import Awaitable, Callable
 
 from exec_server.client.transfer.listing import start_command
 from exec_server.client.transfer.local import LocalTree
@@ -18,25 +19,40 @@ _READ_BYTES = 1024 * 1024
 _WIDTH = 4
 
 
-async def differing(
-    here: LocalTree, there: RemoteTree, entries: list[Entry]
-) -> list[tuple[Entry, str]]:
-    """Those files of *entries* that do not hold the same on both sides, with what is wrong.
+# The SHA-256 of what a file holds, in hexadecimal. Raises OSError and RpcError.
+Digest = Callable[[Entry], Awaitable[bytes]]
 
-    The server counts with sha256sum, where it has it; otherwise its files are read again.
-    """
+
+def local_digest(tree: LocalTree) -> Digest:
+    async def digest(entry: Entry) -> bytes:
+        return await asyncio.to_thread(_local_sum, tree, entry)
+
+    return digest
+
+
+async def remote_digest(tree: RemoteTree, entries: list[Entry]) -> Digest:
+    """For *entries*. The server counts with sha256sum, where it has it; otherwise its files are
+    read again."""
+    sums = await _remote_sums(tree, entries)
+
+    async def digest(entry: Entry) -> bytes:
+        return sums.get(entry.path) or await _read_again(tree, entry)
+
+    return digest
+
+
+async def differing(one: Digest, other: Digest, entries: list[Entry]) -> list[tuple[Entry, str]]:
+    """Those files of *entries* that do not hold the same on both sides, with what is wrong."""
     found: list[tuple[Entry, str]] = []
-    sums = await _remote_sums(there, entries)
 
     async def compare(entry: Entry) -> None:
         try:
-            ours = await asyncio.to_thread(_local_sum, here, entry)
-            theirs = sums.get(entry.path) or await _read_again(there, entry)
+            is_same = await one(entry) == await other(entry)
         except (OSError, RpcError) as exc:
             found.append((entry, f"cannot be verified: {exc}"))
             return
-        if ours != theirs:
-            found.append((entry, "has another content on the server than here"))
+        if not is_same:
+            found.append((entry, "has another content where it was copied to"))
 
     await each(entries, compare, width=_WIDTH)
     return found

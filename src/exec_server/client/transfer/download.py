@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVarTuple
 
 from exec_server.client.streams import BLOCK_BYTES
 from exec_server.client.transfer import local, pack
+from exec_server.client.transfer.checksum import Digest, local_digest
 from exec_server.client.transfer.listing import Listing
 from exec_server.client.transfer.local import Changed, LocalTree, Place, Places
 from exec_server.client.transfer.plan import SMALL_BYTES, Copy, Plan, make_plan
@@ -77,7 +78,8 @@ class Download(Transfer):
         listing: Listing,
         on_progress: OnProgress | None,
     ) -> None:
-        super().__init__(here, there, plan, on_progress)
+        super().__init__(there, plan, on_progress)
+        self._here = here
         for path, text in listing.errors:
             self._fail(path, text)
         if not listing.is_full:
@@ -109,6 +111,9 @@ class Download(Transfer):
         large = [copy for copy in self.plan.files if not copy.is_small]
         await each(large, self._copy_large, width=LARGE_WIDTH)
         await asyncio.to_thread(self._finish)
+
+    async def _digest(self, entries: list[Entry]) -> Digest:
+        return local_digest(self._here)
 
     def _make_directories(self) -> None:
         if self.plan.directories:

@@ -6,12 +6,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from exec_server.client.transfer.checksum import differing
-from exec_server.client.transfer.local import Changed, LocalTree
+from exec_server.client.transfer.checksum import Digest, differing, remote_digest
+from exec_server.client.transfer.local import Changed
 from exec_server.client.transfer.plan import Plan
 from exec_server.client.transfer.progress import OnProgress, Tracker
 from exec_server.client.transfer.remote import RemoteTree
 from exec_server.client.transfer.result import TransferResult, Verify, remark
+from exec_server.client.transfer.tree import Entry
 from exec_server.errors import ConnectionClosed, SessionLost
 
 if TYPE_CHECKING:
@@ -48,12 +49,9 @@ async def persist(prepare: Callable[[], Awaitable[Transfer]], *, verify: Verify)
 class Transfer:
     """One transfer, from its plan to its result."""
 
-    def __init__(
-        self, here: LocalTree, there: RemoteTree, plan: Plan, on_progress: OnProgress | None
-    ) -> None:
+    def __init__(self, there: RemoteTree, plan: Plan, on_progress: OnProgress | None) -> None:
         self.plan = plan
         self.result = TransferResult()
-        self._here = here
         self._there = there
         self._files: RemoteFiles = there.files
         self._follow = there.follow_symlinks
@@ -87,8 +85,13 @@ class Transfer:
     async def _compare(self) -> None:
         entries = [*self.plan.kept, *(copy.entry for copy in self.plan.files)]
         entries = [entry for entry in entries if entry.path not in self._failed]
-        for entry, text in await differing(self._here, self._there, entries):
+        theirs = await remote_digest(self._there, entries)
+        for entry, text in await differing(await self._digest(entries), theirs, entries):
             self._fail(entry.path, text)
+
+    async def _digest(self, entries: list[Entry]) -> Digest:
+        """Of the other side."""
+        raise NotImplementedError
 
     def _skip(self, path: bytes, why: str) -> None:
         self.result.skipped.append(remark(path, why))

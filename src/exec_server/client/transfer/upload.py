@@ -1,4 +1,4 @@
-"""From this machine to the server."""
+"""To a server, from this machine or from another server."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from exec_server.client.streams import BLOCK_BYTES, WINDOW
-from exec_server.client.transfer import local
 from exec_server.client.transfer.archives import Archives
+from exec_server.client.transfer.checksum import Digest
 from exec_server.client.transfer.listing import Listing, look_at
 from exec_server.client.transfer.local import Changed, LocalTree
 from exec_server.client.transfer.plan import Copy, Plan, make_plan
@@ -20,6 +20,7 @@ from exec_server.client.transfer.pool import each
 from exec_server.client.transfer.progress import OnProgress
 from exec_server.client.transfer.remote import RemoteTree, batches
 from exec_server.client.transfer.result import TransferResult, Verify
+from exec_server.client.transfer.source import Content, LocalSource, RemoteSource, Source
 from exec_server.client.transfer.transfer import (
     LARGE_WIDTH,
     PACK_FROM,
@@ -28,7 +29,7 @@ from exec_server.client.transfer.transfer import (
     persist,
 )
 from exec_server.client.transfer.tree import Entry, parent, part_name
-from exec_server.errors import NotFound, RpcError
+from exec_server.errors import ConnectionClosed, NotFound, RpcError
 
 if TYPE_CHECKING:
     from exec_server.client.fs import AnyPath, RemoteFiles
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 _APPEND_BYTES = 4 * BLOCK_BYTES
 # A part may have holes where its last blocks were under way when it was cut.
 _DOUBTFUL_BYTES = (WINDOW + 1) * BLOCK_BYTES
+# How long whoever interrupts a copy waits for that.
+_DISCARD_SECONDS = 2.0
 _OWNER = 0o700
 # What some file systems keep of a time; the size tells whether a file was unpacked to its end.
 _COARSEST_TIME = 2_000_000_000
@@ -75,15 +78,16 @@ class Upload(Transfer):
 
     def __init__(
         self,
-        here: LocalTree,
+        source: Source,
         there: RemoteTree,
         plan: Plan,
         existing: Listing,
         on_progress: OnProgress | None,
     ) -> None:
-        super().__init__(here, there, plan, on_progress)
+        super().__init__(there, plan, on_progress)
+        self._source = source
         self._existing = existing
-        self._archives = Archives(here, there)
+        self._archives = Archives(there)
         self._has_rename = self._has_append = self._has_permissions = False
 
     @classmethod
@@ -98,14 +102,51 @@ class Upload(Transfer):
         """Look at both sides and decide what to do. Raises OSError when there is no *source*."""
         here = await asyncio.to_thread(LocalTree, source)
         scan = await asyncio.to_thread(here.scan)
-        is_tree = scan.entries[0].kind == "directory"
         there = await RemoteTree.find(files, destination)
-        existing = await there.list(is_full=is_tree) if there.exists else Listing()
-        plan = make_plan(scan.entries, existing.by_path())
-        transfer = cls(here, there, plan, existing, on_progress)
+        transfer = await cls._planned(LocalSource(here), scan.entries, there, on_progress)
         for path, error in scan.errors:
             transfer._fail(path, error)
         return transfer
+
+    @classmethod
+    async def prepare_between(
+        cls,
+        source_files: RemoteFiles,
+        source: AnyPath,
+        files: RemoteFiles,
+        destination: AnyPath,
+        *,
+        on_progress: OnProgress | None = None,
+    ) -> Upload:
+        """As `prepare`, from another server: everything passes through here, and little of it is
+        here at any time. Raises NotFound when there is no *source*."""
+        origin = await RemoteTree.find(source_files, source)
+        listing = await origin.list()
+        if not listing.entries:
+            raise NotFound("No such file or directory")
+        there = await RemoteTree.find(files, destination)
+        transfer = await cls._planned(RemoteSource(origin), listing.entries, there, on_progress)
+        for path, text in listing.errors:
+            transfer._fail(path, text)
+        if not listing.is_full:
+            transfer.result.not_kept |= {"modes", "links"}
+        return transfer
+
+    @classmethod
+    async def _planned(
+        cls,
+        source: Source,
+        entries: list[Entry],
+        there: RemoteTree,
+        on_progress: OnProgress | None,
+    ) -> Upload:
+        is_tree = entries[0].kind == "directory"
+        existing = await there.list(is_full=is_tree) if there.exists else Listing()
+        plan = make_plan(entries, existing.by_path())
+        return cls(source, there, plan, existing, on_progress)
+
+    async def _digest(self, entries: list[Entry]) -> Digest:
+        return await self._source.digest(entries)
 
     async def _copy(self) -> None:
         self._has_rename = await self._files.offers("fsRename")
@@ -159,9 +200,11 @@ class Upload(Transfer):
     async def _pack(self, copies: list[Copy]) -> bool:
         """Send *copies* together, if they are many and the server can take them."""
         # Attributes that cannot be set can still be unpacked.
-        if len(copies) < (PACK_FROM if self._has_permissions else 1):
+        here = self._source.local
+        if here is None or len(copies) < (PACK_FROM if self._has_permissions else 1):
             return False
-        is_sent = await self._archives.send([copy.entry for copy in copies], self._tracker.advance)
+        entries = [copy.entry for copy in copies]
+        is_sent = await self._archives.send(here, entries, self._tracker.advance)
         for entry, error in self._archives.failed:
             self._fail(entry.path, error)
         return is_sent
@@ -198,31 +241,19 @@ class Upload(Transfer):
 
     async def _copy_small(self, copy: Copy) -> None:
         async def send(path: bytes) -> None:
-            data = await asyncio.to_thread(self._read, copy.entry)
+            data = await self._source.read(copy.entry)
             await self._files.write_file(path, data, follow_symlinks=self._follow)
             self._tracker.advance(files=1, bytes=len(data))
 
         await self._try(copy.entry, self._put(copy, send))
 
-    def _read(self, entry: Entry) -> bytes:
-        with self._here.places() as places:
-            return local.read_file(places.of(entry.path), entry)
-
     async def _copy_large(self, copy: Copy) -> None:
         async def send(path: bytes) -> None:
-            fd = await asyncio.to_thread(self._open, copy.entry)
-            try:
-                await self._send_large(fd, copy.entry, path)
-                local.check_unchanged(fd, copy.entry)
-            finally:
-                os.close(fd)
+            async with self._source.open(copy.entry) as content:
+                await self._send_large(content, copy.entry, path)
             self._tracker.advance(files=1)
 
         await self._try(copy.entry, self._put(copy, send))
-
-    def _open(self, entry: Entry) -> int:
-        with self._here.places() as places:
-            return local.open_file(places.of(entry.path), entry)
 
     async def _put(self, copy: Copy, send: Callable[[bytes], Awaitable[None]]) -> None:
         """Have *send* write a file somewhere, and give it its attributes and its name."""
@@ -237,10 +268,10 @@ class Upload(Transfer):
         target = self._there.at(path)
         try:
             await send(part or target)
-        except Changed:
-            if part is not None:
-                # Nobody will ever want to go on with it.
-                await self._files.remove(part, force=True)
+        except (Changed, asyncio.CancelledError) as exc:
+            if part is None or isinstance(exc, Changed):
+                # Nobody will ever want to go on with it, or take it for complete.
+                await self._discard(part or target)
             raise
         if self._has_permissions:
             await self._files.set_permissions(
@@ -254,23 +285,28 @@ class Upload(Transfer):
         if part is not None:
             await self._files.rename(part, target, follow_symlinks=self._follow)
 
+    async def _discard(self, path: bytes) -> None:
+        with contextlib.suppress(RpcError, ConnectionClosed, TimeoutError):
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                await self._files.remove(path, force=True)
+
     # Large files.
 
-    async def _send_large(self, fd: int, entry: Entry, path: bytes) -> None:
-        done = await self._reusable(fd, entry, path)
+    async def _send_large(self, content: Content, entry: Entry, path: bytes) -> None:
+        done = await self._reusable(content, entry, path)
         if done:
             self._tracker.keep(files=0, bytes=done)
             self.result.resumed_bytes += done
-            async for data in _blocks(fd, done, entry.size, _APPEND_BYTES):
+            async for data in content.blocks(done, _APPEND_BYTES):
                 await self._files.append(path, data, follow_symlinks=self._follow)
                 self._tracker.advance(bytes=len(data))
             return
         async with self._files.write_stream(path) as stream:
-            async for data in _blocks(fd, 0, entry.size, BLOCK_BYTES):
+            async for data in content.blocks(0, BLOCK_BYTES):
                 await stream.write(data)
                 self._tracker.advance(bytes=len(data))
 
-    async def _reusable(self, fd: int, entry: Entry, path: bytes) -> int:
+    async def _reusable(self, content: Content, entry: Entry, path: bytes) -> int:
         """How much of the file an earlier attempt has left at *path*, a part of this version."""
         if not (self._has_append and self._has_rename):
             return 0
@@ -284,8 +320,7 @@ class Upload(Transfer):
         stream = self._files.read_stream(path, offset=offset, length=found.size - offset)
         async with stream:
             async for theirs in stream:
-                ours = await asyncio.to_thread(os.pread, fd, len(theirs), offset)
-                if ours != theirs:
+                if await content.read(offset, len(theirs)) != theirs:
                     return 0
                 offset += len(theirs)
         return found.size if offset == found.size else 0
@@ -418,13 +453,3 @@ def _levels(directories: list[Entry]) -> list[list[Entry]]:
     for entry in directories:
         levels.setdefault(entry.path.count(b"/") + bool(entry.path), []).append(entry)
     return [levels[depth] for depth in sorted(levels, reverse=True)]
-
-
-async def _blocks(fd: int, start: int, end: int, size: int) -> AsyncIterator[bytes]:
-    """What a file holds from *start* to *end*. Raises Changed when it ends before."""
-    while start < end:
-        data = await asyncio.to_thread(os.pread, fd, min(size, end - start), start)
-        if not data:
-            raise Changed
-        yield data
-        start += len(data)

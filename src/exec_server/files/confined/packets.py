@@ -1,0 +1,96 @@
+"""What the server and a helper say to one another: one packet a call, one an answer.
+
+A packet is a MessagePack array with at most one descriptor. Content that would not fit into a
+packet travels in an anonymous file. Only sendmsg(2) and recvmsg(2) are used: the sandbox's filter
+refuses the others.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from exec_server.files.content import Content, write_content
+
+# Below what a packet may hold with the kernel's default buffers; one copy less than a file costs.
+INLINE_BYTES = 64 * 1024
+# A path or an option that makes a packet longer than this is refused by the receiver's size.
+PACKET_BYTES = INLINE_BYTES + 32 * 1024
+_ANCILLARY = socket.CMSG_SPACE(array.array("i").itemsize)
+_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_PIECE_BYTES = 1 << 20
+
+
+class Call(msgspec.Struct, array_like=True):
+    """`operation` names a function of `work`; its content, if any, may be in the descriptor."""
+
+    id: int
+    operation: str
+    args: tuple[Any, ...]
+    content: bytes | None = None
+
+
+class Answer(msgspec.Struct, array_like=True):
+    """A result as JSON, or an error's text with its code.
+
+    With a descriptor the result is in it, or, if `is_opened`, it is the file that was opened.
+    """
+
+    id: int
+    payload: bytes
+    code: int | None = None
+    is_opened: bool = False
+
+
+class FileContent:
+    """What an anonymous file holds, as something that can be written to another."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def pieces(self) -> Iterator[bytes]:
+        offset = 0
+        while piece := os.pread(self._fd, _PIECE_BYTES, offset):
+            yield piece
+            offset += len(piece)
+
+    def decode(self) -> bytes:
+        return b"".join(self.pieces())
+
+
+def anonymous_file(content: Content | FileContent) -> int:
+    """A new anonymous file that holds *content*."""
+    fd = os.memfd_create("content", os.MFD_CLOEXEC)
+    try:
+        write_content(fd, content)  # type: ignore[arg-type]
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def send(sock: socket.socket, packet: bytes, fd: int | None = None) -> None:
+    """Send one packet whole. Raises OSError; BlockingIOError when there is no room."""
+    ancillary = []
+    if fd is not None:
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+    sock.sendmsg([packet], ancillary)
+
+
+def receive(sock: socket.socket) -> tuple[bytes, int | None]:
+    """One packet and its descriptor; an empty one when the other side is gone. Raises OSError."""
+    packet, ancillary, flags, _ = sock.recvmsg(PACKET_BYTES, _ANCILLARY, _CLOEXEC)
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(fds) > 1:
+        for fd in fds:
+            os.close(fd)
+        raise OSError("a packet that is too long, or has no room for its descriptor")
+    return packet, fds[0] if fds else None

@@ -1,0 +1,180 @@
+"""Warm helpers: one for each distinct plan, a bounded number, for a bounded time.
+
+A helper is shared by everybody whose request comes to the same plan, and by nobody else: a plan is
+made anew for every request, from the policy and from the file system as it is, so that a helper
+never outlives what it was made for. Nor does it outlive what its walls stand on: see `mounted`. A
+plan with names that are missing, though a helper holds them as mount points, tells that somebody
+has removed those, and what was mounted there with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
+
+from exec_server.errors import InternalError
+from exec_server.files.confined.helper import Helper, HelperProcess
+from exec_server.files.confined.mounted import Mounted
+from exec_server.limits import Limits
+from exec_server.sandbox.model import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class Started(NamedTuple):
+    """A confined process that will speak on *sock*."""
+
+    sock: socket.socket
+    process: HelperProcess
+
+
+# Starts a helper that is confined as a plan says. Raises RpcError.
+Starter = Callable[[Plan], Awaitable[Started]]
+
+
+class _Entry:
+    """A helper that is there, or is being started for everybody who waits for it."""
+
+    def __init__(self, starting: asyncio.Task[Helper], mounted: Mounted) -> None:
+        self.starting = starting
+        self.mounted = mounted
+        self.users = 0
+        self.idle_timer: asyncio.TimerHandle | None = None
+
+    def can_serve(self, plan: Plan) -> bool:
+        """Whether it is as confined as one that would be started now for *plan*, an equal one."""
+        if self.is_closed or not self.mounted.is_still_there():
+            return False
+        return not (plan.placeholders and self.starting.done())
+
+    @property
+    def is_closed(self) -> bool:
+        return self.starting.done() and (self.has_failed or self.starting.result().is_closed)
+
+    @property
+    def has_failed(self) -> bool:
+        return self.starting.cancelled() or self.starting.exception() is not None
+
+
+class HelperPool:
+    """At most `sandbox_helpers` at a time; idle ones make room, the one used longest ago first."""
+
+    def __init__(self, start: Starter, limits: Limits) -> None:
+        self._start = start
+        self._limits = limits
+        # In the order of their last use.
+        self._entries: OrderedDict[Plan, _Entry] = OrderedDict()
+        # Set whenever one of them may have become idle.
+        self._room = asyncio.Event()
+        self._is_stopped = False
+
+    @asynccontextmanager
+    async def borrow(self, plan: Plan) -> AsyncIterator[Helper]:
+        """A helper for *plan*, for one block. Raises RpcError when none can be had."""
+        entry = self._entry(plan) or await self._make_room(plan)
+        entry.users += 1
+        if entry.idle_timer is not None:
+            entry.idle_timer.cancel()
+            entry.idle_timer = None
+        try:
+            yield await asyncio.shield(entry.starting)
+        finally:
+            entry.users -= 1
+            self._put_back(_key(plan), entry)
+
+    def _entry(self, plan: Plan) -> _Entry | None:
+        """The helper for *plan*, there or started; None when there is no room for it."""
+        key = _key(plan)
+        entry = self._entries.get(key)
+        if entry is not None and not entry.can_serve(plan):
+            self._forget(key, entry)
+            entry = None
+        if entry is not None:
+            self._entries.move_to_end(key)
+        elif len(self._entries) < self._limits.sandbox_helpers or self._evict():
+            mounted = Mounted(plan)
+            starting = asyncio.get_running_loop().create_task(self._begin(plan, mounted))
+            entry = self._entries[key] = _Entry(starting, mounted)
+        return entry
+
+    async def _make_room(self, plan: Plan) -> _Entry:
+        """Wait until one of the others is idle, and take its place."""
+        try:
+            async with asyncio.timeout(self._limits.sandbox_helper_start):
+                while (entry := self._entry(plan)) is None:
+                    self._room.clear()
+                    await self._room.wait()
+                return entry
+        except TimeoutError:
+            count = self._limits.sandbox_helpers
+            raise InternalError(f"fs sandbox helper failed: {count} others are busy") from None
+
+    async def _begin(self, plan: Plan, mounted: Mounted) -> Helper:
+        try:
+            async with asyncio.timeout(self._limits.sandbox_helper_start):
+                started = await self._start(plan)
+                helper = Helper(
+                    started.sock,
+                    started.process,
+                    call_seconds=self._limits.sandbox_call,
+                    max_calls=self._limits.sandbox_helper_calls,
+                )
+                try:
+                    await helper.wait_ready()
+                    mounted.settle()
+                except BaseException:
+                    helper.close("fs sandbox helper failed: it did not start in time")
+                    raise
+                return helper
+        except TimeoutError:
+            raise InternalError("fs sandbox helper failed: it did not start in time") from None
+
+    def _evict(self) -> bool:
+        for key, entry in self._entries.items():
+            if not entry.users:
+                self._forget(key, entry)
+                return True
+        return False
+
+    def _put_back(self, key: Plan, entry: _Entry) -> None:
+        if entry.users:
+            return
+        if entry.is_closed or self._entries.get(key) is not entry:
+            self._forget(key, entry)
+        else:
+            loop = asyncio.get_running_loop()
+            idle = self._limits.sandbox_helper_idle
+            entry.idle_timer = loop.call_later(idle, self._forget, key, entry)
+        self._room.set()
+
+    def _forget(self, key: Plan, entry: _Entry) -> None:
+        """Nobody gets it any more; it ends now, or with its last user."""
+        if self._entries.get(key) is entry:
+            del self._entries[key]
+        if entry.users and not self._is_stopped:
+            return
+        entry.mounted.close()
+        if entry.idle_timer is not None:
+            entry.idle_timer.cancel()
+        if not entry.starting.done():
+            entry.starting.cancel()
+        elif not entry.has_failed:
+            entry.starting.result().close("fs sandbox helper failed: it is no longer needed")
+
+    def stop(self) -> None:
+        """End every helper at once."""
+        self._is_stopped = True
+        for key, entry in tuple(self._entries.items()):
+            self._forget(key, entry)
+
+
+def _key(plan: Plan) -> Plan:
+    """What helpers are told apart by: a name that must not be is mounted over, missing or not."""
+    return structs.replace(plan, placeholders=())

@@ -1,0 +1,142 @@
+"""Messages whose bulk is one long base64 member: it is cut out before the JSON is parsed.
+
+So megabytes never become a Python string. Where such a message arrives in pieces, its base64 is
+decoded while they do, and the text is never there as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from exec_server.protocol.base64 import (
+    PIECE_CHARS,
+    Base64Error,
+    LongBase64,
+    decode_base64,
+    decode_piece,
+    encode_base64,
+)
+
+# Members that carry file or process bytes.
+QUOTED = {name: f'"{name}"'.encode() for name in ("chunk", "dataBase64")}
+MARKERS = tuple((name, quoted + b':"') for name, quoted in QUOTED.items())
+# What surrounds the bytes is looked for no further than this.
+AROUND_BYTES = 16 * 1024
+# Less than that is joined before it is decoded: a multiple of four.
+_LEAST_CHARS = 64 * 1024
+BACKSLASH = 0x5C
+
+
+class Cut:
+    """A message in three parts: up to a member's opening quote, what its base64 holds, the rest."""
+
+    __slots__ = ("_size", "bulk", "head", "name", "tail")
+
+    def __init__(self, head: bytes, name: str, pieces: list[bytes], tail: bytes) -> None:
+        self.head = head
+        self.name = name
+        self.bulk = LongBase64(pieces)
+        self.tail = tail
+        self._size = len(head) + sum((len(piece) + 2) // 3 * 4 for piece in pieces) + len(tail)
+
+    def __len__(self) -> int:
+        """As many bytes as the message came in."""
+        return self._size
+
+    def text(self) -> bytes:
+        """The message as it came: of all bytes there is one base64 that is strict."""
+        return b"".join((self.head, *map(encode_base64, self.bulk.pieces()), self.tail))
+
+
+def member_start(data: bytes | bytearray, marker: bytes, until: int) -> int:
+    """Where the text of the member begins that *marker* introduces; 0 if it does not so far."""
+    start = data.find(marker, 0, until)
+    return start + len(marker) if start > 0 and data[start - 1] != BACKSLASH else 0
+
+
+class Assembly:
+    """One message that arrives in pieces of any size."""
+
+    def __init__(self) -> None:
+        # All of it, or what stands before the base64.
+        self._text = bytearray()
+        # What follows what is decoded: the base64's last piece, and what stands behind it.
+        self._rest = bytearray()
+        self._pieces: list[bytes] = []
+        # Of the member that is decoded; None while, or because, there is none.
+        self._name: str | None = None
+        self._is_decoding = False
+        self._is_searched = False
+
+    def add(self, piece: memoryview) -> None:
+        if not self._is_searched:
+            room = AROUND_BYTES - len(self._text)
+            self._text += piece[:room]
+            piece = piece[room:]
+            if len(self._text) < AROUND_BYTES:
+                return
+            self._search()
+        if self._name is None:
+            self._text += piece
+        else:
+            self._decode(piece)
+
+    def is_utf8(self) -> bool:
+        return _is_utf8(self._text) and _is_utf8(self._rest)
+
+    def finish(self) -> bytes | Cut:
+        """The message; not to be used any more afterwards."""
+        if self._name is None:
+            # As it is, since nobody changes it: a copy would take as much memory again.
+            return cast("bytes", self._text)
+        head, rest = bytes(self._text), self._rest
+        try:
+            end = rest.index(b'"')
+            last = decode_base64(memoryview(rest)[:end])
+            return Cut(head, self._name, [*self._pieces, last], bytes(rest[end:]))
+        except (ValueError, Base64Error):
+            # Whoever parses it can say what is wrong with it.
+            return Cut(head, self._name, self._pieces, bytes(rest)).text()
+
+    def _search(self) -> None:
+        self._is_searched = True
+        for name, marker in MARKERS:
+            start = member_start(self._text, marker, AROUND_BYTES)
+            if start and b'"' not in self._text[start:]:
+                self._name, self._is_decoding = name, True
+                beginning = bytes(self._text[start:])
+                del self._text[start:]
+                self._decode(memoryview(beginning))
+                return
+
+    def _decode(self, text: memoryview) -> None:
+        """Decode what can be; from where that is not base64 on, everything is kept as it is."""
+        if self._rest and self._is_decoding:
+            room = _LEAST_CHARS - len(self._rest)
+            self._rest += text[:room]
+            text = text[room:]
+            if len(self._rest) == _LEAST_CHARS and self._decode_piece(self._rest):
+                self._rest.clear()
+        while not self._rest and len(text) >= _LEAST_CHARS:
+            size = min(len(text), PIECE_CHARS) // 4 * 4
+            if not self._decode_piece(text[:size]):
+                break
+            text = text[size:]
+        self._rest += text
+
+    def _decode_piece(self, text: bytearray | memoryview) -> bool:
+        try:
+            self._pieces.append(decode_piece(text))
+        except Base64Error:
+            self._is_decoding = False
+        return self._is_decoding
+
+
+def _is_utf8(data: bytearray) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
