@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import sys
+from collections.abc import Mapping
 
 from msgspec import UNSET
 
@@ -33,7 +34,7 @@ def environment_info(*, version: str, capabilities: dict[str, bool]) -> Environm
     """This machine as the server's process sees it now; never raises."""
     cwd = _working_directory()
     named = _named_temp_dir(cwd)
-    home = _home_directory()
+    home = home_directory(os.environ)
     return EnvironmentInfo(
         shell=login_shell(),
         executor_version=version,
@@ -112,8 +113,9 @@ def _working_directory() -> bytes | None:
         return None
 
 
-def _home_directory() -> bytes | None:
-    home = os.environb.get(b"HOME", b"")
+def home_directory(environ: Mapping[str, str]) -> bytes | None:
+    """HOME, or the account's when that is unset or empty; None when it is no absolute path."""
+    home = os.fsencode(environ.get("HOME", ""))
     if not home:
         account = _account()
         home = os.fsencode(account.pw_dir) if account is not None else b""

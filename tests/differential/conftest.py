@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.comparing import Both
-from tests.support.servers import ServerProcess, reference_binary, start_reference, start_server
+from tests.support.servers import (
+    ROOT,
+    ServerProcess,
+    reference_binary,
+    start_reference,
+    start_server,
+)
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +27,19 @@ def ours() -> Iterator[ServerProcess]:
 @pytest.fixture(scope="session")
 def both(reference: ServerProcess, ours: ServerProcess) -> Both:
     return Both(reference.url, ours.url)
+
+
+@pytest.fixture(scope="session")
+def both_confined(ours: ServerProcess) -> Iterator[Both]:
+    """Both, the reference with a home that is not in /tmp: its sandbox cannot work from there."""
+    binary = reference_binary()
+    if binary is None:
+        pytest.skip("the reference could not be installed (npm is missing or has no network)")
+    with (
+        tempfile.TemporaryDirectory(dir=ROOT / ".reference", prefix="home-") as home,
+        start_reference(binary, env={"CODEX_HOME": home}) as reference,
+    ):
+        yield Both(reference.url, ours.url)
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,14 @@
-"""`environment/*`: shapes and names."""
+"""`environment/*`, `environmentConfig/*` and the discovery of capabilities: shapes and names."""
 
 from __future__ import annotations
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from exec_server.errors import InvalidParams
 from exec_server.protocol.method import Method, Nothing
+from exec_server.protocol.paths import PathUri
+from exec_server.protocol.sandbox import SandboxContext
 
 
 class Shell(msgspec.Struct, rename="camel", frozen=True):
@@ -13,6 +16,26 @@ class Shell(msgspec.Struct, rename="camel", frozen=True):
 
     name: str
     path: str
+
+
+class SandboxRung(msgspec.Struct, rename="camel", frozen=True):
+    """Whether a way to enforce sandboxes works there; if not, what stops it, and what helps."""
+
+    rung: str
+    works: bool
+    # What was found, such as a path or a version.
+    found: str | None = None
+    obstacle: str | None = None
+    remedy: str | None = None
+
+
+class SandboxInfo(msgspec.Struct, rename="camel", frozen=True):
+    """How sandboxes are enforced."""
+
+    # The strongest rung that works; "none" when none does.
+    rung: str
+    # Every rung, the strongest first.
+    rungs: list[SandboxRung] = msgspec.field(default_factory=list)
 
 
 class EnvironmentInfo(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -36,6 +59,147 @@ class EnvironmentInfo(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     temporary_directories: list[str] = msgspec.field(default_factory=list)
     temp_dir: str | None = None
     capabilities: dict[str, bool] = msgspec.field(default_factory=dict)
+    # Ours. Left out until it is known, which `environment/info` waits for.
+    sandbox: SandboxInfo | UnsetType = UNSET
+
+
+class ConfigReadParams(msgspec.Struct, rename="camel"):
+    """Which keys of the executor's configuration to read, each as the path to it."""
+
+    # Need not exist.
+    cwd: PathUri
+    config_paths: list[list[str]]
+    requirements_paths: list[list[str]]
+
+    def __post_init__(self) -> None:
+        paths = [*self.config_paths, *self.requirements_paths]
+        if not paths:
+            raise InvalidParams("at least one config or requirements path is required")
+        if not all(paths):
+            raise InvalidParams("TOML paths must contain at least one key segment")
+
+
+class ConfigLayer(msgspec.Struct, rename="camel", frozen=True):
+    # For people.
+    source: str
+    # What relative paths in the text are relative to.
+    base_dir: str
+    toml: str
+
+
+class ConfigLayers(msgspec.Struct, rename="camel", frozen=True):
+    # From the lowest to the highest precedence.
+    layers: list[ConfigLayer]
+    # Where layers from elsewhere belong.
+    cloud_insertion_index: int
+
+
+class ConfigReadResult(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    user_home_dir: str | None
+    codex_home_dir: str
+    hostname: str | None
+    config: ConfigLayers
+    requirements: ConfigLayers
+
+
+class CapabilityRoot(msgspec.Struct, rename="camel"):
+    # The client's own; may repeat.
+    id: str
+    path: PathUri
+    # What the scan may see; None is everything that the server itself may.
+    sandbox: SandboxContext | None = None
+
+
+class DiscoverRootsParams(msgspec.Struct, rename="camel"):
+    roots: list[CapabilityRoot]
+
+
+class CapabilityFile(msgspec.Struct, rename="camel", frozen=True):
+    path: str
+    contents: str
+
+
+class PluginFiles(msgspec.Struct, rename="camel", frozen=True):
+    manifest: CapabilityFile
+    mcp_config: CapabilityFile | None
+    apps_config: CapabilityFile | None
+
+
+class SkillFiles(msgspec.Struct, rename="camel", frozen=True):
+    instructions: CapabilityFile
+    metadata: CapabilityFile | None
+
+
+class DiscoveredRoot(msgspec.Struct, rename="camel"):
+    id: str
+    path: str
+    plugin: PluginFiles | None = None
+    skills: list[SkillFiles] = msgspec.field(default_factory=list)
+    namespace_manifests: list[CapabilityFile] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
+    # Why nothing could be found.
+    error: str | None = None
+
+
+class DiscoverRootsResult(msgspec.Struct, rename="camel"):
+    roots: list[DiscoveredRoot]
+
+
+class DiscoverParams(msgspec.Struct, rename="camel"):
+    cwd: PathUri
+    sandbox: SandboxContext | None = None
+
+
+class DiscoveryRoot(msgspec.Struct, rename="camel", frozen=True):
+    id: str
+    path: str
+
+
+class SkillTool(msgspec.Struct, rename="camel", frozen=True):
+    type: str
+    value: str
+    description: str | None = None
+    transport: str | None = None
+    command: str | None = None
+    url: str | None = None
+    oauth_callback_port: int | None = None
+
+
+class SkillDependencies(msgspec.Struct, rename="camel", frozen=True):
+    tools: list[SkillTool]
+
+
+class SkillPolicy(msgspec.Struct, rename="camel", frozen=True):
+    allow_implicit_invocation: bool | None
+    products: list[str]
+
+
+class Skill(msgspec.Struct, rename="camel", kw_only=True):
+    name: str
+    description: str
+    short_description: str | None
+    path: str
+    # Left out for those of plugins.
+    discovery_root: DiscoveryRoot | UnsetType = UNSET
+    dependencies: SkillDependencies | None
+    policy: SkillPolicy | None
+
+
+class Plugin(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    # PLUGIN@MARKETPLACE
+    id: str
+    display_name: str
+    remote_plugin_id: str | None
+    version: str
+    root: str
+    files: PluginFiles
+    skills: list[Skill]
+
+
+class CapabilitiesResult(msgspec.Struct, rename="camel", frozen=True):
+    plugins: list[Plugin]
+    skills: list[Skill]
+    warnings: list[str]
 
 
 class StatusResult(msgspec.Struct, rename="camel", frozen=True):
@@ -47,4 +211,16 @@ INFO = Method(
 )
 STATUS = Method(
     "environment/status", Nothing, StatusResult, family="environment status", is_control=True
+)
+READ_CONFIG = Method(
+    "environmentConfig/read", ConfigReadParams, ConfigReadResult, family="environment config"
+)
+DISCOVER_ROOTS = Method(
+    "capabilityRoots/discoverV1",
+    DiscoverRootsParams,
+    DiscoverRootsResult,
+    family="capability discovery",
+)
+DISCOVER = Method(
+    "capabilities/discoverV2", DiscoverParams, CapabilitiesResult, family="capability discovery"
 )

@@ -1,9 +1,11 @@
-"""`environment/*`."""
+"""`environment/*`, `environmentConfig/*` and the discovery of capabilities."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from exec_server.protocol import environment
-from exec_server.protocol.method import Nothing
+from exec_server.protocol.method import Encoded, Nothing
 from exec_server.rpc.router import handles
 from exec_server.server.context import Context
 
@@ -11,12 +13,37 @@ _READY = environment.StatusResult()
 
 
 @handles(environment.INFO)
-def info(ctx: Context, params: Nothing) -> environment.EnvironmentInfo:
+def info(
+    ctx: Context, params: Nothing
+) -> environment.EnvironmentInfo | Awaitable[environment.EnvironmentInfo]:
     ctx.require(environment.INFO.family)
-    return ctx.server.environment_info
+    known = ctx.server.environment_info
+    return known if known.sandbox else ctx.server.full_environment_info()
 
 
 @handles(environment.STATUS)
 def status(ctx: Context, params: Nothing) -> environment.StatusResult:
     ctx.require(environment.STATUS.family)
     return _READY
+
+
+@handles(environment.READ_CONFIG)
+def read_config(
+    ctx: Context, params: environment.ConfigReadParams
+) -> Awaitable[environment.ConfigReadResult]:
+    ctx.require(environment.READ_CONFIG.family)
+    return ctx.server.discovery.read_config(params)
+
+
+@handles(environment.DISCOVER_ROOTS)
+def discover_roots(ctx: Context, params: environment.DiscoverRootsParams) -> Awaitable[Encoded]:
+    ctx.require(environment.DISCOVER_ROOTS.family)
+    return ctx.server.discovery.discover_roots(params)
+
+
+@handles(environment.DISCOVER)
+def discover(
+    ctx: Context, params: environment.DiscoverParams
+) -> Awaitable[environment.CapabilitiesResult | Encoded]:
+    ctx.require(environment.DISCOVER.family)
+    return ctx.server.discovery.discover(params)

@@ -1,4 +1,4 @@
-"""`initialize`."""
+"""`initialize` and `session/retain`."""
 
 from __future__ import annotations
 
@@ -23,3 +23,9 @@ def initialize(ctx: Context, params: lifecycle.InitializeParams) -> lifecycle.In
         )
         result.concurrent_requests = ctx.concurrency
     return result
+
+
+@handles(lifecycle.RETAIN)
+def retain(ctx: Context, params: lifecycle.RetainParams) -> lifecycle.RetainResult:
+    session = ctx.require(lifecycle.RETAIN.family)
+    return lifecycle.RetainResult(ctx.server.retain(session, params.seconds))

@@ -1,0 +1,62 @@
+"""`client.discovery`: configuration and capabilities that are installed on the server's machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from exec_server.protocol import environment
+from exec_server.protocol.paths import PathUri
+from exec_server.protocol.sandbox import Sandboxed, as_context
+
+if TYPE_CHECKING:
+    from exec_server.client.calls import StrPath
+    from exec_server.client.client import ExecServerClient
+
+KeyPaths = Sequence[Sequence[str]]
+
+
+class RemoteDiscovery:
+    """Reads files of the server's machine that programs there are configured with."""
+
+    def __init__(self, client: ExecServerClient) -> None:
+        self._client = client
+
+    async def read_config(
+        self,
+        config_paths: KeyPaths,
+        requirements_paths: KeyPaths = (),
+        *,
+        cwd: StrPath | None = None,
+    ) -> environment.ConfigReadResult:
+        """Parts of the configuration that holds in *cwd*: each path is the keys that lead there."""
+        params = environment.ConfigReadParams(
+            PathUri(await self._client._resolve(cwd)),
+            [list(path) for path in config_paths],
+            [list(path) for path in requirements_paths],
+        )
+        return await self._client._call(environment.READ_CONFIG, params)
+
+    async def discover(
+        self, *, cwd: StrPath | None = None, sandbox: Sandboxed = None
+    ) -> environment.CapabilitiesResult:
+        """The skills and plugins that are installed, as far as *sandbox* lets them be seen."""
+        path = PathUri(await self._client._resolve(cwd))
+        params = environment.DiscoverParams(path, as_context(sandbox))
+        return await self._client._call(environment.DISCOVER, params)
+
+    async def discover_roots(
+        self, roots: Mapping[str, StrPath], *, sandbox: Sandboxed = None
+    ) -> dict[str, environment.DiscoveredRoot]:
+        """The skills and plugins below directories, by the names that *roots* gives these."""
+        context = as_context(sandbox)
+        params = environment.DiscoverRootsParams(
+            [
+                environment.CapabilityRoot(
+                    name, PathUri(await self._client._resolve(path)), context
+                )
+                for name, path in roots.items()
+            ]
+        )
+        result = await self._client._call(environment.DISCOVER_ROOTS, params)
+        return {root.id: root for root in result.roots}

@@ -1,0 +1,261 @@
+"""`http/request` for one connection, with the bodies that are still streamed to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import aiohttp
+import msgspec
+
+from exec_server.errors import InternalError, InvalidParams, InvalidRequest
+from exec_server.limits import Limits
+from exec_server.outbound.outgoing import grouped, prepare
+from exec_server.outbound.sender import FAILURES, TIMED_OUT, Sender
+from exec_server.protocol import http
+from exec_server.protocol.base64 import encode_base64
+from exec_server.protocol.method import Encoded
+
+logger = logging.getLogger(__name__)
+
+Send = Callable[..., None]
+
+# Longer waits than this are "for ever" to an event loop's clock.
+_LONGEST_WAIT = 365 * 24 * 3600.0
+_SWITCHING_PROTOCOLS = 101
+_BROKEN_BODY = "error decoding response body"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Outbound:
+    """What all connections of a server share."""
+
+    def __init__(self, environ: Mapping[str, str], *, limits: Limits) -> None:
+        self._environ = environ
+        self._limits = limits
+        self._sender = Sender(environ, limits=limits)
+        self._streams: set[asyncio.Task[None]] = set()
+
+    def connect(self, send: Send) -> Exchanges:
+        """For a new connection; *send* takes a message in pieces."""
+        return Exchanges(
+            self._sender,
+            send,
+            environ=self._environ,
+            limits=self._limits,
+            streams=self._streams,
+        )
+
+    async def stop(self) -> None:
+        """End what is still streamed, and every connection to a target."""
+        for stream in self._streams:
+            stream.cancel()
+        if self._streams:
+            await asyncio.wait(self._streams, timeout=self._limits.close_timeout)
+        await self._sender.stop()
+
+
+class Exchanges:
+    """The requests of one connection; those that are under way end with it."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        send: Send,
+        *,
+        environ: Mapping[str, str],
+        limits: Limits,
+        streams: set[asyncio.Task[None]],
+    ) -> None:
+        self._sender = sender
+        self._send = send
+        self._environ = environ
+        self._limits = limits
+        self._all_streams = streams
+        # None until the headers are there.
+        self._streams: dict[str, asyncio.Task[None] | None] = {}
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    async def request(self, params: http.RequestParams) -> http.RequestResult | Encoded:
+        """Make one request; with `streamResponse` its body follows the answer."""
+        if not params.stream_response:
+            return await self._buffered(params)
+        request_id = params.request_id
+        self._reserve(request_id)
+        try:
+            response, deadline = await self._exchange(params)
+        except BaseException:
+            del self._streams[request_id]
+            raise
+        streaming = self._stream(request_id, response, deadline)
+        task = asyncio.get_running_loop().create_task(streaming, name="stream an HTTP body")
+        self._streams[request_id] = task
+        self._all_streams.add(task)
+        task.add_done_callback(partial(self._ended, request_id, response))
+        return http.RequestResult(response.status, _headers(response))
+
+    def _reserve(self, request_id: str) -> None:
+        if request_id in self._streams:
+            raise InvalidParams(
+                f"http/request streamResponse requestId `{request_id}` is already active"
+            )
+        if len(self._streams) >= self._limits.http_streams:
+            raise InvalidRequest(f"more than {self._limits.http_streams} streamed responses")
+        self._streams[request_id] = None
+
+    async def _exchange(
+        self, params: http.RequestParams
+    ) -> tuple[aiohttp.ClientResponse, float | None]:
+        outgoing = prepare(params, self._environ)
+        deadline = None
+        if params.timeout_ms is not None:
+            if params.timeout_ms == 0:
+                raise InternalError(TIMED_OUT)
+            wait = min(params.timeout_ms / 1000, _LONGEST_WAIT)
+            deadline = asyncio.get_running_loop().time() + wait
+        follow = params.redirect_policy == "follow"
+        response = await self._sender.exchange(outgoing, follow=follow, deadline=deadline)
+        return response, deadline
+
+    # A body in the answer.
+
+    async def _buffered(self, params: http.RequestParams) -> Encoded:
+        response, deadline = await self._exchange(params)
+        try:
+            async with asyncio.timeout_at(deadline):
+                body = await self._read_all(response)
+        except FAILURES as exc:
+            raise InternalError(
+                f"failed to read http/request response body: {_BROKEN_BODY}"
+            ) from exc
+        finally:
+            # Leaves a connection alone whose answer was read to the end.
+            response.close()
+        head = _encode(_Head(response.status, _headers(response)))
+        return Encoded((head[:-1], b',"bodyBase64":"', encode_base64(body), b'"}'))
+
+    async def _read_all(self, response: aiohttp.ClientResponse) -> bytes:
+        limit = self._limits.http_body_bytes
+        pieces, total = [], 0
+        while data := await _read(response):
+            pieces.append(data)
+            total += len(data)
+            if total > limit:
+                raise InternalError(
+                    f"failed to read http/request response body: it has more than {limit} bytes"
+                )
+        return b"".join(pieces)
+
+    # A body that follows.
+
+    async def _stream(
+        self, request_id: str, response: aiohttp.ClientResponse, deadline: float | None
+    ) -> None:
+        # The answer leaves in this turn of the loop, and nothing of the body before it.
+        await asyncio.sleep(0)
+        deltas = _Deltas(request_id, self._send)
+        error = None
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._send_all(response, deltas)
+        except FAILURES as exc:
+            logger.warning("the body of an HTTP answer broke off: %s", type(exc).__name__)
+            error = _BROKEN_BODY
+        # Free before the client can know that it is.
+        self._streams.pop(request_id, None)
+        deltas.end(error)
+
+    async def _send_all(self, response: aiohttp.ClientResponse, deltas: _Deltas) -> None:
+        size = self._limits.http_delta_bytes
+        while data := await _read(response):
+            for start in range(0, len(data), size):
+                # While the client is behind, the target is not read either.
+                await self._writable.wait()
+                deltas.send(data[start : start + size])
+
+    def _ended(
+        self, request_id: str, response: aiohttp.ClientResponse, task: asyncio.Task[None]
+    ) -> None:
+        response.close()
+        self._all_streams.discard(task)
+        if self._streams.get(request_id) is task:
+            del self._streams[request_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("streaming an HTTP body failed", exc_info=error)
+
+    # The connection.
+
+    def writing_paused(self) -> None:
+        self._writable.clear()
+
+    def writing_resumed(self) -> None:
+        self._writable.set()
+
+    def close(self) -> None:
+        """Abort every stream; their targets see the end at once."""
+        for stream in self._streams.values():
+            if stream is not None:
+                stream.cancel()
+
+
+class _Head(msgspec.Struct):
+    """A result without its body."""
+
+    status: int
+    headers: list[http.Header]
+
+
+class _Deltas:
+    """Numbers the pieces of one body and puts them into messages."""
+
+    def __init__(self, request_id: str, send: Send) -> None:
+        event = http.BODY_DELTA.name.encode()
+        self._head = b'{"method":"%b","params":{"requestId":%b,"seq":' % (
+            event,
+            _encode(request_id),
+        )
+        self._send = send
+        self._seq = 0
+
+    def send(self, data: bytes) -> None:
+        self._seq += 1
+        self._send(
+            self._head,
+            b'%d,"deltaBase64":"' % self._seq,
+            encode_base64(data),
+            b'","done":false,"error":null}}',
+        )
+
+    def end(self, error: str | None) -> None:
+        tail = b'%d,"deltaBase64":"","done":true,"error":%b}}'
+        self._send(self._head, tail % (self._seq + 1, _encode(error)))
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """What has arrived of the body, waiting for some; empty at its end."""
+    if response.status == _SWITCHING_PROTOCOLS:
+        # What follows is another protocol, and no body.
+        return b""
+    content = response.content
+    error = content.exception()
+    if error is None:
+        return await content.readany()
+    # The public ways to read raise at once, and what came before it broke would be lost.
+    data = content._read_nowait(-1)
+    if not data:
+        raise error
+    return data
+
+
+def _headers(response: aiohttp.ClientResponse) -> list[http.Header]:
+    """Without values that are more than visible ASCII."""
+    visible = [
+        (name.decode("ascii", "replace").lower(), value.decode())
+        for name, value in response.raw_headers
+        if all(byte == 0x09 or 0x20 <= byte < 0x7F for byte in value)
+    ]
+    return [http.Header(name, value) for name, value in grouped(visible)]

@@ -1,0 +1,219 @@
+"""One HTTP client for a whole server: pooled connections, proxies, certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+from multidict import CIMultiDict
+from yarl import URL
+
+from exec_server.errors import InternalError
+from exec_server.limits import Limits
+from exec_server.outbound import trust
+from exec_server.outbound.outgoing import MAX_REDIRECTS, Outgoing, redirected
+from exec_server.outbound.proxies import Proxies, Proxy
+
+logger = logging.getLogger(__name__)
+
+# What the library raises for a target that cannot be reached or does not speak HTTP. ValueError
+# is its word for a header that contradicts the body.
+FAILURES = (aiohttp.ClientError, HttpProcessingError, OSError, TimeoutError, ValueError)
+TIMED_OUT = "http/request failed: route-aware request timed out"
+
+_AUTOMATIC_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+# As long as the reference keeps an idle connection.
+_KEEPALIVE_SECONDS = 90.0
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
+
+# The library sends some methods again when a kept connection turns out to be dead, though the
+# target may have acted on the first; `_as_asked` puts in the real one behind its back.
+_NEVER_REPEATED = "POST"
+
+_Handler = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
+
+
+class Sender:
+    """Sends requests from this machine; nothing is decoded, no cookie is kept."""
+
+    def __init__(self, environ: Mapping[str, str], *, limits: Limits) -> None:
+        self._environ = environ
+        self._limits = limits
+        self._proxies = Proxies(environ)
+        self._session: aiohttp.ClientSession | None = None
+        self._tls: asyncio.Future[ssl.SSLContext] | None = None
+        self._extra_certificates: str | None = None
+
+    async def exchange(
+        self, outgoing: Outgoing, *, follow: bool, deadline: float | None
+    ) -> aiohttp.ClientResponse:
+        """The answer, after redirects, with its body still to be read.
+
+        Raises InternalError; *deadline* is of the loop's clock.
+        """
+        now = asyncio.get_running_loop().time
+        redirects = 0
+        while True:
+            if deadline is not None and now() >= deadline:
+                raise InternalError(TIMED_OUT)
+            response = await self._send_before(outgoing, deadline)
+            try:
+                following = _next(outgoing, response) if follow else None
+            except BaseException:
+                response.close()
+                raise
+            if following is None:
+                return response
+            response.release()
+            redirects += 1
+            if redirects > MAX_REDIRECTS:
+                raise InternalError("http/request failed: too many redirects")
+            outgoing = following
+
+    async def _send_before(
+        self, outgoing: Outgoing, deadline: float | None
+    ) -> aiohttp.ClientResponse:
+        try:
+            async with asyncio.timeout_at(deadline):
+                response = await self._send(outgoing)
+            _break_off_with_connection(response)
+            return response
+        except FAILURES as exc:
+            # Neither the address nor the library's text, which repeats it.
+            logger.warning("http/request %s failed: %s", outgoing.method, type(exc).__name__)
+            raise InternalError(
+                f"http/request failed: error sending request for url ({outgoing.url})"
+            ) from exc
+
+    async def _send(self, outgoing: Outgoing) -> aiohttp.ClientResponse:
+        session = self._opened()
+        url = outgoing.url
+        proxy = self._proxies.for_url(url)
+        headers = CIMultiDict(outgoing.headers)
+        proxy_headers = _authorize(proxy, headers, is_tunnel=url.scheme == "https")
+        needs_tls = "https" in (url.scheme, proxy.url.scheme if proxy is not None else "")
+        is_chunked = _take_chunked(headers) and outgoing.body is not None
+        if is_chunked or not headers.get("content-length", "0").isdecimal():
+            headers.popall("content-length", None)
+        return await session.request(
+            _NEVER_REPEATED,
+            URL(str(url), encoded=True),
+            headers=headers,
+            data=outgoing.body,
+            chunked=is_chunked or None,
+            allow_redirects=False,
+            proxy=URL(str(proxy.url), encoded=True) if proxy is not None else None,
+            proxy_headers=proxy_headers,
+            ssl=await self._tls_context() if needs_tls else True,
+            middlewares=(_as_asked(outgoing),),
+        )
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            # A file of certificates that cannot be used fails plain http as well.
+            self._extra_certificates = trust.extra_certificates(self._environ)
+            limits = self._limits
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=_NO_TIMEOUT,
+                auto_decompress=False,
+                skip_auto_headers=_AUTOMATIC_HEADERS,
+                read_bufsize=limits.http_read_bytes,
+                max_line_size=limits.http_answer_field_bytes,
+                max_field_size=limits.http_answer_field_bytes,
+            )
+        return self._session
+
+    async def _tls_context(self) -> ssl.SSLContext:
+        """Made once, by a thread: the system's roots take a while."""
+        if self._tls is None:
+            loop = asyncio.get_running_loop()
+            self._tls = loop.run_in_executor(None, trust.tls_context, self._extra_certificates)
+        return await asyncio.shield(self._tls)
+
+    async def stop(self) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+
+
+def _break_off_with_connection(response: aiohttp.ClientResponse) -> None:
+    """Fail a body whose connection ends before it.
+
+    The library closes the connection on a body that turns into nonsense, and leaves whoever reads
+    it waiting.
+    """
+    content = response.content
+    protocol = response.connection.protocol if response.connection is not None else None
+    closed = protocol.closed if protocol is not None else None
+
+    def break_off(_: object = None) -> None:
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection has ended"))
+
+    if closed is None:
+        # It has ended already, or the whole body is there.
+        break_off()
+        return
+    # A connection outlives many answers, and one that is reset later interests nobody.
+    closed.remove_done_callback(_look_at)
+    closed.add_done_callback(_look_at)
+    closed.add_done_callback(break_off)
+    content.on_eof(partial(_let_go, closed, break_off))
+
+
+def _let_go(closed: asyncio.Future[None], callback: Callable[[object], None]) -> None:
+    closed.remove_done_callback(callback)
+
+
+def _look_at(closed: asyncio.Future[None]) -> None:
+    if not closed.cancelled():
+        closed.exception()
+
+
+def _next(sent: Outgoing, response: aiohttp.ClientResponse) -> Outgoing | None:
+    location = next((v for k, v in response.raw_headers if k.lower() == b"location"), None)
+    if location is None:
+        return None
+    try:
+        return redirected(sent, response.status, location.decode())
+    except UnicodeDecodeError:
+        return None
+
+
+def _authorize(
+    proxy: Proxy | None, headers: CIMultiDict[str], *, is_tunnel: bool
+) -> dict[str, str] | None:
+    """Tell the proxy who we are; the headers that only it gets."""
+    if proxy is None or proxy.authorization is None:
+        return None
+    if is_tunnel:
+        return {"proxy-authorization": proxy.authorization}
+    headers["proxy-authorization"] = proxy.authorization
+    return None
+
+
+def _take_chunked(headers: CIMultiDict[str]) -> bool:
+    """Whether the body is to go in chunks; the library writes the header itself."""
+    if headers.get("transfer-encoding", "").strip().lower() != "chunked":
+        return False
+    del headers["transfer-encoding"]
+    return True
+
+
+def _as_asked(outgoing: Outgoing) -> aiohttp.ClientMiddlewareType:
+    """Undo what the library improves: the method's case, and a length where there is no body."""
+
+    async def undo(request: aiohttp.ClientRequest, send: _Handler) -> aiohttp.ClientResponse:
+        request.method = outgoing.method
+        if outgoing.body is None and not outgoing.has("content-length"):
+            request.headers.popall("content-length", None)
+        return await send(request)
+
+    return undo

@@ -1,0 +1,50 @@
+"""Whose certificates are believed: the system's, and those of a file that the environment names."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+
+from exec_server.errors import InternalError
+
+# The first that is set and not empty counts.
+_VARIABLES = ("CODEX_CA_CERTIFICATE", "SSL_CERT_FILE")
+
+
+def extra_certificates(environ: Mapping[str, str]) -> str | None:
+    """The certificates of that file, in PEM; None when none is named. Raises InternalError."""
+    variable = next((name for name in _VARIABLES if environ.get(name)), None)
+    if variable is None:
+        return None
+    path = environ[variable]
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError as exc:
+        raise InternalError(
+            f"http/request failed: Failed to read CA certificate file {path} "
+            f"selected by {variable}: {exc.strerror}"
+        ) from exc
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError) as exc:
+        raise InternalError(
+            f"http/request failed: Failed to load CA certificates from {path} "
+            f"selected by {variable}: no certificates found in PEM file"
+        ) from exc
+    return text
+
+
+def tls_context(extra: str | None) -> ssl.SSLContext:
+    """Verifies every target, against the system's roots and *extra* ones."""
+    context = ssl.create_default_context()
+    # SSL_CERT_FILE stands in for the system's own file, which counts nevertheless.
+    system_file = ssl.get_default_verify_paths().openssl_cafile
+    try:
+        context.load_verify_locations(cafile=system_file)
+    except OSError:
+        # Not every system has one: the directory may hold all of them.
+        pass
+    if extra is not None:
+        context.load_verify_locations(cadata=extra)
+    return context
