@@ -1,0 +1,200 @@
+"""An attempt to reach something: addresses to connect to, or a refusal. Asks the client."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from exec_server.errors import ExecServerError
+from exec_server.limits import Limits
+from exec_server.network import blocked, rules, upstream
+from exec_server.network.blocked import Attempt, Verdict
+from exec_server.network.rules import Address, Answer, Rules
+from exec_server.protocol import network
+
+logger = logging.getLogger(__name__)
+
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_HTTPS_PORT = 443
+_REASON_BYTES = 1024
+# Longer waits than this are "for ever" to an event loop's clock.
+_LONGEST_WAIT = 365 * 24 * 3600.0
+
+Resolver = Callable[[str], Awaitable[list[Address]]]
+
+
+class Client(Protocol):
+    """Who may be asked and is told: whoever is attached to the session, if anybody."""
+
+    def ask_policy(self, params: network.PolicyRequestParams) -> asyncio.Future[Any] | None:
+        """Send a question; None when nobody is there, or too many questions are open."""
+
+    def report_decision(self, event: network.PolicyDecisionEvent) -> None: ...
+
+
+class Route(NamedTuple):
+    """An attempt that may go on."""
+
+    attempt: Attempt
+    # Where the host is; nothing else is connected to. Empty when nobody knows.
+    addresses: list[Address]
+
+
+class Decider:
+    """Decides for one process. Every failure on the way is a refusal."""
+
+    def __init__(
+        self,
+        process_id: str,
+        decided_by: Rules,
+        *,
+        client: Client,
+        limits: Limits,
+        timeout_ms: int | None = None,
+        resolver: Resolver | None = None,
+    ) -> None:
+        self._process_id = process_id
+        self._rules = decided_by
+        self._client = client
+        self._limits = limits
+        self._timeout_ms = timeout_ms
+        self._resolver = resolver or self._resolve
+        self._questions: set[asyncio.Future[Any]] = set()
+        self._is_asking = timeout_ms is not None
+
+    async def decide(self, attempt: Attempt) -> Route | Verdict:
+        """Where *attempt* may go, or why it may not; the client is told which."""
+        guard = self._guard_first(attempt)
+        if guard is not None:
+            return self.report(attempt, guard)
+        verdict = await self._judge(attempt)
+        addresses: list[Address] = []
+        if verdict.is_allowed:
+            addresses = await self._resolver(attempt.host)
+            is_known = bool(addresses) or self._rules.allows_local
+            if not is_known or not self._rules.accepts(attempt.host, addresses):
+                verdict = blocked.refused(Answer.LOCAL.value)
+        self.report(attempt, verdict)
+        if not verdict.is_allowed:
+            return verdict
+        guard = self._guard_last(attempt)
+        return Route(attempt, addresses) if guard is None else self.report(attempt, guard)
+
+    def report(self, attempt: Attempt, verdict: Verdict) -> Verdict:
+        """Tell the client about *verdict*, which is returned."""
+        logger.info(
+            "process %s: %s %s (%s, %s) to %s:%d",
+            self._process_id,
+            attempt.protocol,
+            verdict.decision,
+            verdict.source,
+            verdict.reason,
+            attempt.host,
+            attempt.port,
+        )
+        self._client.report_decision(
+            network.PolicyDecisionEvent(
+                process_id=self._process_id,
+                timestamp=_timestamp(),
+                scope=verdict.scope,
+                decision=verdict.decision,
+                source=verdict.source,
+                reason=verdict.reason,
+                protocol=attempt.protocol,
+                host=attempt.host,
+                port=attempt.port,
+                method=UNSET if attempt.method is None else attempt.method,
+                client=UNSET if attempt.client is None else attempt.client,
+                policy_override=verdict.is_override,
+            )
+        )
+        return verdict
+
+    def stop_asking(self) -> None:
+        """Refuse what is being asked now, and whatever would be asked later."""
+        self._is_asking = False
+        for question in tuple(self._questions):
+            question.cancel()
+
+    def _guard_first(self, attempt: Attempt) -> Verdict | None:
+        """In limited mode SOCKS is for HTTPS alone, and so not for datagrams."""
+        if not self._rules.is_limited or not attempt.protocol.startswith("socks5"):
+            return None
+        is_https = attempt.protocol == "socks5_tcp" and attempt.port == _HTTPS_PORT
+        return None if is_https else blocked.METHOD_NOT_ALLOWED
+
+    def _guard_last(self, attempt: Attempt) -> Verdict | None:
+        if not self._rules.is_limited:
+            return None
+        if attempt.protocol != "http":
+            return blocked.MITM_REQUIRED
+        return None if attempt.method in _SAFE_METHODS else blocked.METHOD_NOT_ALLOWED
+
+    async def _judge(self, attempt: Attempt) -> Verdict:
+        answer = self._rules.judge(attempt.host)
+        if answer is Answer.ALLOW:
+            return blocked.ALLOWED
+        if answer is Answer.ASK and self._timeout_ms is not None:
+            return await self._ask(attempt, self._timeout_ms)
+        return blocked.refused(answer.value)
+
+    async def _ask(self, attempt: Attempt, timeout_ms: int) -> Verdict:
+        if not self._is_asking or not rules.is_host(attempt.host):
+            return blocked.UNDECIDED
+        request = network.ConnectionAttempt(attempt.protocol, attempt.host, attempt.port)
+        question = self._client.ask_policy(network.PolicyRequestParams(self._process_id, request))
+        if question is None:
+            return blocked.UNDECIDED
+        self._questions.add(question)
+        seconds = timeout_ms / 1000 + self._limits.policy_grace
+        try:
+            # `wait`, because a question that `stop_asking` cancels does not cancel who asks.
+            await asyncio.wait({question}, timeout=min(seconds, _LONGEST_WAIT))
+            return _verdict(question)
+        finally:
+            self._questions.discard(question)
+            if not question.cancel() and not question.cancelled():
+                # Whoever hung up meanwhile does not want to know.
+                question.exception()
+
+    async def _resolve(self, host: str) -> list[Address]:
+        return await upstream.resolve(host, seconds=self._limits.proxy_resolve_timeout)
+
+
+def _verdict(question: asyncio.Future[Any]) -> Verdict:
+    """What an answer means; one that is missing or means nothing refuses."""
+    if not question.done() or question.cancelled():
+        return blocked.UNDECIDED
+    error = question.exception()
+    if error is not None:
+        if not isinstance(error, ExecServerError):
+            raise error
+        return blocked.UNDECIDED
+    try:
+        result = msgspec.convert(question.result(), network.PolicyRequestResult)
+    except msgspec.ValidationError:
+        return blocked.UNDECIDED
+    decision = result.decision
+    if isinstance(decision, network.Allow):
+        return blocked.OVERRIDDEN
+    if not _is_shown(decision.reason):
+        return blocked.UNDECIDED
+    kind: network.Decision = "deny" if isinstance(decision, network.Deny) else "ask"
+    return Verdict(kind, "decider", decision.reason or "policy_denied")
+
+
+def _is_shown(reason: str) -> bool:
+    """Whether *reason* may be shown as it is: short, and without control characters."""
+    has_controls = any(char < " " or "\x7f" <= char <= "\x9f" for char in reason)
+    return len(reason.encode("utf-8", "surrogatepass")) <= _REASON_BYTES and not has_controls
+
+
+def _timestamp() -> str:
+    now = datetime.now(UTC)
+    return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")

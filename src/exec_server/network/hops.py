@@ -1,0 +1,144 @@
+"""One HTTP head: what it aims at, and what of it goes on to the next hop.
+
+h11 reads the heads and refuses what could be read in two ways; the bytes of bodies never pass
+through it unless they come in chunks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import h11
+
+from exec_server.network import rules
+
+Headers = list[tuple[bytes, bytes]]
+
+# For this hop alone (RFC 9110, 7.6.1), whatever Connection says.
+_HOP_BY_HOP = frozenset(
+    b"connection proxy-connection keep-alive proxy-authenticate proxy-authorization te trailer "
+    b"transfer-encoding upgrade expect".split()
+)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_AUTHORITY = re.compile(r"(?:[^@]*@)?(?P<host>\[[^\]]*\]|[^:@]*)(?::(?P<port>[0-9]*))?")
+UNIX_SOCKET_HEADER = b"x-unix-socket"
+
+
+class BadTarget(Exception):
+    """A request that aims at nothing; its text is for the process."""
+
+
+class Target(NamedTuple):
+    """Where a request goes."""
+
+    scheme: str
+    # Normal, as `rules.normal_host` makes it.
+    host: str
+    port: int
+    # Path and query, as the origin wants them.
+    path: bytes
+
+
+def target(request: h11.Request) -> Target:
+    """What *request* aims at. Raises BadTarget."""
+    text = request.target.decode("ascii", "replace")
+    named = header(request.headers, b"host") or None
+    if request.method == b"CONNECT":
+        host, port = _authority(text)
+        return Target("connect", host, port if port is not None else 80, b"")
+    if text.startswith("/") or text == "*":
+        if named is None:
+            raise BadTarget("missing host")
+        host, port = _authority(named.decode("latin-1"))
+        return Target("http", host, port or 80, request.target)
+    return _absolute(text, named)
+
+
+def _absolute(text: str, named: bytes | None) -> Target:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise BadTarget("missing host") from None
+    scheme = parts.scheme.lower()
+    host, port = _authority(parts.netloc)
+    default = _DEFAULT_PORTS.get(scheme, 0)
+    if named is not None:
+        other, other_port = _authority(named.decode("latin-1"))
+        if (other, other_port or default) != (host, port or default) or not default:
+            raise BadTarget("Host header does not match request target")
+    if not default:
+        raise BadTarget("unsupported scheme")
+    path = text[len(parts.scheme) + len("://") + len(parts.netloc) :].partition("#")[0]
+    if not path.startswith("/"):
+        path = f"/{path}"
+    return Target(scheme, host, port or default, path.encode())
+
+
+def _authority(text: str) -> tuple[str, int | None]:
+    match = _AUTHORITY.fullmatch(text.strip())
+    host = rules.normal_host(match["host"]) if match else ""
+    if match is None or not rules.is_host(host):
+        raise BadTarget("missing host")
+    port = int(match["port"]) if match["port"] and len(match["port"]) < 6 else None
+    if port is not None and port > 65535:
+        raise BadTarget("missing host")
+    return host, port
+
+
+def authority(host: str, port: int, *, default: int) -> str:
+    """*host* and *port* as a Host header has them."""
+    shown = f"[{host}]" if ":" in host else host
+    return shown if port == default else f"{shown}:{port}"
+
+
+def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    return next((value for key, value in headers if key == name), None)
+
+
+def onward(headers: h11._headers.Headers, *, drop: frozenset[bytes] = frozenset()) -> Headers:
+    """*headers* without those of this hop, spelled as they came."""
+    listed = {
+        word.strip().lower()
+        for name, value in headers
+        if name == b"connection"
+        for word in value.split(b",")
+    }
+    gone = _HOP_BY_HOP | listed | drop
+    if header(headers, b"transfer-encoding") is not None:
+        # Two lengths of one body are how a request is smuggled past somebody.
+        gone |= {b"content-length"}
+    return [(raw, value) for raw, value in headers.raw_items() if raw.lower() not in gone]
+
+
+def head(first_line: bytes, headers: Headers) -> bytes:
+    return b"".join([first_line, b"\r\n", *(b"%b: %b\r\n" % pair for pair in headers), b"\r\n"])
+
+
+class Framing(NamedTuple):
+    """How a body ends: after *length* bytes, with its last chunk, or with the connection."""
+
+    length: int | None = 0
+    is_chunked: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return self.length == 0 and not self.is_chunked
+
+
+def framing(message: h11.Request | h11.Response, *, method: bytes) -> Framing:
+    """How the body of *message* ends; *method* is that of the request."""
+    is_response = isinstance(message, h11.Response)
+    if isinstance(message, h11.Response) and (
+        method == b"HEAD" or message.status_code in (204, 304)
+    ):
+        return Framing()
+    # h11 has normalised both, and lets nothing but `chunked` pass.
+    if header(message.headers, b"transfer-encoding") is not None:
+        return Framing(None, is_chunked=True)
+    length = header(message.headers, b"content-length")
+    if length is not None:
+        return Framing(int(length))
+    return Framing(None) if is_response else Framing()

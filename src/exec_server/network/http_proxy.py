@@ -1,0 +1,176 @@
+"""One connection of a process to its proxy that speaks HTTP: requests one by one, and CONNECT."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from email.utils import formatdate
+from http import HTTPStatus
+
+import h11
+
+from exec_server.limits import Limits
+from exec_server.network import blocked, exchange, hops, relay, upstream
+from exec_server.network.blocked import Attempt, Verdict
+from exec_server.network.decider import Decider, Route
+from exec_server.network.hops import BadTarget, Headers, Target
+from exec_server.network.incoming import Incoming, watch_end
+from exec_server.network.upstream import Unreachable, UpstreamProxy, Upstreams
+
+# Of a body that nobody wants, before the connection is rather closed.
+_DISCARD_BYTES = 1024 * 1024
+
+
+class _Gone(Exception):
+    """The process has hung up."""
+
+
+class HttpConnection:
+    """Serves *sock* until the process or an error ends it; closing it is left to the caller."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        client: str,
+        *,
+        decider: Decider,
+        upstreams: Upstreams | None,
+        limits: Limits,
+    ) -> None:
+        self._sock = sock
+        self._client = client
+        self._decider = decider
+        self._upstreams = upstreams
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._incoming = Incoming(sock, limits=limits)
+
+    async def serve(self) -> None:
+        with contextlib.suppress(_Gone, OSError, relay.Idle):
+            while await self._serve_one():
+                pass
+
+    async def _serve_one(self) -> bool:
+        """Answer one request; whether another may follow."""
+        try:
+            request = await self._incoming.request()
+        except h11.RemoteProtocolError:
+            head = hops.head(b"HTTP/1.1 400 Bad Request", [(b"connection", b"close")])
+            await self._loop.sock_sendall(self._sock, head)
+            return False
+        if request is None:
+            return False
+        try:
+            aim = hops.target(request)
+        except BadTarget as exc:
+            return await self._answer(request, HTTPStatus.BAD_REQUEST, str(exc).encode())
+        attempt = self._attempt(request, aim)
+        if hops.header(request.headers, hops.UNIX_SOCKET_HEADER) is not None:
+            return await self._refuse_unix_socket(request, attempt)
+        decided = await self._decide(attempt)
+        if isinstance(decided, Verdict):
+            kind, error, body = blocked.explain(attempt, decided)
+            return await self._answer(request, HTTPStatus.FORBIDDEN, body, kind=kind, error=error)
+        try:
+            return await self._let_through(request, aim, decided)
+        except Unreachable:
+            return await self._answer(request, HTTPStatus.BAD_GATEWAY, b"upstream failure")
+
+    def _attempt(self, request: h11.Request, aim: Target) -> Attempt:
+        method = request.method.decode("ascii")
+        if aim.scheme == "connect":
+            return Attempt("https_connect", aim.host, aim.port, method, self._client)
+        return Attempt("http", aim.host, aim.port, method, self._client)
+
+    async def _refuse_unix_socket(self, request: h11.Request, attempt: Attempt) -> bool:
+        shown = Attempt(attempt.protocol, "unix-socket", 0, attempt.method, attempt.client)
+        self._decider.report(shown, blocked.NO_UNIX_SOCKETS)
+        return await self._answer(request, HTTPStatus.NOT_IMPLEMENTED, b"unix sockets unsupported")
+
+    async def _decide(self, attempt: Attempt) -> Route | Verdict:
+        """What is decided, unless the process hangs up while somebody thinks about it."""
+        deciding = asyncio.ensure_future(self._decider.decide(attempt))
+        stop_watching = watch_end(self._sock, deciding.cancel)
+        try:
+            await asyncio.wait({deciding})
+        finally:
+            stop_watching()
+            deciding.cancel()
+        if deciding.cancelled():
+            raise _Gone
+        return deciding.result()
+
+    async def _let_through(self, request: h11.Request, aim: Target, route: Route) -> bool:
+        if aim.scheme == "connect":
+            await self._tunnel(route)
+            return False
+        if aim.scheme != "http":
+            # Nobody asks a proxy in this way, and we have no TLS to speak for the process.
+            raise Unreachable
+        proxy = self._proxy("http", route)
+        if proxy is None:
+            other = await upstream.connect(route.addresses, aim.port, limits=self._limits)
+        else:
+            other = await upstream.connect_proxy(proxy, limits=self._limits)
+        with other:
+            return await exchange.forward(
+                request, self._incoming, other, aim, proxy, limits=self._limits
+            )
+
+    async def _tunnel(self, route: Route) -> None:
+        attempt = route.attempt
+        proxy = self._proxy("https", route)
+        if proxy is None:
+            other = await upstream.connect(route.addresses, attempt.port, limits=self._limits)
+        else:
+            authority = hops.authority(attempt.host, attempt.port, default=0)
+            other = await upstream.connect_through(proxy, authority, limits=self._limits)
+        with other:
+            head = hops.head(b"HTTP/1.1 200 OK", [(b"date", http_date())])
+            await self._loop.sock_sendall(self._sock, head)
+            self._incoming.keep_rest()
+            if self._incoming.ahead:
+                await self._loop.sock_sendall(other, self._incoming.ahead)
+            await relay.tunnel(self._sock, other, idle=self._limits.proxy_idle_timeout)
+
+    def _proxy(self, scheme: str, route: Route) -> UpstreamProxy | None:
+        if self._upstreams is None or not route.addresses:
+            return None
+        return self._upstreams.choose(scheme, route.attempt.host, route.addresses)
+
+    async def _answer(
+        self,
+        request: h11.Request,
+        status: HTTPStatus,
+        body: bytes,
+        *,
+        kind: str = "text/plain",
+        error: str | None = None,
+    ) -> bool:
+        """Answer in the place of whoever was not reached; whether another request may follow."""
+        version = request.http_version
+        # Who waits for a "100 Continue" does not send the body, or sends it without one.
+        is_next = version != b"1.0" and hops.header(request.headers, b"expect") is None
+        headers: Headers = [(b"content-type", kind.encode())]
+        if error is not None:
+            headers.append((b"x-proxy-error", error.encode()))
+        headers += [(b"content-length", b"%d" % len(body)), (b"date", http_date())]
+        line = f"HTTP/{version.decode()} {status.value} {status.phrase}".encode()
+        shown = b"" if request.method == b"HEAD" else body
+        await self._loop.sock_sendall(self._sock, hops.head(line, headers) + shown)
+        framing = hops.framing(request, method=request.method)
+        if framing.is_empty:
+            self._incoming.keep_rest()
+            return is_next
+        if is_next and await self._incoming.discard(framing, at_most=_DISCARD_BYTES):
+            return True
+        # Unread bytes would turn our close into a reset, which may overtake the answer.
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+        await self._incoming.discard(framing, at_most=_DISCARD_BYTES)
+        return False
+
+
+def http_date() -> bytes:
+    return formatdate(usegmt=True).encode()

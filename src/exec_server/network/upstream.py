@@ -1,0 +1,208 @@
+"""Connecting to what was allowed: to its addresses, or through the server's own proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from exec_server.limits import Limits
+from exec_server.network import rules
+from exec_server.network.rules import Address
+
+_HEAD_END = b"\r\n\r\n"
+
+
+class Unreachable(Exception):
+    """No connection came about."""
+
+    def __init__(self, errno: int | None = None) -> None:
+        super().__init__(errno)
+        self.errno = errno
+
+
+class UpstreamProxy(NamedTuple):
+    """An HTTP proxy that the server itself uses."""
+
+    host: str
+    port: int
+    # What `Proxy-Authorization` says; None without credentials.
+    authorization: str | None
+
+    def __repr__(self) -> str:
+        return f"UpstreamProxy({self.host!r}, {self.port})"
+
+
+class Upstreams:
+    """The proxies that the server's environment names, and when they are used.
+
+    *reaches_private* lets them have private addresses too, though never loopback.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, reaches_private: bool = False) -> None:
+        self._environ = environ
+        self._reaches_private = reaches_private
+        self._excluded = [
+            entry.strip().lower().lstrip(".")
+            for entry in (environ.get("NO_PROXY") or environ.get("no_proxy") or "").split(",")
+            if entry.strip()
+        ]
+
+    def choose(self, scheme: str, host: str, addresses: Sequence[Address]) -> UpstreamProxy | None:
+        """The proxy for *host* at *addresses*; None connects directly. Raises Unreachable.
+
+        *scheme* is `http` or `https`, for what goes through a tunnel.
+        """
+        if not all(self._may_have(address) for address in addresses) or self._is_excluded(host):
+            return None
+        names = [f"{scheme.upper()}_PROXY", "ALL_PROXY"]
+        if scheme == "http" and "REQUEST_METHOD" in self._environ:
+            # A CGI program gets HTTP_PROXY from the Proxy header of whoever calls it.
+            names = ["ALL_PROXY"]
+        for name in names:
+            value = self._environ.get(name) or self._environ.get(name.lower())
+            if value:
+                return _parse(value)
+        return None
+
+    def _may_have(self, address: Address) -> bool:
+        if rules.is_public(address):
+            return True
+        return self._reaches_private and not rules.is_loopback(address)
+
+    def _is_excluded(self, host: str) -> bool:
+        address = rules.as_address(host)
+        for entry in self._excluded:
+            if address is not None:
+                with contextlib.suppress(ValueError):
+                    if address in ipaddress.ip_network(entry, strict=False):
+                        return True
+            elif entry == "*" or host == entry or host.endswith(f".{entry}"):
+                return True
+        return False
+
+
+def _parse(value: str) -> UpstreamProxy:
+    """A proxy that cannot be used is an error: going around it is not what was asked for."""
+    try:
+        parts = urlsplit(value if "://" in value else f"http://{value}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise Unreachable from None
+    if parts.scheme != "http" or not host:
+        raise Unreachable
+    authorization = None
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        authorization = "Basic " + base64.b64encode(pair.encode()).decode()
+    return UpstreamProxy(host, port or 80, authorization)
+
+
+async def resolve(host: str, *, seconds: float) -> list[Address]:
+    """The addresses of *host*, none when that is not known in time."""
+    literal = rules.as_address(host)
+    if literal is not None:
+        return [literal]
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(seconds):
+            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError, UnicodeError):
+        return []
+    addresses = [rules.as_address(str(sockaddr[0])) for *_, sockaddr in found]
+    return list(dict.fromkeys(address for address in addresses if address is not None))
+
+
+async def connect(addresses: Sequence[Address], port: int, *, limits: Limits) -> socket.socket:
+    """A connection to the first of *addresses* that accepts one. Raises Unreachable."""
+    error: OSError | None = None
+    try:
+        async with asyncio.timeout(limits.proxy_connect_timeout):
+            for address in addresses:
+                try:
+                    return await _connect_one(address, port)
+                except OSError as exc:
+                    error = exc
+    except TimeoutError:
+        pass
+    raise Unreachable(error.errno if error is not None else None)
+
+
+async def _connect_one(address: Address, port: int) -> socket.socket:
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def connect_proxy(proxy: UpstreamProxy, *, limits: Limits) -> socket.socket:
+    """A connection to *proxy* itself, which may be anywhere. Raises Unreachable."""
+    addresses = await resolve(proxy.host, seconds=limits.proxy_resolve_timeout)
+    return await connect(addresses, proxy.port, limits=limits)
+
+
+async def connect_through(proxy: UpstreamProxy, authority: str, *, limits: Limits) -> socket.socket:
+    """A tunnel to *authority* through *proxy*. Raises Unreachable."""
+    sock = await connect_proxy(proxy, limits=limits)
+    lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
+    if proxy.authorization is not None:
+        lines.append(f"Proxy-Authorization: {proxy.authorization}")
+    try:
+        async with asyncio.timeout(limits.proxy_connect_timeout):
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(sock, ("\r\n".join(lines) + "\r\n\r\n").encode())
+            status = await _read_status(sock, limits)
+    except (OSError, TimeoutError) as exc:
+        sock.close()
+        raise Unreachable from exc
+    except BaseException:
+        sock.close()
+        raise
+    if not 200 <= status < 300:
+        sock.close()
+        raise Unreachable
+    return sock
+
+
+async def _read_status(sock: socket.socket, limits: Limits) -> int:
+    """Read the head of an answer to its last byte and not beyond: the tunnel begins there."""
+    loop = asyncio.get_running_loop()
+    head = b""
+    while _HEAD_END not in head and len(head) < limits.proxy_head_bytes:
+        await readable(sock)
+        peeked = sock.recv(4096, socket.MSG_PEEK)
+        if not peeked:
+            return 0
+        end = (head + peeked).find(_HEAD_END)
+        wanted = len(peeked) if end < 0 else end + len(_HEAD_END) - len(head)
+        head += await loop.sock_recv(sock, wanted)
+    words = head.split(b" ", 2)
+    is_status = words[0].startswith(b"HTTP/1.") and len(words) > 1 and words[1][:3].isdigit()
+    return int(words[1][:3]) if is_status else 0
+
+
+async def readable(sock: socket.socket) -> None:
+    """Until there is something to read, or the end."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def on_readable() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(sock, on_readable)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(sock)

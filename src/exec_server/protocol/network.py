@@ -1,0 +1,134 @@
+"""`network/*` and the members of `process/start` that manage a process's network."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from exec_server.protocol.method import Event, Method
+
+DomainRule = Literal["none", "allow", "deny"]
+SocketRule = Literal["allow", "deny"]
+Mode = Literal["limited", "full"]
+Protocol = Literal["http", "https_connect", "socks5_tcp", "socks5_udp"]
+Scope = Literal["domain", "non_domain"]
+Decision = Literal["allow", "deny", "ask"]
+Source = Literal["baseline_policy", "mode_guard", "proxy_state", "decider"]
+
+# Unsigned 64-bit on the wire; msgspec's own bounds end at 63 bits.
+_U64_MAX = (1 << 64) - 1
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ProxyConfig(msgspec.Struct, rename="camel", kw_only=True):
+    """What the proxy of one process lets through."""
+
+    enabled: bool
+    enable_socks5: bool
+    enable_socks5_udp: bool
+    allow_upstream_proxy: bool
+    dangerously_allow_all_unix_sockets: bool
+    mode: Mode
+    allow_local_binding: bool
+    # Pattern of a host to its rule; `deny` beats `allow`, and `none` says nothing.
+    domains: dict[str, DomainRule] | None = None
+    # Hosts that the client is asked about although they are allowed.
+    review_domains: list[str] = []
+    unix_sockets: dict[str, SocketRule] | None = None
+
+
+class AuditMetadata(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """Whose process it is; for logs."""
+
+    conversation_id: str | None = None
+    app_version: str | None = None
+    user_account_id: str | None = None
+    auth_mode: str | None = None
+    originator: str | None = None
+    user_email: str | None = None
+    terminal_type: str | None = None
+    model: str | None = None
+    slug: str | None = None
+
+
+class NetworkProxy(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A proxy for one process."""
+
+    proxy: ProxyConfig
+    audit_metadata: AuditMetadata = AuditMetadata()
+    environment_id: str | None = None
+    execution_id: str | None = None
+    # Given, the client is asked about hosts that no rule decides.
+    policy_decision_timeout_ms: Count | None = None
+
+    def __post_init__(self) -> None:
+        if (self.policy_decision_timeout_ms or 0) > _U64_MAX:
+            raise ValueError("invalid number: more than 64 bits")
+
+
+class ManagedNetwork(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Ports of proxies that are there already; nothing depends on it on Linux."""
+
+    loopback_ports: list[Port] = []
+    allow_local_binding: bool = False
+
+
+class ConnectionAttempt(msgspec.Struct, rename="camel", frozen=True):
+    """What a process wants to reach."""
+
+    protocol: Protocol
+    host: str
+    port: int
+
+
+class PolicyRequestParams(msgspec.Struct, rename="camel"):
+    process_id: str
+    request: ConnectionAttempt
+
+
+class Allow(msgspec.Struct, tag="allow"):
+    """Let it through."""
+
+
+class Deny(msgspec.Struct, tag="deny"):
+    """Refuse it; *reason* is shown to the process."""
+
+    reason: str
+
+
+class Ask(msgspec.Struct, tag="ask"):
+    """Refuse it, and say that somebody has to be asked first."""
+
+    reason: str
+
+
+class PolicyRequestResult(msgspec.Struct, rename="camel"):
+    decision: Allow | Deny | Ask
+
+
+class PolicyDecisionEvent(msgspec.Struct, rename="camel"):
+    """What became of one attempt."""
+
+    process_id: str
+    timestamp: str
+    scope: Scope
+    decision: Decision
+    source: Source
+    reason: str
+    protocol: Protocol
+    host: str
+    port: int
+    # Of HTTP; SOCKS has none.
+    method: str | UnsetType = UNSET
+    client: str | UnsetType = UNSET
+    policy_override: bool = False
+
+
+# The server asks, the client answers.
+POLICY_REQUEST = Method(
+    "network/policyRequest", PolicyRequestParams, PolicyRequestResult, family="network"
+)
+POLICY_DECISION = Event("network/policyDecision", PolicyDecisionEvent)
