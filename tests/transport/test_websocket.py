@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import socket
 import struct
 
@@ -381,3 +383,27 @@ async def test_small_frames_are_not_held_back(server, sock):
     (context,) = server.core._contexts
     raw = context.connection._stream.get_extra_info("socket")
     assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
+@pytest.mark.parametrize("size", [70_000, 1 << 20, 64 << 20])
+@requirement("websocket:fragments", "envelope/bulk")
+async def test_long_base64_may_be_cut_anywhere(sock, tmp_path, size):
+    """Frames of *size* bytes; the largest is one for all."""
+    await sock.send_json({"id": 1, "method": "initialize", "params": {"clientName": "x"}})
+    await sock.receive_json()
+    await sock.send_json({"method": "initialized"})
+    data = os.urandom(5 * MIB + 1)
+    for text, is_right in (
+        (base64.b64encode(data).decode(), True),
+        (base64.b64encode(data[1:]).decode()[:-5] + "?abc=", False),
+    ):
+        params = {"path": (tmp_path / "file").as_uri(), "dataBase64": text, "atomic": False}
+        message = json.dumps(
+            {"id": 2, "method": "fs/writeFile", "params": params}, separators=(",", ":")
+        ).encode()
+        for start in range(0, len(message), size):
+            opcode, fin = CONTINUATION if start else TEXT, start + size >= len(message)
+            await sock.send_frame(opcode, message[start : start + size], fin=fin)
+        answer = await sock.receive_json()
+        assert ("result" in answer) == is_right
+        assert (tmp_path / "file").read_bytes() == data

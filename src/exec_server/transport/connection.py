@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class Receiver(Protocol):
@@ -21,14 +21,36 @@ class Receiver(Protocol):
         """Nothing more will arrive or leave; called exactly once."""
 
 
+class Assembly(Protocol):
+    """Where the pieces of one message go; a piece is good only until the call ends."""
+
+    def add(self, piece: memoryview) -> None: ...
+
+    def is_utf8(self) -> bool:
+        """Whether it may be called text; asked at the end."""
+
+    def finish(self) -> Any:
+        """What `message_received` is given."""
+
+
+@runtime_checkable
+class Assembler(Protocol):
+    """A receiver that takes large messages piece by piece. Others get them joined."""
+
+    def assemble(self) -> Assembly:
+        """For a message that begins to arrive."""
+
+
 class Connection(Protocol):
     """One live transport that carries whole messages both ways, in order."""
 
-    # How a message that does not parse is described to this peer.
-    malformed_prefix: str
     # For logs and audit: what kind of transport it is and who is at its other end.
     transport_name: str
     peer_name: str
+
+    @property
+    def malformed_prefix(self) -> str | None:
+        """How a malformed message is described to this peer; None when it ends the connection."""
 
     @property
     def unsent_bytes(self) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from picows import WSTransport
+from picows import WSListener, WSTransport
 from picows.common import WSError
 from picows.picows import WSAutoPingStrategy, WSProtocol  # type: ignore[attr-defined]
 
@@ -35,6 +35,10 @@ _REFUSAL_BYTES = 4096
 
 _UNIX = "unix://"
 _PROGRAM = "stdio:"
+
+L = TypeVar("L", bound=WSListener)
+# Makes what will hold a WebSocket, which says when it does.
+NewListener = Callable[[Callable[[L], None]], L]
 
 
 class _Target(NamedTuple):
@@ -66,9 +70,36 @@ async def dial(
     """
     if is_program(url):
         return await _dial_program(url, limits=limits)
+
+    def new(on_open: Callable[[WebSocketConnection], None]) -> WebSocketConnection:
+        return _DialledConnection(limits=limits, on_open=on_open)
+
+    return await open_websocket(
+        url,
+        new,
+        headers=_headers(bearer_token),
+        limits=limits,
+        connect_timeout=connect_timeout,
+        ssl_context=ssl_context,
+    )
+
+
+async def open_websocket(
+    url: str,
+    new_listener: NewListener[L],
+    *,
+    headers: Sequence[tuple[str, str]] = (),
+    limits: Limits,
+    connect_timeout: float | None = None,
+    ssl_context: SSLContext | None = None,
+) -> L:
+    """Open a WebSocket for a listener of the caller's; fails as `dial` does.
+
+    The largest frame it takes is *limits.frame_bytes*.
+    """
     target = _parse(url)
     seconds = limits.connect_timeout if connect_timeout is None else connect_timeout
-    upgrade = _Upgrade(target, _headers(bearer_token), limits)
+    upgrade = _Upgrade(target, headers, limits, new_listener)
     try:
         async with asyncio.timeout(seconds):
             await _open(target, upgrade, ssl_context)
@@ -135,7 +166,7 @@ def _headers(bearer_token: str | None) -> list[tuple[str, str]]:
     return [("Authorization", f"Bearer {bearer_token}")]
 
 
-async def _open(target: _Target, upgrade: _Upgrade, ssl_context: SSLContext | None) -> None:
+async def _open(target: _Target, upgrade: _Upgrade[Any], ssl_context: SSLContext | None) -> None:
     loop = asyncio.get_running_loop()
     if isinstance(target.address, str):
         await loop.create_unix_connection(lambda: upgrade, target.address)
@@ -177,9 +208,16 @@ class _DialledConnection(WebSocketConnection):
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._is_lost = True
         super().on_ws_disconnected(transport)
-        # picows keeps the peer's violation in a future of its own; unless somebody looks at it
-        # the event loop complains. It is done as soon as this callback returns.
-        self._farewell = self._loop.create_task(_look_at(transport.wait_disconnected()))
+        self._farewell = farewell(transport)
+
+
+def farewell(transport: WSTransport) -> asyncio.Task[None]:
+    """To be kept by a listener that was told of its end.
+
+    picows has the peer's violation in a future of its own; unless somebody looks at it the event
+    loop complains. It is done as soon as the callback returns.
+    """
+    return asyncio.get_running_loop().create_task(_look_at(transport.wait_disconnected()))
 
 
 async def _look_at(disconnected: Awaitable[None]) -> None:
@@ -189,14 +227,21 @@ async def _look_at(disconnected: Awaitable[None]) -> None:
         logging.getLogger(__name__).debug("the connection ended: %s", exc)
 
 
-class _Upgrade(asyncio.Protocol):
+class _Upgrade(asyncio.Protocol, Generic[L]):
     """Asks for a WebSocket, judges the answer, and gives way to picows."""
 
-    def __init__(self, target: _Target, headers: list[tuple[str, str]], limits: Limits) -> None:
-        self.opened: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+    def __init__(
+        self,
+        target: _Target,
+        headers: Sequence[tuple[str, str]],
+        limits: Limits,
+        new_listener: NewListener[L],
+    ) -> None:
+        self.opened: asyncio.Future[L] = asyncio.get_running_loop().create_future()
         self._target = target
-        self._headers = headers
+        self._headers = list(headers)
         self._limits = limits
+        self._new_listener = new_listener
         self._transport: Any = None
         self._data = bytearray()
         self._refusal: _Refusal | None = None
@@ -283,11 +328,9 @@ class _Upgrade(asyncio.Protocol):
         message += refusal.advice + (f": {words}" if words and words.isprintable() else "")
         # A gateway in front of the server may have a better day.
         is_temporary = refusal.status >= 500 or refusal.status in (408, 429)
-        self._fail(
-            ConnectError(message)
-            if is_temporary
-            else ConnectionRejected(message, status=refusal.status)
-        )
+        error = ConnectError(message) if is_temporary else ConnectionRejected(message)
+        error.status = refusal.status
+        self._fail(error)
 
     def _fail(self, error: ConnectError) -> None:
         if not self.opened.done():
@@ -296,8 +339,8 @@ class _Upgrade(asyncio.Protocol):
     def _new_protocol(self) -> Any:
         limits = self._limits
 
-        def open_(_request: object, _response: object) -> WebSocketConnection:
-            return _DialledConnection(limits=limits, on_open=self._on_open)
+        def open_(_request: object, _response: object) -> L:
+            return self._new_listener(self._on_open)
 
         return WSProtocol(
             self._target.host_header,
@@ -317,9 +360,9 @@ class _Upgrade(asyncio.Protocol):
             _READ_BUFFER_BYTES,
         )
 
-    def _on_open(self, connection: WebSocketConnection) -> None:
+    def _on_open(self, listener: L) -> None:
         if not self.opened.done():
-            self.opened.set_result(connection)
+            self.opened.set_result(listener)
 
 
 class _Refusal(NamedTuple):

@@ -13,7 +13,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from picows.picows import WSAutoPingStrategy, WSProtocol  # type: ignore[attr-defined]
 
 from exec_server.limits import Limits
-from exec_server.transport.connection import Receiver
+from exec_server.transport.connection import Assembler, Assembly, Receiver
 
 # picows reports a peer's violations as errors of ours; they are told to the peer instead.
 _SILENT = logging.getLogger("exec_server.transport.picows")
@@ -24,10 +24,14 @@ _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONT
 _WHOLE_TEXT, _FIRST_TEXT, _MORE, _LAST = 0x81, 0x01, 0x00, 0x80
 # Up to here one copy is cheaper than a vectored write.
 _JOIN_BYTES = 16 * 1024
+# A larger message is not copied, but taken from where picows has it.
+_COPIED_BYTES = 2 * 1024 * 1024
 # writev takes 1024 at most.
 _MOST_BUFFERS = 512
 # Enough for requests; picows doubles it for larger messages and keeps it that way.
 _READ_BUFFER_BYTES = 8 * 1024
+# What is read at a time, at most.
+_READ_BYTES = 256 * 1024
 _WRITE_HIGH_WATER = 128 * 1024
 # Linux tells of a peer's end even behind data that nobody has read; others of resets alone.
 _HANGUP = getattr(select, "POLLRDHUP", 0)
@@ -66,10 +70,18 @@ def adopt(
 class _Protocol(WSProtocol):  # type: ignore[misc]
     """Tells its connection of an end of input that the transport alone would keep to itself."""
 
+    def get_buffer(self, size_hint: int) -> memoryview:
+        # All that picows has room for would be much more than the rest of a large frame, and
+        # picows would double its room for that.
+        return _all_room(self, size_hint)[:_READ_BYTES]
+
     def eof_received(self) -> bool:
         if self.listener is not None:
             self.listener.on_ws_eof()
         return False
+
+
+_all_room: Callable[[WSProtocol, int], memoryview] = WSProtocol.get_buffer
 
 
 def feed(protocol: Any, data: bytes) -> None:
@@ -92,8 +104,10 @@ class WebSocketConnection(WSListener):
         self._limits = limits
         self._on_open = on_open
         self._receiver: Receiver | None = None
+        self._assemble: Callable[[], Assembly] = _Joined
         # A message of which not all frames have come; joined at once, as they may be tiny.
-        self._fragments: bytearray | None = None
+        self._assembly: Assembly | None = None
+        self._assembled_bytes = 0
         self._is_text = False
         self._corked: list[bytes] | None = None
         self._corked_bytes = 0
@@ -132,8 +146,17 @@ class WebSocketConnection(WSListener):
         kind = frame.msg_type
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             self._fail(WSCloseCode.PROTOCOL_ERROR, "reserved bits are set")
-        elif (kind is _TEXT or kind is _BINARY) and frame.fin and self._fragments is None:
-            self._deliver(frame.get_payload_as_bytes(), kind is _TEXT, frame.last_in_buffer)
+        elif (
+            (kind is _TEXT or kind is _BINARY)
+            and frame.fin
+            and self._assembly is None
+            and frame.payload_size <= _COPIED_BYTES
+        ):
+            data = frame.get_payload_as_bytes()
+            if kind is _BINARY or data.isascii() or _is_utf8(data):
+                self._deliver(data, is_last=frame.last_in_buffer)
+            else:
+                self._refuse_text()
         elif kind == WSMsgType.PING:
             # A peer that reads no pongs gets no more of them.
             if self._queued_bytes() <= self._limits.unread_answer_bytes:
@@ -153,7 +176,7 @@ class WebSocketConnection(WSListener):
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._is_closing = True
         self._corked = None
-        self._fragments = None
+        self._assembly = None
         if self._timer is not None:
             self._timer.cancel()
         self._tell_lost()
@@ -174,27 +197,30 @@ class WebSocketConnection(WSListener):
     # Input.
 
     def _collect(self, frame: WSFrame, kind: WSMsgType) -> None:
-        """Take one frame of a fragmented message."""
+        """Take one frame of a fragmented or large message."""
         is_first = kind is not _CONTINUATION
-        if is_first != (self._fragments is None):
+        if is_first != (self._assembly is None):
             self._fail(WSCloseCode.PROTOCOL_ERROR, "fragments out of order")
             return
-        if self._fragments is None:
+        if self._assembly is None:
             self._is_text = kind is _TEXT
-            self._fragments = bytearray()
-        if len(self._fragments) + frame.payload_size > self._limits.message_bytes:
+            self._assembly, self._assembled_bytes = self._assemble(), 0
+        self._assembled_bytes += frame.payload_size
+        if self._assembled_bytes > self._limits.message_bytes:
             self._fail(WSCloseCode.MESSAGE_TOO_BIG, "message too big")
             return
-        self._fragments += frame.get_payload_as_memoryview()
+        self._assembly.add(frame.get_payload_as_memoryview())
         if frame.fin:
-            # Handed over as it is, since nobody changes it: a copy would take as much memory again.
-            message, self._fragments = cast("bytes", self._fragments), None
-            self._deliver(message, self._is_text, frame.last_in_buffer)
+            assembly, self._assembly = self._assembly, None
+            if self._is_text and not assembly.is_utf8():
+                self._refuse_text()
+                return
+            self._deliver(assembly.finish(), is_last=frame.last_in_buffer)
 
-    def _deliver(self, data: bytes, is_text: bool, is_last: bool) -> None:
-        if is_text and not data.isascii() and not _is_utf8(data):
-            self._fail(WSCloseCode.INVALID_TEXT, "text is not UTF-8")
-            return
+    def _refuse_text(self) -> None:
+        self._fail(WSCloseCode.INVALID_TEXT, "text is not UTF-8")
+
+    def _deliver(self, data: bytes, *, is_last: bool) -> None:
         if not is_last and self._corked is None:
             self._corked = []
         if self._receiver is not None:
@@ -216,6 +242,7 @@ class WebSocketConnection(WSListener):
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
+        self._assemble = receiver.assemble if isinstance(receiver, Assembler) else _Joined
 
     def send(self, *parts: bytes) -> None:
         if self._is_closing:
@@ -330,6 +357,23 @@ class WebSocketConnection(WSListener):
             self._timer = self._loop.call_later(limits.ping_interval, self._tick)
 
 
+class _Joined:
+    """A message for a receiver that wants it whole."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def add(self, piece: memoryview) -> None:
+        self._data += piece
+
+    def is_utf8(self) -> bool:
+        return self._data.isascii() or _is_utf8(self._data)
+
+    def finish(self) -> bytes:
+        # As it is, since nobody changes it: a copy would take as much memory again.
+        return cast("bytes", self._data)
+
+
 def _cut(parts: Sequence[bytes], limit: int) -> list[tuple[int, list[memoryview]]]:
     """The bytes of *parts* in frames of *limit* bytes, each with its size; nothing is copied."""
     frames: list[tuple[int, list[memoryview]]] = []
@@ -367,7 +411,7 @@ def _has_hung_up(fd: int) -> bool:
 _HEADERS = [_header(_WHOLE_TEXT, size) for size in range(1024)]
 
 
-def _is_utf8(data: bytes) -> bool:
+def _is_utf8(data: bytes | bytearray) -> bool:
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -1,0 +1,62 @@
+"""What the relay asks whoever holds the socket to do, in the order given and at once."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from exec_server.relay.frame import StreamId
+from exec_server.relay.keys import PublicKeys
+
+
+class Send(Struct, frozen=True):
+    """Send *data* as one binary WebSocket message."""
+
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"Send({len(self.data)} bytes)"
+
+
+class Validate(Struct, frozen=True):
+    """Ask the registry whether this harness may come in; answer with `Mux.settle(ticket, ...)`."""
+
+    ticket: int
+    stream_id: StreamId
+    harness_key: PublicKeys
+    # Whoever reads it could come in with it.
+    authorization: str
+
+    def __repr__(self) -> str:
+        return f"Validate(ticket={self.ticket}, stream_id={self.stream_id!r})"
+
+
+class Abandon(Struct, frozen=True):
+    """Nobody waits for the answer to *ticket* any more."""
+
+    ticket: int
+
+
+class Opened(Struct, frozen=True):
+    """The stream carries messages from now on."""
+
+    stream_id: StreamId
+
+
+class Message(Struct, frozen=True):
+    """One whole message has arrived."""
+
+    stream_id: StreamId
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"Message({self.stream_id!r}, {len(self.data)} bytes)"
+
+
+class Closed(Struct, frozen=True):
+    """An opened stream has ended. The reason is for logs; a peer may have chosen its words."""
+
+    stream_id: StreamId
+    reason: str
+
+
+Effect = Send | Validate | Abandon | Opened | Message | Closed

@@ -1,0 +1,267 @@
+"""Relay frames as protobuf bytes, valid in both directions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NewType
+
+from google.protobuf.message import DecodeError
+from msgspec import Struct
+
+from exec_server.errors import RelayError
+from exec_server.relay import relay_pb2 as pb
+
+VERSION = 1
+SEQ_END = 2**32 - 1
+
+# Unicode White_Space. `str.strip()` would also take U+001C to U+001F, which are not in it.
+_WHITE_SPACE = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+
+StreamId = NewType("StreamId", str)
+
+
+class Trace(NamedTuple):
+    """A W3C trace context, which travels in clear text beside the request it belongs to."""
+
+    traceparent: str
+    tracestate: str | None = None
+
+
+class Data(Struct, frozen=True, gc=False):
+    """A record; in the older relay a message, or one of the segments of a message."""
+
+    seq: int
+    # Part of the frame itself where that is a view: good as long as it is.
+    payload: bytes | memoryview
+    segment_index: int = 0
+    segment_count: int = 1
+
+
+class Ack(Struct, frozen=True, gc=False):
+    """Nothing but the `ack` and `ack_bits` of its frame."""
+
+
+class Resume(Struct, frozen=True, gc=False):
+    """Announces a stream, and the number that its sender's next data frame will have."""
+
+    next_seq: int = 0
+
+
+class Reset(Struct, frozen=True, gc=False):
+    """The stream has ended."""
+
+    reason: str
+
+
+class Heartbeat(Struct, frozen=True, gc=False):
+    """Nothing at all."""
+
+
+class Handshake(Struct, frozen=True, gc=False):
+    """The first or second message of a Noise handshake."""
+
+    payload: bytes
+
+
+Body = Data | Ack | Resume | Reset | Heartbeat | Handshake
+
+
+class RelayFrame(Struct, frozen=True, gc=False):
+    """One WebSocket message between an endpoint and the rendezvous."""
+
+    stream_id: StreamId
+    body: Body
+    # The older relay alone gives these two a meaning.
+    ack: int = 0
+    ack_bits: int = 0
+    traceparent: str | None = None
+    tracestate: str | None = None
+
+
+def decode(data: bytes | memoryview, *, segmented: bool = False) -> RelayFrame:
+    """The frame in *data*; RelayError when it is none or not a valid one.
+
+    Messages in several segments are valid only where the reader says so.
+    """
+    quick = _read_plain_data(data)
+    if quick is not None:
+        return quick
+    try:
+        raw = pb.RelayMessageFrame.FromString(bytes(data))
+    except DecodeError:
+        raise RelayError("not a relay frame") from None
+    if raw.version != VERSION:
+        raise RelayError(f"relay frame of version {raw.version}")
+    stream_id, body = StreamId(raw.stream_id), _read_body(raw)
+    _check(stream_id, body, segmented=segmented)
+    if not (raw.ack or raw.ack_bits or raw.HasField("traceparent") or raw.HasField("tracestate")):
+        return RelayFrame(stream_id, body)
+    return RelayFrame(
+        stream_id,
+        body,
+        raw.ack,
+        raw.ack_bits,
+        raw.traceparent if raw.HasField("traceparent") else None,
+        raw.tracestate if raw.HasField("tracestate") else None,
+    )
+
+
+# The members of a plain data frame in the order in which every sender writes them.
+_PLAIN_HEAD = b"\x08\x01\x12"
+_SEQ_TAG, _COUNT_TAG = 0x08, b"\x18\x01"
+
+
+def _read_plain_data(data: bytes | memoryview) -> RelayFrame | None:
+    """The record in *data*, if that is written as every sender does; None leaves it to protobuf.
+
+    Nearly all frames are such ones, and protobuf would copy each payload once more.
+    """
+    try:
+        id_end = 4 + data[3]
+        if data[:3] != _PLAIN_HEAD or id_end > 131 or data[id_end] != _DATA_TAG[0]:
+            return None
+        size, at = _read_varint(data, id_end + 1)
+        if at + size != len(data):
+            return None
+        seq = 0
+        if data[at] == _SEQ_TAG:
+            seq, at = _read_varint(data, at + 1)
+        if data[at : at + 2] != _COUNT_TAG or data[at + 2] != _PAYLOAD_TAG[0]:
+            return None
+        size, at = _read_varint(data, at + 3)
+        stream_id = StreamId(str(data[4:id_end], "utf-8"))
+    except (IndexError, UnicodeDecodeError):
+        return None
+    if not size or at + size != len(data) or seq >> 32 or not stream_id.strip(_WHITE_SPACE):
+        return None
+    return RelayFrame(stream_id, Data(seq, data[at:]))
+
+
+def _read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 28:
+            # Nobody's size or number; protobuf knows what to do with it.
+            raise IndexError
+
+
+def _read_body(raw: pb.RelayMessageFrame) -> Body:
+    match raw.WhichOneof("body"):
+        case "data":
+            data = raw.data
+            return Data(data.seq, data.payload, data.segment_index, data.segment_count)
+        case "handshake":
+            return Handshake(raw.handshake.payload)
+        case "resume":
+            return Resume(raw.resume.next_seq)
+        case "reset":
+            return Reset(raw.reset.reason)
+        case "ack_frame":
+            return Ack()
+        case "heartbeat":
+            return Heartbeat()
+        case _:
+            raise RelayError("relay frame without a body")
+
+
+def _check(stream_id: str, body: Body, *, segmented: bool) -> None:
+    if not stream_id.strip(_WHITE_SPACE):
+        raise RelayError("relay frame with a blank stream id")
+    if isinstance(body, Data):
+        if not (segmented or (body.segment_index == 0 and body.segment_count == 1)):
+            raise RelayError("relay data in segments")
+        if body.segment_index >= body.segment_count:
+            raise RelayError("relay data with a segment beyond the last one")
+        if not body.payload:
+            raise RelayError("relay data without a payload")
+    elif isinstance(body, Handshake):
+        if not body.payload:
+            raise RelayError("relay handshake without a payload")
+    elif isinstance(body, Reset) and not body.reason:
+        raise RelayError("relay reset without a reason")
+
+
+def encode(frame: RelayFrame) -> bytes:
+    """The bytes of *frame*; RelayError when nobody would accept it."""
+    _check(frame.stream_id, frame.body, segmented=True)
+    raw = pb.RelayMessageFrame(
+        version=VERSION,
+        stream_id=frame.stream_id,
+        ack=frame.ack,
+        ack_bits=frame.ack_bits,
+        traceparent=frame.traceparent,
+        tracestate=frame.tracestate,
+    )
+    _write_body(raw, frame.body)
+    return raw.SerializeToString()
+
+
+def _write_body(raw: pb.RelayMessageFrame, body: Body) -> None:
+    match body:
+        case Data(seq, payload, index, count):
+            raw.data.CopyFrom(
+                pb.RelayData(
+                    seq=seq, segment_index=index, segment_count=count, payload=bytes(payload)
+                )
+            )
+        case Handshake(payload):
+            raw.handshake.payload = payload
+        case Resume(next_seq):
+            raw.resume.CopyFrom(pb.RelayResume(next_seq=next_seq))
+        case Reset(reason):
+            raw.reset.reason = reason
+        case Ack():
+            raw.ack_frame.SetInParent()
+        case Heartbeat():
+            raw.heartbeat.SetInParent()
+
+
+class DataEncoder:
+    """Writes the data frames of one stream, copying each payload only once.
+
+    Protobuf lets encoded parts of a message follow one another, so only what wraps the payload
+    is written here; the bytes are those of `encode`.
+    """
+
+    __slots__ = ("_head",)
+
+    def __init__(self, stream_id: StreamId) -> None:
+        self._head = pb.RelayMessageFrame(version=VERSION, stream_id=stream_id).SerializeToString()
+
+    def encode(self, seq: int, payload: bytes, trace: Trace | None = None) -> bytes:
+        numbers = pb.RelayData(seq=seq, segment_count=1).SerializeToString()
+        payload_head = _PAYLOAD_TAG + _varint(len(payload))
+        size = len(numbers) + len(payload_head) + len(payload)
+        tail = b"" if trace is None else _trace_tail(trace)
+        return b"".join(
+            (self._head, _DATA_TAG, _varint(size), numbers, payload_head, payload, tail)
+        )
+
+
+# A field number in the upper five bits, and 2: bytes after their length.
+_DATA_TAG = bytes([pb.RelayMessageFrame.DATA_FIELD_NUMBER << 3 | 2])
+_PAYLOAD_TAG = bytes([pb.RelayData.PAYLOAD_FIELD_NUMBER << 3 | 2])
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _trace_tail(trace: Trace) -> bytes:
+    return pb.RelayMessageFrame(
+        traceparent=trace.traceparent, tracestate=trace.tracestate
+    ).SerializeToString()

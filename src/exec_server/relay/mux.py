@@ -1,0 +1,182 @@
+"""Many encrypted streams on the executor's one socket: admission, resets, failure budget.
+
+Give every binary message of the socket to `Mux.receive` and perform the effects it returns. When
+the registry has answered a `Validate`, say so with `settle`; at `next_deadline` call `expire`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from exec_server.errors import RelayError
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.relay.budget import FailureBudget
+from exec_server.relay.effects import Abandon, Effect, Opened, Send, Validate
+from exec_server.relay.frame import (
+    Data,
+    Handshake,
+    RelayFrame,
+    Reset,
+    StreamId,
+    decode,
+    encode,
+)
+from exec_server.relay.keys import SEED_BYTES, KeyPair
+from exec_server.relay.noise import Responder, prologue
+from exec_server.relay.stream import NoiseStream
+from exec_server.relay.streams import Streams
+
+# The only reason that leaves us: what went wrong is not told to who may have caused it.
+RESET_REASON = "noise_relay_protocol_error"
+
+
+class _Pending(Struct, frozen=True):
+    """A handshake that the registry is asked about."""
+
+    stream_id: StreamId
+    responder: Responder
+    deadline: float
+
+
+class Mux(Streams[NoiseStream]):
+    """The streams of one physical connection, on the side that harnesses come to.
+
+    *identity* outlives connections, *registration_id* comes from the registration that this one
+    was made with. *random_bytes* is a source like `os.urandom`.
+    """
+
+    def __init__(
+        self,
+        identity: KeyPair,
+        *,
+        environment_id: str,
+        registration_id: str,
+        random_bytes: Callable[[int], bytes],
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        super().__init__()
+        self._identity = identity
+        self._environment_id = environment_id
+        self._registration_id = registration_id
+        self._random_bytes = random_bytes
+        self._limits = limits
+        self._budget = FailureBudget(limits=limits)
+        # By ticket, oldest first, and so by deadline.
+        self._pending: dict[int, _Pending] = {}
+        self._tickets: dict[StreamId, int] = {}
+        self._last_ticket = 0
+
+    def receive(self, data: bytes | memoryview, *, now: float) -> Sequence[Effect]:
+        """Take one binary message of the socket; what is no valid frame is passed over."""
+        try:
+            frame = decode(data)
+        except RelayError:
+            return ()
+        stream_id, body = frame.stream_id, frame.body
+        if isinstance(body, Data):
+            stream = self._open.get(stream_id)
+            if stream is not None:
+                return self._deliver(stream_id, stream, body)
+            return [*self._cancel(stream_id, now=now), self._reset(stream_id)]
+        if isinstance(body, Handshake):
+            return self._on_handshake(stream_id, body.payload, now=now)
+        if isinstance(body, Reset):
+            # Resets are not authenticated, so their words are not repeated.
+            return [*self._forget(stream_id), *self._was_reset(stream_id, "reset by the peer")]
+        return ()
+
+    def settle(self, ticket: int, *, is_valid: bool, now: float) -> Sequence[Effect]:
+        """The registry's word on a `Validate`; too late, it changes nothing."""
+        pending = self._pending.get(ticket)
+        if pending is None:
+            return ()
+        stream_id = pending.stream_id
+        self._forget(stream_id)
+        if not is_valid or now >= pending.deadline:
+            return [self._fail(stream_id, now=now)]
+        if len(self._open) >= self._limits.relay_streams:
+            return [self._reset(stream_id)]
+        return self._admit(stream_id, pending.responder)
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do, unless something else happens before."""
+        return next((pending.deadline for pending in self._pending.values()), None)
+
+    def expire(self, *, now: float) -> Sequence[Effect]:
+        """Refuse those whose verdict did not come in time."""
+        effects: list[Effect] = []
+        for pending in [p for p in self._pending.values() if p.deadline <= now]:
+            effects += self._forget(pending.stream_id)
+            effects.append(self._fail(pending.stream_id, now=now))
+        return effects
+
+    def end(self, reason: str = "the socket is gone") -> Sequence[Effect]:
+        """The socket is gone, and with it all streams and open questions."""
+        abandoned = [Abandon(ticket) for ticket in self._pending]
+        self._pending.clear()
+        self._tickets.clear()
+        return [*abandoned, *super().end(reason)]
+
+    def _on_handshake(self, stream_id: StreamId, message: bytes, *, now: float) -> Sequence[Effect]:
+        if self._budget.is_spent(now=now) or stream_id in self._open:
+            return [self._reset(stream_id)]
+        if stream_id in self._tickets:
+            return [*self._cancel(stream_id, now=now), self._reset(stream_id)]
+        if (
+            len(self._open) >= self._limits.relay_streams
+            or len(self._pending) >= self._limits.relay_validations
+        ):
+            return [self._reset(stream_id)]
+        try:
+            return [self._examine(stream_id, message, now=now)]
+        except RelayError:
+            return [self._fail(stream_id, now=now)]
+
+    def _examine(self, stream_id: StreamId, message: bytes, *, now: float) -> Effect:
+        responder = Responder(
+            self._identity,
+            message,
+            prologue=prologue(self._environment_id, self._registration_id, stream_id),
+        )
+        authorization = self._read_authorization(responder.payload)
+        self._last_ticket += 1
+        ticket = self._tickets[stream_id] = self._last_ticket
+        deadline = now + self._limits.relay_validation_timeout
+        self._pending[ticket] = _Pending(stream_id, responder, deadline)
+        return Validate(ticket, stream_id, responder.initiator, authorization)
+
+    def _read_authorization(self, payload: bytes) -> str:
+        if len(payload) > self._limits.relay_authorization_bytes:
+            raise RelayError("the authorization of a harness is too long")
+        try:
+            return payload.decode()
+        except UnicodeDecodeError:
+            raise RelayError("the authorization of a harness is no text") from None
+
+    def _admit(self, stream_id: StreamId, responder: Responder) -> Sequence[Effect]:
+        message, channel = responder.write(KeyPair(self._random_bytes(SEED_BYTES)))
+        self._open[stream_id] = NoiseStream(stream_id, channel, limits=self._limits)
+        return [Send(encode(RelayFrame(stream_id, Handshake(message)))), Opened(stream_id)]
+
+    def _cancel(self, stream_id: StreamId, *, now: float) -> Sequence[Effect]:
+        """A peer that cannot wait for the verdict has failed."""
+        abandoned = self._forget(stream_id)
+        if abandoned:
+            self._budget.fail(now=now)
+        return abandoned
+
+    def _forget(self, stream_id: StreamId) -> Sequence[Effect]:
+        ticket = self._tickets.pop(stream_id, None)
+        if ticket is None:
+            return ()
+        del self._pending[ticket]
+        return [Abandon(ticket)]
+
+    def _fail(self, stream_id: StreamId, *, now: float) -> Send:
+        self._budget.fail(now=now)
+        return self._reset(stream_id)
+
+    def _reset(self, stream_id: StreamId, reason: str = RESET_REASON) -> Send:
+        return super()._reset(stream_id, RESET_REASON)

@@ -1,0 +1,137 @@
+"""Whole messages as a stream of bytes, cut into bounded records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from exec_server.errors import RelayError
+from exec_server.limits import DEFAULT_LIMITS, Limits
+
+# The most that a record may carry before it is encrypted. Part of the wire: the peer refuses more.
+RECORD_BYTES = 60 * 1024
+_LENGTH_BYTES = 4
+# From this size on a piece is worth an object of its own.
+_LONG_BYTES = 4096
+
+
+def split(*parts: bytes, limits: Limits = DEFAULT_LIMITS) -> Sequence[bytes] | Records:
+    """The records of one message that is given in pieces; RelayError when it cannot be sent."""
+    size = sum(map(len, parts))
+    if not 0 < size <= limits.message_bytes:
+        raise RelayError(f"a message of {size} bytes cannot be sent")
+    head = size.to_bytes(_LENGTH_BYTES, "big")
+    if size + _LENGTH_BYTES <= RECORD_BYTES:
+        return (b"".join((head, *parts)),)
+    return Records(head, *parts)
+
+
+class Records:
+    """The records of a long message, cut one by one while they are taken.
+
+    What is sent of a large file has not to be copied as a whole, and is on its way while the rest
+    is still encrypted. Each but the last is full.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return -(-sum(map(len, self._parts)) // RECORD_BYTES)
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        pieces: list[memoryview] = []
+        room = RECORD_BYTES
+        for part in self._parts:
+            view = memoryview(part)
+            while len(view) >= room:
+                # Only where it goes from one part to the next is a record put together.
+                yield b"".join((*pieces, view[:room])) if pieces else view[:room]
+                view, pieces, room = view[room:], [], RECORD_BYTES
+            if view:
+                pieces.append(view)
+                room -= len(view)
+        if pieces:
+            yield b"".join(pieces)
+
+
+class Assembler:
+    """Puts messages together from records, wherever those were cut."""
+
+    __slots__ = ("_head", "_held", "_max", "_missing", "_pieces", "_small")
+
+    def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._max = limits.message_bytes
+        # The beginning of a length.
+        self._head = bytearray()
+        # What completes the message that has begun; 0 when there is none.
+        self._missing = 0
+        # What has come of it: records as they are, and short ones in one piece, since a list of
+        # one-byte records would cost forty times their size.
+        self._pieces: list[bytes | memoryview] = []
+        self._small = bytearray()
+        self._held = 0
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held + len(self._head)
+
+    def receive(self, record: bytes) -> list[bytes]:
+        """The messages that *record* completes; RelayError at a length that no message has."""
+        if len(record) > RECORD_BYTES:
+            raise RelayError(f"a record of {len(record)} bytes")
+        messages: list[bytes] = []
+        at = 0
+        while at < len(record):
+            if self._missing:
+                at = self._go_on(record, at, messages)
+            else:
+                at = self._begin(record, at, messages)
+        return messages
+
+    def _begin(self, record: bytes, at: int, messages: list[bytes]) -> int:
+        """Read a length, and the message behind it when all of that is here too."""
+        if self._head or len(record) - at < _LENGTH_BYTES:
+            return self._begin_in_pieces(record, at)
+        start = at + _LENGTH_BYTES
+        size = self._checked(record[at:start])
+        if len(record) - start < size:
+            self._missing = size
+            return start
+        messages.append(record[start : start + size])
+        return start + size
+
+    def _begin_in_pieces(self, record: bytes, at: int) -> int:
+        end = at + _LENGTH_BYTES - len(self._head)
+        self._head += record[at:end]
+        if len(self._head) == _LENGTH_BYTES:
+            self._missing = self._checked(self._head)
+            self._head.clear()
+        return end
+
+    def _go_on(self, record: bytes, at: int, messages: list[bytes]) -> int:
+        end = min(at + self._missing, len(record))
+        if end - at >= _LONG_BYTES:
+            self._settle_small()
+            self._pieces.append(memoryview(record)[at:end])
+        else:
+            self._small += record[at:end]
+        self._held += end - at
+        self._missing -= end - at
+        if not self._missing:
+            self._settle_small()
+            messages.append(b"".join(self._pieces))
+            self._pieces, self._held = [], 0
+        return end
+
+    def _settle_small(self) -> None:
+        if self._small:
+            self._pieces.append(bytes(self._small))
+            self._small.clear()
+
+    def _checked(self, length: bytes | bytearray) -> int:
+        size = int.from_bytes(length, "big")
+        if not 0 < size <= self._max:
+            raise RelayError(f"a message of {size} bytes")
+        return size

@@ -1,0 +1,59 @@
+"""Ciphertext back in sequence, inside a bounded window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from exec_server.errors import RelayError
+from exec_server.limits import DEFAULT_LIMITS, Limits
+
+
+class Reorder:
+    """The payloads of one direction of a stream, released strictly by their numbers from 0.
+
+    What was released before, or waits already, is dropped unseen: the first copy counts.
+    """
+
+    __slots__ = ("_held", "_held_bytes", "_limits", "_next")
+
+    def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        self._next = 0
+        self._held: dict[int, bytes] = {}
+        self._held_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
+    def receive(self, seq: int, payload: bytes | memoryview) -> Sequence[bytes | memoryview]:
+        """The payloads whose turn has come, perhaps none.
+
+        Raises RelayError when *seq* is too far ahead or too much waits.
+        """
+        if seq == self._next and not self._held:
+            self._next += 1
+            return (payload,)
+        if seq < self._next or seq in self._held:
+            return ()
+        if seq == self._next:
+            return self._release(payload)
+        self._hold(seq, payload)
+        return ()
+
+    def _hold(self, seq: int, payload: bytes | memoryview) -> None:
+        if seq - self._next > self._limits.relay_reorder_frames:
+            raise RelayError(f"frame {seq} came while {self._next} is missing")
+        if self._held_bytes + len(payload) > self._limits.relay_reorder_bytes:
+            raise RelayError(f"too many bytes wait for frame {self._next}")
+        self._held[seq] = bytes(payload)
+        self._held_bytes += len(payload)
+
+    def _release(self, first: bytes | memoryview) -> list[bytes | memoryview]:
+        ready = [first]
+        self._next += 1
+        while (payload := self._held.pop(self._next, None)) is not None:
+            self._held_bytes -= len(payload)
+            self._next += 1
+            ready.append(payload)
+        return ready

@@ -1,0 +1,55 @@
+"""Messages of the older relay that came in several frames."""
+
+from __future__ import annotations
+
+from exec_server.errors import RelayError
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.relay.frame import Data
+
+
+class Stitcher:
+    """Joins the segments of messages, which have contiguous numbers and may come in any order."""
+
+    __slots__ = ("_bytes", "_count", "_limits", "_partial")
+
+    def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        # By the number of its first segment: how many there are, and those that have come.
+        self._partial: dict[int, tuple[int, dict[int, bytes]]] = {}
+        self._count = 0
+        self._bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        return self._bytes
+
+    def receive(self, data: Data) -> bytes | None:
+        """The message that *data* completes, if any; RelayError when too much is unfinished."""
+        if data.segment_count == 1:
+            return bytes(data.payload)
+        first = data.seq - data.segment_index
+        if first < 0 or data.segment_count > self._limits.relay_segments:
+            raise RelayError(f"a message in {data.segment_count} segments")
+        count, segments = self._partial.setdefault(first, (data.segment_count, {}))
+        if count != data.segment_count:
+            raise RelayError("a message that changes its number of segments")
+        self._hold(segments, data)
+        if len(segments) < count:
+            return None
+        return self._join(first)
+
+    def _hold(self, segments: dict[int, bytes], data: Data) -> None:
+        if data.segment_index in segments:
+            return
+        self._count += 1
+        self._bytes += len(data.payload)
+        if self._count > self._limits.relay_segments or self._bytes > self._limits.message_bytes:
+            raise RelayError("too much of unfinished messages")
+        segments[data.segment_index] = bytes(data.payload)
+
+    def _join(self, first: int) -> bytes:
+        count, segments = self._partial.pop(first)
+        message = b"".join(segments[index] for index in range(count))
+        self._count -= count
+        self._bytes -= len(message)
+        return message

@@ -1,0 +1,61 @@
+"""One encrypted stream after its handshake: data frames in, messages out, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.relay import records
+from exec_server.relay.frame import Data, DataEncoder, StreamId, Trace
+from exec_server.relay.inbox import Inbox
+from exec_server.relay.noise import Channel
+from exec_server.relay.reorder import Reorder
+
+
+class NoiseStream:
+    """Both directions of a stream; after a RelayError it is of no more use."""
+
+    __slots__ = ("_assembler", "_encoder", "_limits", "_opener", "_reorder", "_sealer", "inbox")
+
+    def __init__(
+        self, stream_id: StreamId, channel: Channel, *, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        self._limits = limits
+        self._sealer = channel.sealer
+        self._opener = channel.opener
+        self._encoder = DataEncoder(stream_id)
+        self._reorder = Reorder(limits=limits)
+        self._assembler = records.Assembler(limits=limits)
+        self.inbox = Inbox(limits=limits)
+
+    def receive(self, data: Data) -> Sequence[bytes]:
+        """The messages that are complete with *data*, for a reader that does not pause.
+
+        Raises RelayError for whatever the peer cannot have meant; nothing of that frame counts.
+        """
+        messages: list[bytes] = []
+        for record in self._reorder.receive(data.seq, data.payload):
+            messages += self._assembler.receive(self._opener.open(record))
+        return self.inbox.receive(messages)
+
+    def send(self, *parts: bytes, trace: Trace | None = None) -> Iterable[bytes]:
+        """The frames of one message, given in pieces; the first one shows *trace* to everybody.
+
+        Those of a long message are made while they are taken, which has to be before anything
+        else is sent. Raises RelayError, at once, for a message that no peer would take, and when
+        the numbers run out.
+        """
+        found = records.split(*parts, limits=self._limits)
+        self._sealer.check_room(len(found))
+        if isinstance(found, records.Records):
+            return self._frames(found, trace)
+        return [self._frame(record, trace) for record in found]
+
+    def _frames(self, found: records.Records, trace: Trace | None) -> Iterator[bytes]:
+        for record in found:
+            yield self._frame(record, trace)
+            trace = None
+
+    def _frame(self, record: bytes | memoryview, trace: Trace | None) -> bytes:
+        seq = self._sealer.next_seq
+        return self._encoder.encode(seq, self._sealer.seal(record), trace)

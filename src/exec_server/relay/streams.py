@@ -1,0 +1,91 @@
+"""The open streams of one socket: what both relays do with them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from exec_server.errors import RelayError
+from exec_server.relay.effects import Closed, Effect, Message, Send
+from exec_server.relay.frame import Data, RelayFrame, Reset, StreamId, Trace, encode
+from exec_server.relay.inbox import Inbox
+
+
+class Stream(Protocol):
+    inbox: Inbox
+
+    def receive(self, data: Data) -> Sequence[bytes]: ...
+
+    def send(self, *parts: bytes, trace: Trace | None = None) -> Iterable[bytes]: ...
+
+
+S = TypeVar("S", bound=Stream)
+
+
+class Streams(Generic[S]):
+    """Streams by their ids. Everything returns effects; what names no open stream has none."""
+
+    def __init__(self) -> None:
+        self._open: dict[StreamId, S] = {}
+
+    @property
+    def open_streams(self) -> int:
+        return len(self._open)
+
+    def send(
+        self, stream_id: StreamId, *parts: bytes, trace: Trace | None = None
+    ) -> Iterable[Effect]:
+        """Send one message, given in pieces. One that cannot be sent ends the stream.
+
+        Perform the effects before anything else is asked: those of a long message are made
+        meanwhile.
+        """
+        stream = self._open.get(stream_id)
+        if stream is None:
+            return ()
+        try:
+            return map(Send, stream.send(*parts, trace=trace))
+        except RelayError as exc:
+            return self.close(stream_id, str(exc))
+
+    def close(self, stream_id: StreamId, reason: str = "") -> Sequence[Effect]:
+        """End a stream from our side and tell the peer."""
+        if self._open.pop(stream_id, None) is None:
+            return ()
+        reason = reason or "closed"
+        return [self._reset(stream_id, reason), Closed(stream_id, reason)]
+
+    def pause(self, stream_id: StreamId) -> None:
+        """Keep the messages of this stream, within bounds; past them it is reset."""
+        if stream := self._open.get(stream_id):
+            stream.inbox.pause()
+
+    def resume(self, stream_id: StreamId) -> Sequence[Effect]:
+        """Deliver what was kept, and what comes."""
+        stream = self._open.get(stream_id)
+        return () if stream is None else _messages(stream_id, stream.inbox.resume())
+
+    def end(self, reason: str = "the socket is gone") -> Sequence[Effect]:
+        """The socket is gone, and all streams with it."""
+        gone, self._open = self._open, {}
+        return [Closed(stream_id, reason) for stream_id in gone]
+
+    def _deliver(self, stream_id: StreamId, stream: S, data: Data) -> Sequence[Effect]:
+        try:
+            messages = stream.receive(data)
+        except RelayError as exc:
+            return self.close(stream_id, str(exc))
+        return _messages(stream_id, messages)
+
+    def _was_reset(self, stream_id: StreamId, reason: str) -> Sequence[Effect]:
+        if self._open.pop(stream_id, None) is None:
+            return ()
+        return [Closed(stream_id, reason)]
+
+    def _reset(self, stream_id: StreamId, reason: str) -> Send:
+        """Tell the peer that a stream has ended."""
+        return Send(encode(RelayFrame(stream_id, Reset(reason))))
+
+
+def _messages(stream_id: StreamId, messages: Iterable[bytes]) -> list[Effect]:
+    return [Message(stream_id, data) for data in messages]

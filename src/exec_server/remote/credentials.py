@@ -1,0 +1,138 @@
+"""Who we are to the registry: the headers of each request, and the hosts they may go to."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Protocol
+from urllib.parse import SplitResult, urlsplit
+
+from exec_server.errors import ConfigurationError
+
+_API_KEY_DOMAINS = ("openai.com", "openai.org")
+
+
+class CredentialExpired(ConfigurationError):
+    """The credential is no longer good, and the registry need not be asked."""
+
+
+class Credentials(Protocol):
+    """Proves who asks. Its repr shows no secret."""
+
+    def check_url(self, url: str) -> None:
+        """ConfigurationError when the credential may not be sent to this registry."""
+
+    def headers(self) -> Mapping[str, str]:
+        """What goes with the next request. Raises CredentialExpired."""
+
+
+class _Secret:
+    """A token that is visible ASCII and is not printed."""
+
+    def __init__(self, token: str) -> None:
+        if not token or not all("!" <= c <= "~" for c in token):
+            raise ConfigurationError("a token is visible ASCII without blanks")
+        self._token = token
+
+    def headers(self) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {self._token}"}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"
+
+
+class ApiKey(_Secret):
+    """A key that only its issuer may see, and this machine."""
+
+    def check_url(self, url: str) -> None:
+        parts = _split(url)
+        host = parts.hostname or ""
+        is_issuer = parts.scheme == "https" and any(
+            host == domain or host.endswith(f".{domain}") for domain in _API_KEY_DOMAINS
+        )
+        if not is_issuer and not is_loopback(url):
+            raise ConfigurationError(
+                f"an API key is not sent to `{parts.scheme}://{host}`: only to https on "
+                f"{' and '.join(_API_KEY_DOMAINS)}, and to loopback addresses"
+            )
+
+
+class BearerToken(_Secret):
+    """A token that was made for the registry it is sent to."""
+
+    def check_url(self, url: str) -> None:
+        check_confidential(url, "a registry token")
+
+
+class HarnessToken(_Secret):
+    """What a harness was given for its registry, wherever that is."""
+
+    def __init__(self, token: str, *, account_id: str | None = None) -> None:
+        super().__init__(token)
+        self._account_id = account_id
+
+    def check_url(self, url: str) -> None:
+        """Anywhere: whoever configured it named the registry in the same breath."""
+
+    def headers(self) -> Mapping[str, str]:
+        return {**super().headers(), **account_headers(self._account_id)}
+
+
+class ChatGptTokens(_Secret):
+    """The tokens of a ChatGPT account, as they were at the start."""
+
+    def __init__(self, token: str, *, account_id: str | None, is_fedramp: bool = False) -> None:
+        super().__init__(token)
+        self._account_id = account_id
+        self._is_fedramp = is_fedramp
+
+    def check_url(self, url: str) -> None:
+        """As the reference does, which restricts API keys alone."""
+
+    def headers(self) -> Mapping[str, str]:
+        return {
+            **super().headers(),
+            **account_headers(self._account_id, is_fedramp=self._is_fedramp),
+        }
+
+
+def account_headers(account_id: str | None, *, is_fedramp: bool = False) -> dict[str, str]:
+    headers = {} if account_id is None else {"chatgpt-account-id": account_id}
+    if is_fedramp:
+        headers["x-openai-fedramp"] = "true"
+    return headers
+
+
+def check_confidential(url: str, what: str) -> None:
+    """ConfigurationError unless *url* is one that nobody on the way can read."""
+    parts = _split(url)
+    if parts.scheme != "https" and not is_loopback(url):
+        raise ConfigurationError(
+            f"{what} is not sent to `{parts.scheme}://{parts.hostname}`: it needs https, or a "
+            "loopback address"
+        )
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an http or https URL leads to this machine, by its literal address."""
+    parts = _split(url)
+    host = parts.hostname or ""
+    if parts.scheme not in ("http", "https"):
+        return False
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url.strip())
+        _ = parts.port
+    except ValueError:
+        raise ConfigurationError("the registry's URL is malformed") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError("the registry's URL begins with https:// or http:// and a host")
+    return parts

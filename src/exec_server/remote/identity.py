@@ -1,0 +1,90 @@
+"""The keys of an executor in a private file, so that they outlive it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from exec_server.errors import ConfigurationError
+from exec_server.relay.keys import SEED_BYTES, KeyPair
+
+_BEGIN = "-----BEGIN EXEC-SERVER IDENTITY-----"
+_END = "-----END EXEC-SERVER IDENTITY-----"
+_FILE_BYTES = 4096
+
+
+def create_identity(path: Path, *, may_replace: bool = False) -> KeyPair:
+    """New keys in a file of mode 0600, which is there as a whole or not at all.
+
+    ConfigurationError when it cannot be written, or is there already and may not be replaced.
+    """
+    seed = os.urandom(SEED_BYTES)
+    text = f"{_BEGIN}\n{base64.b64encode(seed).decode()}\n{_END}\n"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(path, text.encode(), may_replace=may_replace)
+    except FileExistsError:
+        raise ConfigurationError(
+            f"`{path}` is there already; a new key would make everybody who knows the old one "
+            f"refuse this executor (--force replaces it)"
+        ) from None
+    except OSError as exc:
+        raise ConfigurationError(f"cannot write `{path}`: {exc.strerror}") from None
+    return KeyPair(seed)
+
+
+def _write(path: Path, data: bytes, *, may_replace: bool) -> None:
+    # Made with mode 0600.
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        # A link, unlike a new name, never takes the place of what is there.
+        (os.replace if may_replace else os.link)(name, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def load_identity(path: Path) -> KeyPair:
+    """The keys in a file of `create_identity`.
+
+    ConfigurationError when it is none, or others than its owner can read or change it.
+    """
+    try:
+        # Not to wait for the other end of a FIFO.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            _check_private(path, os.fstat(fd))
+            data = file.read(_FILE_BYTES)
+    except OSError as exc:
+        raise ConfigurationError(f"cannot read `{path}`: {exc.strerror}") from None
+    return KeyPair(_seed(path, data))
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigurationError(f"`{path}` is no file")
+    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o077:
+        raise ConfigurationError(
+            f"the identity in `{path}` is not secret, because others can read or change it: "
+            f"chmod 600 it"
+        )
+
+
+def _seed(path: Path, data: bytes) -> bytes:
+    try:
+        begin, body, end = data.decode("ascii").splitlines()
+        seed = base64.b64decode(body, validate=True)
+    except (ValueError, binascii.Error):
+        raise ConfigurationError(f"`{path}` holds no identity") from None
+    if (begin, end) != (_BEGIN, _END) or len(seed) != SEED_BYTES:
+        raise ConfigurationError(f"`{path}` holds no identity")
+    return seed

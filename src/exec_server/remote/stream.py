@@ -1,0 +1,105 @@
+"""One stream of the executor's socket as a Connection like any other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from exec_server.relay.frame import StreamId
+from exec_server.transport.connection import Receiver
+
+
+class Carrier(Protocol):
+    """The socket, to one of its streams."""
+
+    is_writing_paused: bool
+
+    @property
+    def unsent_bytes(self) -> int: ...
+
+    def send(self, stream_id: StreamId, *parts: bytes) -> None: ...
+
+    def close_stream(self, stream_id: StreamId, reason: str) -> None: ...
+
+    def pause_stream(self, stream_id: StreamId) -> None: ...
+
+    def resume_stream(self, stream_id: StreamId) -> None: ...
+
+
+class StreamConnection:
+    """A harness, as whoever answers it sees it.
+
+    What waits to be sent and its congestion are those of the whole socket.
+    """
+
+    transport_name = "relay"
+    # A harness that sends no JSON-RPC has lost its stream.
+    malformed_prefix = None
+
+    def __init__(self, carrier: Carrier, stream_id: StreamId) -> None:
+        self.peer_name = f"stream {stream_id[:64]}"
+        self._carrier = carrier
+        self._stream_id = stream_id
+        self._loop = asyncio.get_running_loop()
+        self._receiver: Receiver | None = None
+        self._is_paused = False
+        self._is_lost = False
+
+    # What the socket says.
+
+    def deliver(self, data: bytes) -> None:
+        if self._receiver is not None:
+            self._receiver.message_received(data)
+
+    def writing_paused(self) -> None:
+        if self._receiver is not None:
+            self._receiver.writing_paused()
+
+    def writing_resumed(self) -> None:
+        if self._receiver is not None:
+            self._receiver.writing_resumed()
+
+    def lose(self) -> None:
+        """The stream has ended; the receiver hears of it soon, but never from within a call."""
+        self._is_lost = True
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            self._loop.call_soon(receiver.connection_lost)
+
+    # The contract.
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._carrier.unsent_bytes
+
+    def attach(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        if self._is_lost:
+            self.lose()
+        elif self._carrier.is_writing_paused:
+            self._loop.call_soon(self._tell_paused)
+
+    def _tell_paused(self) -> None:
+        if self._carrier.is_writing_paused:
+            self.writing_paused()
+
+    def send(self, *parts: bytes) -> None:
+        if not self._is_lost:
+            self._carrier.send(self._stream_id, *parts)
+
+    def close(self, reason: str = "", *, is_violation: bool = False) -> None:
+        if not self._is_lost:
+            self._carrier.close_stream(self._stream_id, reason)
+
+    def abort(self) -> None:
+        self.close("aborted")
+
+    def pause_reading(self) -> None:
+        if not self._is_paused and not self._is_lost:
+            self._is_paused = True
+            self._carrier.pause_stream(self._stream_id)
+
+    def resume_reading(self) -> None:
+        if self._is_paused and not self._is_lost:
+            self._is_paused = False
+            self._carrier.resume_stream(self._stream_id)

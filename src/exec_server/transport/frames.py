@@ -1,0 +1,269 @@
+"""A WebSocket that we open and that carries binary messages: the way to a rendezvous."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+
+from exec_server.limits import Limits
+from exec_server.transport.dial import farewell, open_websocket
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+_TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
+_WRITE_HIGH_WATER = 1024 * 1024
+
+
+class FrameReceiver(Protocol):
+    """Is called by a FrameSocket from the event loop: opened first, lost last, each once."""
+
+    def socket_opened(self, socket: FrameSocket) -> None: ...
+
+    def frame_received(self, data: bytes | memoryview) -> None:
+        """One whole binary message; what is kept of it has to be copied."""
+
+    def text_received(self, data: bytes) -> None:
+        """One whole text message, of which nobody has checked that it is one."""
+
+    def writing_paused(self) -> None: ...
+
+    def writing_resumed(self) -> None: ...
+
+    def socket_lost(self, reason: str) -> None:
+        """Why, in one of the words that the reference logs."""
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """How large frames and messages may be that come, and from which size ours are fragmented."""
+
+    frame_bytes: int
+    message_bytes: int
+    sent_frame_bytes: int
+
+
+async def dial_frames(
+    url: str,
+    receiver: FrameReceiver,
+    *,
+    sizes: Sizes,
+    limits: Limits,
+    headers: Sequence[tuple[str, str]] = (),
+    answers_close: bool = False,
+    connect_timeout: float | None = None,
+    ssl_context: SSLContext | None = None,
+) -> FrameSocket:
+    """Open a socket; fails as `dial` does. *receiver* may be called before this returns."""
+
+    def new(on_open: Callable[[FrameSocket], None]) -> FrameSocket:
+        return FrameSocket(
+            receiver, sizes=sizes, limits=limits, answers_close=answers_close, on_open=on_open
+        )
+
+    return await open_websocket(
+        url,
+        new,
+        headers=headers,
+        limits=msgspec.structs.replace(limits, frame_bytes=sizes.frame_bytes),
+        connect_timeout=connect_timeout,
+        ssl_context=ssl_context,
+    )
+
+
+class FrameSocket(WSListener):
+    """One socket; it pings, and drops a peer that does not answer or does not read.
+
+    It never says goodbye, and a rendezvous that does is not answered: the socket just ends.
+    """
+
+    def __init__(
+        self,
+        receiver: FrameReceiver,
+        *,
+        sizes: Sizes,
+        limits: Limits,
+        answers_close: bool,
+        on_open: Callable[[FrameSocket], None],
+    ) -> None:
+        self._receiver = receiver
+        self._sizes = sizes
+        self._limits = limits
+        self._answers_close = answers_close
+        self._on_open = on_open
+        self._loop = asyncio.get_running_loop()
+        self._parts: bytearray | None = None
+        self._is_binary = True
+        self._is_over = False
+        self._is_reading = True
+        self._sent_bytes = 0
+        self._reason = "read_error"
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self._pong_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def unsent_bytes(self) -> int:
+        return int(self._stream.get_write_buffer_size())
+
+    def send(self, data: bytes) -> None:
+        """Send one message; after the end nothing happens."""
+        if self._is_over:
+            return
+        self._sent_bytes += len(data)
+        limit = self._sizes.sent_frame_bytes
+        if len(data) <= limit:
+            self._ws.send(_BINARY, data)
+            return
+        for start in range(0, len(data), limit):
+            kind = _CONTINUATION if start else _BINARY
+            self._ws.send(kind, data[start : start + limit], fin=start + limit >= len(data))
+
+    def close(self) -> None:
+        """End after what is queued, or in a moment. Idempotent."""
+        if not self._is_over:
+            self._reason = "local_shutdown"
+            self._ws.disconnect()
+            # Once it is lost this does nothing more.
+            self._loop.call_later(self._limits.close_timeout, self._ws.disconnect, False)
+
+    def drop(self, reason: str = "local_shutdown") -> None:
+        """End at once."""
+        if not self._is_over:
+            self._reason = reason
+            self._ws.disconnect(False)
+
+    def pause_reading(self) -> None:
+        if self._is_reading and not self._is_over:
+            self._is_reading = False
+            self._stream.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._is_reading and not self._is_over:
+            self._is_reading = True
+            self._stream.resume_reading()
+
+    # Called by picows.
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._ws = transport
+        self._stream: Any = transport.underlying_transport
+        self._stream.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        self._next_ping = self._loop.time()
+        self._schedule_ping()
+        self._receiver.socket_opened(self)
+        self._on_open(self)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if self._is_over:
+            return
+        if transport.is_close_frame_sent:
+            # picows has told the peer of a violation, and goes on.
+            self.drop("read_error")
+            return
+        kind = frame.msg_type
+        if kind is _BINARY and frame.fin and self._parts is None:
+            self._deliver(frame.get_payload_as_memoryview())
+        elif kind == WSMsgType.PING:
+            # A peer that reads no pongs gets no more of them.
+            if self.unsent_bytes <= self._limits.unread_answer_bytes:
+                transport.send_pong(frame.get_payload_as_bytes())
+        elif kind == WSMsgType.PONG:
+            self._cancel("_pong_timer")
+        elif kind == WSMsgType.CLOSE:
+            self._on_close()
+        else:
+            self._collect(frame, kind)
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        for timer in ("_ping_timer", "_pong_timer", "_stall_timer"):
+            self._cancel(timer)
+        self._farewell = farewell(transport)
+        self._receiver.socket_lost(self._reason)
+
+    def pause_writing(self) -> None:
+        self._watch_writing()
+        self._receiver.writing_paused()
+
+    def resume_writing(self) -> None:
+        self._cancel("_stall_timer")
+        self._receiver.writing_resumed()
+
+    # Messages.
+
+    def _on_close(self) -> None:
+        self._reason = "peer_close"
+        if self._answers_close:
+            self._ws.send_close(WSCloseCode.OK)
+            self._ws.disconnect()
+        else:
+            self._ws.disconnect(False)
+
+    def _collect(self, frame: WSFrame, kind: WSMsgType) -> None:
+        """Take one frame of a text or of a fragmented message."""
+        if (kind is _CONTINUATION) != (self._parts is not None):
+            self.drop("read_error")
+            return
+        if self._parts is None:
+            self._parts, self._is_binary = bytearray(), kind is _BINARY
+        self._parts += frame.get_payload_as_memoryview()
+        if len(self._parts) > self._sizes.message_bytes:
+            self.drop("read_error")
+        elif frame.fin:
+            data, self._parts = bytes(self._parts), None
+            if self._is_binary:
+                self._deliver(data)
+            else:
+                self._receiver.text_received(data)
+
+    def _deliver(self, data: bytes | memoryview) -> None:
+        if len(data) > self._sizes.message_bytes:
+            self.drop("read_error")
+        else:
+            self._receiver.frame_received(data)
+
+    # Whether the peer lives.
+
+    def _schedule_ping(self) -> None:
+        self._next_ping += self._limits.ping_interval
+        self._ping_timer = self._loop.call_at(self._next_ping, self._ping)
+
+    def _ping(self) -> None:
+        if self._pong_timer is None:
+            self._ws.send_ping()
+            self._await_pong()
+        self._schedule_ping()
+
+    def _await_pong(self) -> None:
+        self._pong_timer = self._loop.call_later(self._limits.pong_timeout, self._pong_is_late)
+
+    def _pong_is_late(self) -> None:
+        # It may be among what we do not read.
+        if self._is_reading:
+            self.drop("pong_timeout")
+        else:
+            self._await_pong()
+
+    def _watch_writing(self) -> None:
+        flushed = self._sent_bytes - self.unsent_bytes
+        self._stall_timer = self._loop.call_later(
+            self._limits.relay_write_timeout, self._check_writing, flushed
+        )
+
+    def _check_writing(self, flushed: int) -> None:
+        if self._sent_bytes - self.unsent_bytes > flushed:
+            self._watch_writing()
+        else:
+            self.drop("write_error")
+
+    def _cancel(self, name: str) -> None:
+        timer: asyncio.TimerHandle | None = getattr(self, name)
+        setattr(self, name, None)
+        if timer is not None:
+            timer.cancel()

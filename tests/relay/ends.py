@@ -1,0 +1,123 @@
+"""Both ends of a stream, with keys that are the same in every run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.relay.effects import Closed, Effect, Message, Opened, Send, Validate
+from exec_server.relay.frame import Body, RelayFrame, StreamId, decode, encode
+from exec_server.relay.harness import Harness
+from exec_server.relay.keys import KeyPair
+from exec_server.relay.mux import Mux
+
+ENVIRONMENT, REGISTRATION = "env-1", "registration-1"
+STREAM = StreamId("3f0c6c1e-8a55-4b5e-9d0e-2a2a2a2a2a2a")
+E = TypeVar("E")
+
+
+def known_bytes(name: str) -> Callable[[int], bytes]:
+    """A source of bytes that looks random and is not."""
+    drawn = 0
+
+    def draw(size: int) -> bytes:
+        nonlocal drawn
+        drawn += 1
+        return hashlib.shake_256(f"{name}/{drawn}".encode()).digest(size)
+
+    return draw
+
+
+EXECUTOR = KeyPair(known_bytes("executor")(96))
+HARNESS = KeyPair(known_bytes("harness")(96))
+STRANGER = KeyPair(known_bytes("stranger")(96))
+
+
+def new_mux(limits: Limits = DEFAULT_LIMITS) -> Mux:
+    return Mux(
+        EXECUTOR,
+        environment_id=ENVIRONMENT,
+        registration_id=REGISTRATION,
+        random_bytes=known_bytes("mux"),
+        limits=limits,
+    )
+
+
+def new_harness(
+    stream_id: str = STREAM, *, executor: KeyPair = EXECUTOR, limits: Limits = DEFAULT_LIMITS
+) -> Harness:
+    return Harness(
+        HARNESS,
+        executor.public,
+        environment_id=ENVIRONMENT,
+        registration_id=REGISTRATION,
+        stream_id=stream_id,
+        random_bytes=known_bytes(stream_id),
+        limits=limits,
+    )
+
+
+def frame(body: Body, stream_id: str = STREAM) -> bytes:
+    return encode(RelayFrame(StreamId(stream_id), body))
+
+
+def only(effects: Iterable[Effect], kind: type[E]) -> list[E]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def sent(effects: Iterable[Effect]) -> list[RelayFrame]:
+    """The frames that the effects send."""
+    return [decode(send.data) for send in only(effects, Send)]
+
+
+def messages(effects: Iterable[Effect]) -> list[bytes]:
+    return [message.data for message in only(effects, Message)]
+
+
+def asked(
+    mux: Mux, harness: Harness, *, now: float = 0, authorization: str = "let me in"
+) -> Validate:
+    """What *mux* asks the registry when *harness* knocks."""
+    effects = [e for send in knock(harness, authorization) for e in mux.receive(send, now=now)]
+    (question,) = effects
+    assert isinstance(question, Validate)
+    return question
+
+
+def knock(harness: Harness, authorization: str = "let me in") -> Sequence[bytes]:
+    return [send.data for send in only(harness.start(authorization), Send)]
+
+
+def handshake(stream_id: str = STREAM, authorization: str = "let me in") -> bytes:
+    """The frame of a first message."""
+    return knock(new_harness(stream_id), authorization)[1]
+
+
+def connect(mux: Mux, harness: Harness, *, now: float = 0) -> None:
+    """Complete a handshake."""
+    question = asked(mux, harness, now=now)
+    answer, opened = mux.settle(question.ticket, is_valid=True, now=now)
+    assert isinstance(answer, Send) and opened == Opened(harness.stream_id)
+    assert harness.receive(answer.data) == [Opened(harness.stream_id)]
+
+
+def pair(limits: Limits = DEFAULT_LIMITS, stream_id: str = STREAM) -> tuple[Mux, Harness]:
+    mux, harness = new_mux(limits), new_harness(stream_id, limits=limits)
+    connect(mux, harness)
+    return mux, harness
+
+
+def to_mux(mux: Mux, effects: Iterable[Effect], *, now: float = 0) -> list[Effect]:
+    """What the executor does with all that the harness sends."""
+    return [e for send in only(effects, Send) for e in mux.receive(send.data, now=now)]
+
+
+def is_alive(mux: Mux, harness: Harness) -> bool:
+    """Whether a message of the harness still arrives."""
+    return messages(to_mux(mux, harness.send(b"are you there"))) == [b"are you there"]
+
+
+def closed(effects: Iterable[Effect]) -> list[StreamId]:
+    return [effect.stream_id for effect in only(effects, Closed)]
