@@ -1,0 +1,138 @@
+"""`exec-server registry`: where executors and harnesses find each other."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import Any
+
+from exec_server.cli import connecting, exit_codes, logs
+from exec_server.cli.arguments import Parser
+from exec_server.cli.registry_options import add_state, private_file
+from exec_server.errors import ConfigurationError
+
+_DESCRIPTION = """\
+Run a registry and rendezvous: executors that nobody can connect to register here and keep one
+WebSocket open; clients ask here for a way to them. What both say to each other is encrypted and not
+seen here. Works with unmodified Codex on either end.
+"""
+
+_EPILOG = """\
+commands:
+  registry token     create, list and revoke the tokens that let executors and clients in
+  registry env       list the environments of a running registry
+  registry events    what happened there: who connected to what, when, from where
+                     (each has a --help)
+
+exit status:
+  0    stopped by a signal
+  1    it could not be started
+  2    the command line is wrong
+
+examples:
+  A registry on this machine, a token for an executor and one for a client:
+      exec-server registry --listen ws://127.0.0.1:8700
+      exec-server registry token create enrol build-farm --env 'build-*' > enrol.token
+      exec-server registry token create harness alice --env 'build-*' > alice.token
+
+  The executor and a client:
+      exec-server --remote http://127.0.0.1:8700 --environment-id build-1 \\
+          --registry-token-file enrol.token
+      exec-server run --token-file alice.token noise+http://127.0.0.1:8700/build-1 -- uname -a
+
+  For everybody:
+      exec-server registry --listen ws://0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
+"""
+
+
+def registry_command(words: list[str]) -> int:
+    """Serve, or do what the first word says."""
+    if words[:1] == ["token"]:
+        from exec_server.cli.registry_tokens import token_command
+
+        return token_command(words[1:])
+    if words[:1] in (["env"], ["events"]):
+        from exec_server.cli import registry_facts
+
+        is_env = words[0] == "env"
+        return (registry_facts.env_command if is_env else registry_facts.events_command)(words[1:])
+    return _serve_command(words)
+
+
+def serve_parser() -> Parser:
+    parser = Parser(
+        "exec-server registry", usage="[OPTIONS]", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    add = parser.add_argument
+    add(
+        "--listen",
+        metavar="<URL>",
+        default="ws://127.0.0.1:0",
+        help="ws://IP:PORT; port 0 is any free one [default: %(default)s]",
+    )
+    add_state(parser)
+    add("--public-url", metavar="<URL>", help="how others call this registry, for a proxy's sake")
+    add("--tls-cert", metavar="<FILE>", help="certificate chain; read again when it changes")
+    add("--tls-key", metavar="<FILE>", help="its private key")
+    add("--behind-proxy", action="store_true", help="a proxy in front of it does TLS")
+    add(
+        "--allow-plaintext",
+        action="store_true",
+        help="serve the older relay too, which this registry can read",
+    )
+    add("--audit-log", metavar="<FILE>", help="append events to this file, a line of JSON each")
+    add("--log-level", choices=("error", "warning", "info", "debug"), default="info")
+    add("--log-format", choices=("text", "json"), default="text")
+    return parser
+
+
+def _serve_command(words: list[str]) -> int:
+    values = serve_parser().parse_args(words)
+    logs.configure(values.log_level, values.log_format)
+    try:
+        return connecting.in_loop(_serve(vars(values)))
+    except ConfigurationError as exc:
+        print(f"Error: {exc}", file=sys.stderr)
+        return exit_codes.FAILED
+
+
+async def _serve(given: dict[str, Any]) -> int:
+    from exec_server.hub.service import HubOptions, serve_hub
+    from exec_server.transport.address import TcpAddress, parse_listen_url
+
+    address = parse_listen_url(given["listen"])
+    if not isinstance(address, TcpAddress):
+        raise ConfigurationError("a registry listens on ws://IP:PORT")
+    options = HubOptions(
+        listen=address,
+        state=private_file(given["state"]),
+        public_url=given["public_url"],
+        tls_certificate=given["tls_cert"],
+        tls_key=given["tls_key"],
+        is_behind_proxy=given["behind_proxy"],
+        allows_plaintext=given["allow_plaintext"],
+        audit_log=given["audit_log"],
+    )
+    _raise_descriptor_limit()
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stopped.set)
+    async with serve_hub(options) as hub:
+        print(hub.url, flush=True)
+        if not await hub.store.tokens():
+            print(
+                "nobody has a token yet: see `exec-server registry token create --help`",
+                file=sys.stderr,
+            )
+        await stopped.wait()
+    return exit_codes.OK
+
+
+def _raise_descriptor_limit() -> None:
+    """Every socket is an open file, and thousands are usual."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,1 @@
+"""The registry and the rendezvous: where executors and harnesses find each other."""

@@ -1,0 +1,104 @@
+"""What the registry remembers, as plain values."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+# What a token lets its holder do: offer environments, use them, see that they are there, watch the
+# whole registry.
+Right = Literal["enrol", "connect", "list", "observe"]
+RIGHTS: tuple[Right, ...] = ("enrol", "connect", "list", "observe")
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a token; its secret is not."""
+
+    id: str
+    # Who holds it: a person or a machine.
+    principal: str
+    rights: tuple[Right, ...]
+    # Names of environments, with `*` and `?`.
+    patterns: tuple[str, ...]
+    created_at: float
+    expires_at: float | None = None
+    # Enrols one environment; which one, once it has.
+    is_once: bool = False
+    bound_to: str | None = None
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+
+    def is_good(self, now: float) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an executor may tell of itself when it registers; nobody has checked it."""
+
+    version: str | None = None
+    platform: str | None = None
+    sandbox: str | None = None
+    labels: dict[str, str] = {}
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest registration under a name."""
+
+    id: str
+    registration_id: str
+    # Counts the registrations.
+    generation: int
+    # A key object as JSON; None in the older relay.
+    executor_key: str | None
+    token_id: str
+    principal: str
+    registered_at: float
+    facts: Facts = Facts()
+
+    @property
+    def is_plaintext(self) -> bool:
+        return self.executor_key is None
+
+
+class Authorization(msgspec.Struct, frozen=True, kw_only=True):
+    """That one harness key may reach one registration, once."""
+
+    id: str
+    environment_id: str
+    registration_id: str
+    harness_key: str
+    token_id: str
+    expires_at: float
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Who did what, when, from where; never with which content."""
+
+    at: float
+    name: str
+    principal: str = ""
+    token_id: str = ""
+    environment_id: str = ""
+    address: str = ""
+    detail: str = ""
+
+
+class Pledge(msgspec.Struct, frozen=True, kw_only=True):
+    """What one machine tells the other through us; we do not know what proves it."""
+
+    # Of the key that the executor serves with.
+    fingerprint: str = ""
+    proof: str = ""
+
+
+class Pairing(msgspec.Struct, frozen=True, kw_only=True):
+    """A code that waits to be typed."""
+
+    digest: bytes
+    environment_id: str
+    token_id: str
+    principal: str
+    expires_at: float
+    fingerprint: str = ""
+    proof: str = ""

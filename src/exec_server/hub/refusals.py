@@ -1,0 +1,47 @@
+"""How the registry says no."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+REASON_HEADER = "x-codex-rendezvous-rejection-reason"
+
+
+class Refusal(Exception):
+    """A request is refused; the answer's body has *code* and *message*."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = dict(headers or {})
+
+    @property
+    def body(self) -> bytes:
+        return msgspec.json.encode({"error": {"code": self.code, "message": self.message}})
+
+
+# Reasons in the reference's words → status. Executors register anew after any 4xx; harnesses get a
+# new bundle after a 401 alone, so what a new bundle would cure is a 401.
+_STATUS = {
+    "malformed_query": 400,
+    "unknown_route": 404,
+    "expired": 401,
+    "route_unavailable": 503,
+    "pod_draining": 503,
+}
+
+
+def no_socket(reason: str, *, status: int | None = None) -> Refusal:
+    """No rendezvous for a reason that the reference knows."""
+    return Refusal(
+        status or _STATUS.get(reason, 403),
+        reason,
+        f"the rendezvous refuses: {reason.replace('_', ' ')}",
+        headers={REASON_HEADER: reason},
+    )

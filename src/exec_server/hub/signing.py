@@ -1,0 +1,128 @@
+"""Rendezvous URLs: who may open a socket, in which role, until when; signed, not stored."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Literal
+from urllib.parse import parse_qsl, quote, urlencode
+
+import msgspec
+
+Role = Literal["environment", "harness"]
+
+_VERSION = "1"
+_KEY_ID_DIGITS = 8
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """What a signed URL allows."""
+
+    environment_id: str
+    role: Role
+    registration_id: str
+    # Whose token it was got with; its revocation ends the socket.
+    token_id: str
+    expires_at: int
+    # The harness's: good for one socket.
+    authorization_id: str = ""
+
+
+class Refused(Exception):
+    """A URL is no pass; the text is one of the reasons that the reference knows."""
+
+
+class Signer:
+    """Signs and judges with one key, which every node of a registry has."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._key_id = hashlib.sha256(b"key id" + key).hexdigest()[:_KEY_ID_DIGITS]
+
+    def __repr__(self) -> str:
+        return f"Signer({self._key_id})"
+
+    def target(self, granted: Pass) -> str:
+        """The path and query of a URL that is *granted*."""
+        query = self._query(granted)
+        query["sig"] = self._sign(granted.environment_id, query)
+        return f"/rendezvous/{quote(granted.environment_id, safe='')}?{urlencode(query)}"
+
+    def judge(self, environment_id: str, query_string: str, *, now: float) -> Pass:
+        """What the URL of a request allows. Raises Refused."""
+        query = _parse(query_string)
+        role = _required(query, "role")
+        if role not in ("environment", "harness"):
+            raise Refused("invalid_role")
+        if query.get("v") != _VERSION:
+            raise Refused("missing_version")
+        expires_at = _expiry(_required(query, "exp", reason="missing_expiry"))
+        signature = _required(query, "sig", reason="missing_signature")
+        granted = Pass(
+            environment_id,
+            role,  # type: ignore[arg-type]
+            query.get("reg", ""),
+            query.get("tok", ""),
+            expires_at,
+            query.get("auth", ""),
+        )
+        if query.keys() - {*self._query(granted), "sig"}:
+            raise Refused("extra_query_param")
+        if query.get("k") != self._key_id:
+            raise Refused("invalid_secret")
+        if not _is_same(signature, self._sign(environment_id, self._query(granted))):
+            raise Refused("invalid_signature")
+        if now >= expires_at:
+            raise Refused("expired")
+        return granted
+
+    def _query(self, granted: Pass) -> dict[str, str]:
+        query = {
+            "role": granted.role,
+            "v": _VERSION,
+            "k": self._key_id,
+            "exp": str(granted.expires_at),
+            "reg": granted.registration_id,
+            "tok": granted.token_id,
+        }
+        if granted.role == "harness":
+            query["auth"] = granted.authorization_id
+        return query
+
+    def _sign(self, environment_id: str, query: dict[str, str]) -> str:
+        signed = urlencode({"env": environment_id, **query}).encode()
+        return hmac.digest(self._key, b"rendezvous\n" + signed, "sha256").hex()
+
+
+def _parse(query_string: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(
+            query_string, keep_blank_values=True, strict_parsing=True, max_num_fields=16
+        )
+    except ValueError:
+        # An empty query says nothing at all; that is not malformed.
+        if query_string:
+            raise Refused("malformed_query") from None
+        return {}
+    query = dict(pairs)
+    if len(query) != len(pairs):
+        raise Refused("malformed_query")
+    return query
+
+
+def _required(query: dict[str, str], name: str, *, reason: str | None = None) -> str:
+    value = query.get(name)
+    if not value:
+        raise Refused(reason or f"missing_{name}")
+    return value
+
+
+def _expiry(text: str) -> int:
+    # More digits are no time that anybody has signed.
+    if not (text.isascii() and text.isdigit()) or len(text) > 12:
+        raise Refused("invalid_expiry")
+    return int(text)
+
+
+def _is_same(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(), expected.encode())

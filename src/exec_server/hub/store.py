@@ -1,0 +1,100 @@
+"""Durable facts: what any store of the registry keeps. Every call is one atomic step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from exec_server.hub.records import Authorization, Environment, Event, Facts, Pairing, Token
+
+
+class Store(Protocol):
+    """Times are seconds since 1970; secrets come as their SHA-256 digests."""
+
+    async def signing_key(self) -> bytes:
+        """The key of this registry; made when it is first asked for."""
+
+    # Tokens.
+
+    async def add_token(self, token: Token, digest: bytes) -> None: ...
+
+    async def tokens(self) -> list[Token]: ...
+
+    async def find_token(self, digest: bytes) -> Token | None:
+        """Whatever its state; that is for the caller to judge."""
+
+    async def token(self, token_id: str) -> Token | None: ...
+
+    async def bind_token(self, token_id: str, environment_id: str, *, now: float) -> bool:
+        """Use a token for an environment; False when it enrols once and has enrolled another."""
+
+    async def revoke_token(self, token_id: str, *, now: float) -> bool:
+        """Whether there was one to revoke."""
+
+    async def ended_tokens(self, token_ids: Collection[str], *, now: float) -> set[str]:
+        """Which of these are no longer good."""
+
+    # Environments.
+
+    async def register(
+        self,
+        environment_id: str,
+        *,
+        registration_id: str,
+        executor_key: str | None,
+        token: Token,
+        facts: Facts,
+        now: float,
+    ) -> int | None:
+        """Make this the newest registration; its generation is returned.
+
+        None when the name is another principal's, whose token is still good.
+        """
+
+    async def set_facts(self, environment_id: str, *, registration_id: str, facts: Facts) -> bool:
+        """False when that is not the newest registration."""
+
+    async def environment(self, environment_id: str) -> Environment | None: ...
+
+    async def environments(self) -> list[Environment]: ...
+
+    # Authorizations.
+
+    async def add_authorization(self, authorization: Authorization, digest: bytes) -> None: ...
+
+    async def open_authorization(self, authorization_id: str, *, now: float) -> bool:
+        """Take its one socket; False when that is taken or too late."""
+
+    async def use_authorization(
+        self, digest: bytes, *, registration_id: str, harness_key: str, now: float
+    ) -> Authorization | None:
+        """Take its one handshake; None when that is taken, too late, or another's."""
+
+    # What happened.
+
+    async def add_event(self, event: Event) -> None: ...
+
+    async def events(
+        self,
+        *,
+        environment_id: str | None = None,
+        principal: str | None = None,
+        since: float = 0.0,
+        limit: int = 100,
+    ) -> list[Event]:
+        """The newest first."""
+
+    # Pairing.
+
+    async def add_pairing(self, pairing: Pairing, *, most: int, now: float) -> bool:
+        """False when too many wait already."""
+
+    async def take_pairing(self, digest: bytes, *, now: float) -> Pairing | None:
+        """The code is gone afterwards."""
+
+    # House.
+
+    async def forget(self, *, now: float, events_before: float) -> None:
+        """Drop what has expired."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,68 @@
+"""The stream id of a relay frame, found without reading or copying what the frame carries."""
+
+from __future__ import annotations
+
+from exec_server.errors import RelayError
+
+# What every frame begins with: version 1, then the tag of the stream id.
+_USUAL_HEAD = b"\x08\x01\x12"
+_STREAM_ID = 2
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+
+
+def stream_id_of(data: bytes, *, limit: int) -> bytes:
+    """The stream id in *data*, of 1 to *limit* bytes; RelayError when it has not exactly one.
+
+    Protobuf lets the last of several ids win. A frame with two could name one stream here and
+    another one at its reader, so all fields are walked, and skipped by their lengths.
+    """
+    found: bytes | None = None
+    at, end = 0, len(data)
+    if end > 3 and data[:3] == _USUAL_HEAD and data[3] < 0x80:
+        at = 4 + data[3]
+        found = data[4:at]
+    while at < end:
+        tag, at = _varint(data, at)
+        kind = tag & 7
+        if kind == _LENGTH:
+            size, at = _varint(data, at)
+            if tag >> 3 == _STREAM_ID:
+                if found is not None:
+                    raise RelayError("relay frame with two stream ids")
+                found = data[at : at + size]
+            at += size
+        else:
+            at = _skip(data, at, tag)
+    if at != end:
+        raise RelayError("relay frame that ends too early")
+    if not found or len(found) > limit:
+        raise RelayError("relay frame without a usable stream id")
+    return found
+
+
+def _skip(data: bytes, at: int, tag: int) -> int:
+    kind = tag & 7
+    if tag >> 3 == _STREAM_ID:
+        raise RelayError("relay frame with a stream id of another type")
+    if kind == _VARINT:
+        return _varint(data, at)[1]
+    if kind == _FIXED64:
+        return at + 8
+    if kind == _FIXED32:
+        return at + 4
+    raise RelayError("not a relay frame")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    try:
+        while (byte := data[at]) > 0x7F:
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            at += 1
+            if shift > 28:
+                # No tag or length of a frame needs more, and readers cut larger ones differently.
+                raise RelayError("not a relay frame")
+    except IndexError:
+        raise RelayError("relay frame that ends too early") from None
+    return value | byte << shift, at + 1

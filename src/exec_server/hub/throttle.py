@@ -1,0 +1,43 @@
+"""How often somebody may fail."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+
+
+class Throttle:
+    """Failures of each address: a few at once, then one now and then.
+
+    Time is an argument. Addresses that have not failed for long are forgotten, the oldest first.
+    """
+
+    def __init__(self, *, at_once: int, seconds_each: float, remembered: int) -> None:
+        self._window = at_once * seconds_each
+        self._each = seconds_each
+        self._remembered = remembered
+        # Until when the failures of an address are worked off.
+        self._until: OrderedDict[str, float] = OrderedDict()
+
+    def retry_after(self, address: str, *, now: float) -> float:
+        """How long the address has to wait before it may fail again; mostly 0."""
+        until = self._until.get(network_of(address), 0.0)
+        return max(0.0, until - now - (self._window - self._each))
+
+    def failed(self, address: str, *, now: float) -> None:
+        key = network_of(address)
+        until = max(now, self._until.pop(key, 0.0)) + self._each
+        self._until[key] = min(until, now + self._window)
+        while len(self._until) > self._remembered:
+            self._until.popitem(last=False)
+
+
+def network_of(address: str) -> str:
+    """What belongs to one holder: an IPv4 address, or the upper half of an IPv6 one."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return str(parsed)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))

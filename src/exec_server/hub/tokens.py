@@ -1,0 +1,139 @@
+"""Tokens: how they are made, and what they allow."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+
+from exec_server.hub.records import Right, Token
+from exec_server.hub.refusals import Refusal
+from exec_server.hub.store import Store
+from exec_server.hub.throttle import Throttle
+from exec_server.limits import Limits
+
+# So that programs that look for leaked secrets can tell what they have found.
+PREFIX = "exs_"
+_SECRET_BYTES = 32
+_ID_BYTES = 6
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_PATTERN = re.compile(r"[A-Za-z0-9._*?-]+")
+
+
+def digest_of(secret: str) -> bytes:
+    """What is stored of a secret that is too long to be guessed."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def new_id() -> str:
+    return secrets.token_hex(_ID_BYTES)
+
+
+def new_token(
+    principal: str,
+    rights: Sequence[Right],
+    patterns: Sequence[str],
+    *,
+    now: float,
+    lifetime: float | None = None,
+    is_once: bool = False,
+) -> tuple[Token, str]:
+    """A token and its secret, which is shown once. ValueError for names that are none."""
+    if not principal.strip() or not principal.isprintable():
+        raise ValueError("a principal needs a name")
+    for pattern in patterns:
+        if not _PATTERN.fullmatch(pattern):
+            raise ValueError(f"`{pattern}` matches no environment")
+    token = Token(
+        id=new_id(),
+        principal=principal,
+        rights=tuple(rights),
+        patterns=tuple(patterns),
+        created_at=now,
+        expires_at=None if lifetime is None else now + lifetime,
+        is_once=is_once,
+    )
+    return token, PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def is_name(environment_id: str, *, limits: Limits) -> bool:
+    """Whether an environment may be called so: it has to survive URLs unchanged."""
+    return bool(_NAME.fullmatch(environment_id)) and len(environment_id) <= limits.hub_name_bytes
+
+
+def allows(token: Token, right: Right, environment_id: str | None = None) -> bool:
+    if right not in token.rights:
+        return False
+    if environment_id is None:
+        return True
+    if token.is_once and token.bound_to not in (None, environment_id):
+        return False
+    return any(fnmatchcase(environment_id, pattern) for pattern in token.patterns)
+
+
+class Gate:
+    """Lets in whoever shows a token that allows it, and slows down those who guess."""
+
+    def __init__(self, store: Store, *, limits: Limits, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._failures = Throttle(
+            at_once=limits.hub_failures,
+            seconds_each=limits.hub_failure_seconds,
+            remembered=limits.hub_failing_addresses,
+        )
+        self.failed = 0
+
+    async def admit(
+        self,
+        authorization: str | None,
+        right: Right,
+        *,
+        address: str,
+        environment_id: str | None = None,
+    ) -> Token:
+        """The token of a request. Raises Refusal: 401, 403, or 429 for the next wrong one.
+
+        A good token is never slowed down, so nobody is locked out by a neighbour.
+        """
+        secret = _secret_in(authorization)
+        token = None if secret is None else await self._store.find_token(digest_of(secret))
+        now = self._clock()
+        if token is None or not token.is_good(now):
+            raise self._failure(address, now, is_missing=secret is None)
+        if not allows(token, right, environment_id):
+            raise Refusal(403, "forbidden", "this token does not allow that")
+        return token
+
+    def _failure(self, address: str, now: float, *, is_missing: bool) -> Refusal:
+        self.failed += 1
+        wait = self._failures.retry_after(address, now=now)
+        self._failures.failed(address, now=now)
+        if wait > 0:
+            return Refusal(
+                429,
+                "too_many_failures",
+                "too many wrong tokens from this address",
+                headers={"Retry-After": str(int(wait) + 1)},
+            )
+        what = "a token is required" if is_missing else "the token is not known, or no longer good"
+        challenge = {"WWW-Authenticate": 'Basic realm="registry", charset="UTF-8"'}
+        return Refusal(401, "invalid_token", what, headers=challenge)
+
+
+def _secret_in(authorization: str | None) -> str | None:
+    """The bearer token, or the password of who comes with a browser."""
+    scheme, _, value = (authorization or "").partition(" ")
+    value = value.strip(" \t")
+    if scheme.lower() == "bearer":
+        return value or None
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+    except ValueError:
+        return None
+    return (password or user) if colon else None

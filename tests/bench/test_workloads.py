@@ -1,0 +1,43 @@
+"""Which workloads there are, and that those about files measure what they should."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.catalogue import GROUPS
+from bench.options import OURS, parse
+from bench.servers import Conditions, Server
+from bench.workload import Scale
+from bench.workloads import FAMILIES, WORKLOADS, chosen
+
+pytestmark = pytest.mark.one_loop
+
+
+def test_workloads_are_chosen_by_family_or_by_name():
+    files = FAMILIES["files"]
+    assert chosen("files") == files
+    assert chosen("rpc,files,file_blocks") == (WORKLOADS["rpc"], *files)
+    with pytest.raises(ValueError, match="no such workload: nothing"):
+        chosen("files,nothing")
+
+
+def test_a_part_of_the_run_can_be_asked_for():
+    (part,) = parse(["--only", "files", "--server", OURS]).parts
+    assert part.workloads == FAMILIES["files"]
+    command = parse(["--only", "files", "--server", OURS]).command
+    assert command == "make bench ARGS='--only files'"
+
+
+def test_the_workloads_about_files_run(tmp_path):
+    """On a server of ours, with the metrics that the catalogue has rows for."""
+    (command,) = parse(["--server", OURS]).commands
+    scale = Scale(0.002, tmp_path)
+    rows = {(row.workload, row.metric) for group in GROUPS for row in group.rows}
+    with Server(command, Conditions()) as server:
+        for workload in FAMILIES["files"]:
+            if not workload.name.startswith("echo"):
+                figures = workload.run(server, scale)
+                assert {(workload.name, metric) for metric in figures} <= rows
+                assert all(figure >= 0 for figure in figures.values())
+    # What was written is checked, and removed.
+    assert not (tmp_path / "written").exists()
