@@ -13,7 +13,6 @@ import pytest
 import exec_server
 from tests.requirements import requirement
 from tests.support.leaks import Held, eventually
-from tests.support.servers import ROOT
 from tests.support.wire import PATIENCE, Wire
 
 SOURCE = Path(exec_server.__file__)
@@ -171,53 +170,3 @@ async def test_two_servers_live_in_one_loop():
         async with exec_server.connect(one.url) as a, exec_server.connect(other.url) as b:
             outputs = await asyncio.gather(a.run(["echo", "a"]), b.run(["echo", "b"]))
     assert [done.stdout for done in outputs] == [b"a\n", b"b\n"]
-
-
-# Examples.
-
-
-@requirement("embedding:examples")
-@pytest.mark.one_loop
-async def test_the_quickstart_runs(server):
-    printed = await run_example("quickstart.py", server.url)
-    assert printed.splitlines() == [
-        "the server runs Linux",
-        "stdout: who is there?",
-        "stderr: hello world",
-        "it ended with 3",
-    ]
-
-
-@requirement("embedding:examples")
-@pytest.mark.one_loop
-async def test_the_embedded_server_runs():
-    printed = await run_example("embedded_server.py")
-    assert printed == "apple\npear\nsleep took longer than 0.1 seconds\n"
-
-
-@requirement("embedding:examples")
-@pytest.mark.one_loop
-async def test_a_tree_is_copied(server, tmp_path):
-    (tmp_path / "file").write_bytes(b"content")
-    there, *back = (await run_example("copy_tree.py", server.url, str(tmp_path))).splitlines()
-    assert there.startswith("1 files, 7 bytes went to /tmp/copy-of-") and back == [
-        "1 files came back the same"
-    ]
-
-
-def test_every_example_has_a_test():
-    tested = {"quickstart.py", "embedded_server.py", "copy_tree.py"}
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == tested
-
-
-async def run_example(name: str, *arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(ROOT / "examples" / name),
-        *arguments,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    assert process.returncode == 0, output.decode()
-    return output.decode()

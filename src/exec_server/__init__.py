@@ -6,6 +6,11 @@ A client::
         done = await client.run(["uname", "-a"])
         print(done.returncode, done.stdout)
 
+The same on this machine, without a socket::
+
+    async with exec_server.local() as client:
+        await client.run(["uname", "-a"])
+
 A server in your own event loop::
 
     async with exec_server.serve("ws://127.0.0.1:0") as server:
@@ -22,9 +27,17 @@ from exec_server.version import VERSION as __version__
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from exec_server.client.client import INHERIT_ENV, ExecServerClient, connect
     from exec_server.client.command import CompletedProcess
+    from exec_server.client.environments.lazy import EnvironmentStatus
+    from exec_server.client.environments.manager import EnvironmentFacts, EnvironmentManager
     from exec_server.client.fs import RemoteFiles
+    from exec_server.client.http import (
+        FromEnvironment,
+        HttpHeaders,
+        HttpResponse,
+        RemoteHttp,
+        StreamedHttpResponse,
+    )
     from exec_server.client.lifeline import ConnectionState
     from exec_server.client.options import (
         ExecServerClientConnectOptions,
@@ -40,6 +53,7 @@ if TYPE_CHECKING:
     )
     from exec_server.client.path import RemotePath
     from exec_server.client.process import RemoteProcess
+    from exec_server.client.processes import INHERIT_ENV
     from exec_server.client.streams import ReadStream, WriteStream
     from exec_server.client.transfer.progress import Progress
     from exec_server.client.transfer.result import TransferResult
@@ -53,6 +67,7 @@ if TYPE_CHECKING:
         ConnectionRejected,
         ExecServerError,
         ExecServerListenUrlParseError,
+        HttpBodyFailed,
         InternalError,
         InvalidParams,
         InvalidRequest,
@@ -61,12 +76,16 @@ if TYPE_CHECKING:
         NotFound,
         ProcessFailed,
         ProtocolError,
+        RegistryError,
+        RelayError,
         RpcError,
         SessionAttached,
         SessionLost,
         StdinClosed,
         TransferFailed,
+        UntrustedExecutor,
     )
+    from exec_server.inprocess import environments, local
     from exec_server.limits import DEFAULT_LIMITS, Limits
     from exec_server.protocol.base64 import Blob
     from exec_server.protocol.env_policy import EnvPolicy
@@ -94,6 +113,16 @@ if TYPE_CHECKING:
     from exec_server.protocol.process import StartResult as ExecResponse
     from exec_server.protocol.process import TerminateResult as TerminateResponse
     from exec_server.protocol.process import WriteResult as WriteResponse
+    from exec_server.protocol.sandbox import SandboxContext, read_only, workspace_write
+    from exec_server.reach import ExecServerClient, connect
+    from exec_server.registered import (
+        RemoteExecutorConfig,
+        run_forward,
+        run_remote_environment,
+        run_remote_executor,
+    )
+    from exec_server.remote.config import RemoteEnvironmentConfig
+    from exec_server.remote.identity import create_identity, load_identity
     from exec_server.server.auth import Authenticator, CapabilityToken, SignedBearerToken
     from exec_server.server.run import ExecServerRuntimePaths, RunningServer, run_main, serve
     from exec_server.server.server import ExecServer
@@ -118,7 +147,10 @@ __all__ = [
     "ConnectionRejected",
     "ConnectionState",
     "EnvPolicy",
+    "EnvironmentFacts",
     "EnvironmentInfo",
+    "EnvironmentManager",
+    "EnvironmentStatus",
     "ExecClosedNotification",
     "ExecExitedNotification",
     "ExecOutputDeltaNotification",
@@ -132,6 +164,10 @@ __all__ = [
     "ExecServerRuntimePaths",
     "Exited",
     "Failed",
+    "FromEnvironment",
+    "HttpBodyFailed",
+    "HttpHeaders",
+    "HttpResponse",
     "InitializeParams",
     "InitializeResponse",
     "InternalError",
@@ -153,53 +189,74 @@ __all__ = [
     "ReadParams",
     "ReadResponse",
     "ReadStream",
+    "RegistryError",
+    "RelayError",
+    "RemoteEnvironmentConfig",
     "RemoteExecServerConnectArgs",
+    "RemoteExecutorConfig",
     "RemoteFiles",
+    "RemoteHttp",
     "RemotePath",
     "RemoteProcess",
     "ResizeParams",
     "ResyncRequired",
     "RpcError",
     "RunningServer",
+    "SandboxContext",
     "SessionAttached",
     "SessionLost",
     "SignalParams",
     "SignedBearerToken",
     "StdinClosed",
+    "StreamedHttpResponse",
     "TerminateParams",
     "TerminateResponse",
     "TransferFailed",
     "TransferResult",
+    "UntrustedExecutor",
     "WriteParams",
     "WriteResponse",
     "WriteStatus",
     "WriteStream",
     "__version__",
     "connect",
+    "create_identity",
+    "environments",
+    "load_identity",
+    "local",
+    "read_only",
+    "run_forward",
     "run_main",
+    "run_remote_environment",
+    "run_remote_executor",
     "serve",
+    "workspace_write",
 ]
 
 # Where each of these names is found, and as what, when the program first uses it.
 _NAMES = {
-    "client.client": "INHERIT_ENV ExecServerClient connect",
     "client.command": "CompletedProcess",
+    "client.environments.lazy": "EnvironmentStatus",
+    "client.environments.manager": "EnvironmentFacts EnvironmentManager",
     "client.options": "ExecServerClientConnectOptions RemoteExecServerConnectArgs",
     "client.fs": "RemoteFiles",
+    "client.http": "FromEnvironment HttpHeaders HttpResponse RemoteHttp StreamedHttpResponse",
     "client.lifeline": "ConnectionState",
     "client.output": "Closed Exited Failed OutputChunk OutputView ResyncRequired",
     "client.path": "RemotePath",
     "client.process": "RemoteProcess",
+    "client.processes": "INHERIT_ENV",
     "client.streams": "ReadStream WriteStream",
     "client.transfer.progress": "Progress",
     "client.transfer.result": "TransferResult",
     "errors": (
         "CallTimeout CommandFailed CommandTimeout ConfigurationError ConnectError "
         "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
-        "InternalError InvalidParams InvalidRequest MalformedMessage MethodNotFound NotFound "
-        "ProcessFailed ProtocolError RpcError SessionAttached SessionLost StdinClosed "
-        "TransferFailed"
+        "HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
+        "MethodNotFound NotFound ProcessFailed ProtocolError RegistryError RelayError RpcError "
+        "SessionAttached SessionLost StdinClosed TransferFailed UntrustedExecutor"
     ),
+    "inprocess": "environments local",
     "limits": "DEFAULT_LIMITS Limits",
     "protocol.base64": "Blob",
     "protocol.env_policy": "EnvPolicy",
@@ -212,6 +269,11 @@ _NAMES = {
         "ReadResponse=ReadResult ResizeParams SignalParams TerminateParams "
         "TerminateResponse=TerminateResult WriteParams WriteResponse=WriteResult WriteStatus"
     ),
+    "protocol.sandbox": "SandboxContext read_only workspace_write",
+    "reach": "ExecServerClient connect",
+    "registered": "RemoteExecutorConfig run_forward run_remote_environment run_remote_executor",
+    "remote.config": "RemoteEnvironmentConfig",
+    "remote.identity": "create_identity load_identity",
     "server.auth": "Authenticator CapabilityToken SignedBearerToken",
     "server.run": "ExecServerRuntimePaths RunningServer run_main serve",
     "server.server": "ExecServer",

@@ -273,7 +273,7 @@ async def test_what_nobody_asked_for_is_ignored_or_answered():
         await talk.send({"id": "x", "error": {"code": -1, "message": "?"}})
         await talk.send({"method": "no/such", "params": {"a": 1}})
         await talk.event("process/closed", "nobody", seq=1)
-        await talk.send({"id": 7, "method": "network/policyRequest", "params": {}})
+        await talk.send({"id": 7, "method": "no/such/request", "params": {}})
         answers.append(await talk.receive())
         await talk.send({"jsonrpc": "2.0", "id": request["id"], "result": {"status": "ready"}})
         await talk.gone()
@@ -323,7 +323,7 @@ async def test_a_reply_of_the_wrong_shape_fails_the_call_alone():
 async def test_a_client_is_closed_while_calls_are_pending(client):
     process = await client.start(["sleep", "60"])
     polling = asyncio.ensure_future(client.read(process.process_id, wait=60))
-    await asyncio.sleep(0)
+    await eventually(lambda: client._link._peer._calls)
     client.close()
     with pytest.raises(ConnectionClosed):
         await polling

@@ -194,7 +194,7 @@ async def test_a_lost_connection_ends_the_handle():
 @requirement("client/process:dropped-handle")
 async def test_a_dropped_handle_leaves_the_process_running(client):
     await sh(client, "echo unheard; read x; echo more; read x", stdin=True, process_id="p")
-    await eventually(lambda: gc.collect() >= 0 and not client._handles)
+    await eventually(lambda: gc.collect() >= 0 and not client._followed.handles)
     assert (await client.read("p", wait=PATIENCE)).chunks[0].chunk.data == b"unheard\n"
     assert await client.write("p", b"\n") == "accepted"
     result = await client.read("p", after_seq=1, wait=PATIENCE)
@@ -420,11 +420,12 @@ async def test_a_process_is_started_exactly_as_said(client):
 @requirement("client/process:cancelled-start")
 @pytest.mark.parametrize("how", ["cancelled", "timed out"])
 async def test_a_start_that_nobody_waits_for_is_undone(how):
-    terminated = asyncio.Event()
+    started, terminated = asyncio.Event(), asyncio.Event()
 
     async def script(talk: Talk) -> None:
         await talk.shake_hands()
         start = await talk.expect("process/start")
+        started.set()
         request = await talk.expect("process/terminate")
         assert request["params"] == {"processId": start["params"]["processId"]}
         await talk.answer(request, {"running": True})
@@ -432,16 +433,17 @@ async def test_a_start_that_nobody_waits_for_is_undone(how):
         terminated.set()
         await talk.gone()
 
-    async with fake_server(script) as url, connect(url, call_timeout=0.05) as client:
+    seconds = PATIENCE if how == "cancelled" else 0.05
+    async with fake_server(script) as url, connect(url, call_timeout=seconds) as client:
         starting = asyncio.ensure_future(client.start(["x"], cwd="/"))
         if how == "cancelled":
-            await asyncio.sleep(0)
+            await started.wait()
             starting.cancel()
-        with pytest.raises((asyncio.CancelledError, CallTimeout)):
+        with pytest.raises(asyncio.CancelledError if how == "cancelled" else CallTimeout):
             await starting
         async with asyncio.timeout(PATIENCE):
             await terminated.wait()
-        assert not client._handles
+        assert not client._followed.handles
 
 
 @requirement("client/process:wait")

@@ -26,6 +26,7 @@ from tests.support.fake_server import Script, Talk, fake_server
 from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy
 from tests.support.leaks import eventually
 from tests.support.local import server_with
+from tests.support.turns import turn
 from tests.support.wire import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -162,7 +163,7 @@ async def test_one_reconnect_serves_everybody(proxy, client):
     await lost(client)
     calls = [asyncio.ensure_future(client.environment_status()) for _ in range(20)]
     runs = [asyncio.ensure_future(client.run(["echo", "hi"])) for _ in range(5)]
-    await asyncio.sleep(0)
+    await turn()
     assert not any(task.done() for task in (*calls, *runs))
     proxy.is_down = False
     async with asyncio.timeout(PATIENCE):
@@ -226,7 +227,11 @@ async def test_a_silence_that_is_only_idle_is_kept():
         fault_proxy(server.url) as proxy,
         connect(proxy.url, limits=limits) as client,
     ):
-        process = await client.start(["sh", "-c", "sleep 0.4; echo late"])
+        process = await client.start(["sh", "-c", "read x; echo $x"], stdin=True)
+        # Pings and their answers, for longer than a dead peer is believed in.
+        begun = proxy.pieces
+        await eventually(lambda: proxy.pieces > begun + 20)
+        await process.write(b"late\n")
         assert await process.stdout.read() == b"late\n"
         assert proxy.connections == 1
 
@@ -344,7 +349,8 @@ async def test_a_call_that_waits_has_a_deadline(proxy):
         assert not caught.value.may_have_run
         with pytest.raises(CallTimeout) as caught:
             await client.start(["true"], process_id="p")
-        assert not caught.value.may_have_run and not client._orphans and not client._handles
+        assert not caught.value.may_have_run
+        assert not client._followed.orphans and not client._followed.handles
         proxy.is_down = False
 
 
@@ -357,7 +363,7 @@ async def test_closing_ends_a_recovery(proxy):
         proxy.cut()
         await lost(client)
         calling = asyncio.ensure_future(client.environment_status())
-        await asyncio.sleep(0)
+        await turn()
         client.close()
         client.close()
         for task in (waiting, calling):
@@ -476,7 +482,7 @@ async def test_a_lost_start_is_ended_until_that_is_answered():
         # Not even by hand, or the next terminate would hit the wrong one.
         with pytest.raises(InvalidRequest, match="already exists"):
             await client.start(["x"], cwd="/", process_id="p")
-        await eventually(lambda: not client._orphans)
+        await eventually(lambda: not client._followed.orphans)
         assert await client.environment_status() == "ready"
         await lost(client)
         assert await client.environment_status() == "ready"
@@ -624,7 +630,7 @@ async def test_an_ensured_start_runs_once(server, tmp_path, direction):
         async with asyncio.timeout(PATIENCE):
             assert await process.stdout.read() == b"hello\n"
             assert await process.wait() == 3
-        assert proxy.connections == 2 and not client._orphans
+        assert proxy.connections == 2 and not client._followed.orphans
     assert ran.read_text() == "x\n"
 
 
@@ -670,7 +676,7 @@ async def test_a_plain_start_runs_at_most_once(server, tmp_path, direction):
         with pytest.raises(ConnectionClosed) as caught:
             await client.start(["sh", "-c", f"echo x >> {ran}; sleep 60"], process_id="p")
         assert caught.value.may_have_run
-        await eventually(lambda: not client._orphans)
+        await eventually(lambda: not client._followed.orphans)
         listed = {info.process_id: info for info in await client.list_processes()}
         if direction == "up":
             assert not listed and not ran.exists()
@@ -797,7 +803,7 @@ async def test_a_command_says_when_output_was_cut(tmp_path):
         script = f"echo first; mkfifo {go}; read x < {go}; seq 100000; echo done > {go}.done"
         running = asyncio.ensure_future(client.run(["sh", "-c", script]))
         await eventually(go.exists)
-        await eventually(lambda: any(h.is_started for h in client._handles.values()))
+        await eventually(lambda: any(h.is_started for h in client._followed.handles.values()))
         proxy.is_down = True
         proxy.cut()
         await lost(client)
@@ -815,7 +821,7 @@ async def test_a_command_says_when_output_was_cut(tmp_path):
 @requirement("reconnect/truncated")
 async def test_a_command_whose_output_is_whole_says_so(proxy, client):
     running = asyncio.ensure_future(client.run(["sh", "-c", "echo 1; cat"], input=b"x" * 100_000))
-    await eventually(lambda: any(h.is_started for h in client._handles.values()))
+    await eventually(lambda: any(h.is_started for h in client._followed.handles.values()))
     proxy.cut()
     done = await running
     assert done.stdout == b"1\n" + b"x" * 100_000
@@ -827,7 +833,7 @@ async def test_a_command_that_takes_too_long_is_killed_after_the_recovery(
 ):
     monkeypatch.setattr("exec_server.client.command._LAST_WORDS", 0.01)
     running = asyncio.ensure_future(client.run(["sleep", "60"], timeout=0.05))
-    await eventually(lambda: any(h.is_started for h in client._handles.values()))
+    await eventually(lambda: any(h.is_started for h in client._followed.handles.values()))
     proxy.is_down = True
     proxy.cut()
     with pytest.raises(Exception, match="took longer"):

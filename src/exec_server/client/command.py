@@ -26,6 +26,11 @@ class CompletedProcess(msgspec.Struct, frozen=True):
     # how many bytes as far as it tells.
     truncated: bool = False
     dropped_bytes: int = 0
+    # How the server has confined it, what enforced that, and whether it was probably refused
+    # something; the first two are None when the server does not say.
+    sandbox_type: str | None = None
+    sandbox_rung: str | None = None
+    sandbox_denied: bool = False
 
     def check_returncode(self) -> None:
         """Raise CommandFailed unless the command succeeded."""
@@ -64,6 +69,9 @@ async def complete(
         bytes(sink.stderr),
         process.is_truncated,
         process.dropped_bytes,
+        process.sandbox_type,
+        process.sandbox_rung,
+        process.sandbox_denied,
     )
 
 

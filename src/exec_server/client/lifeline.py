@@ -15,6 +15,7 @@ from exec_server.client.options import ExecServerClientConnectOptions
 from exec_server.errors import ConnectionClosed, ExecServerError, SessionLost
 from exec_server.limits import Limits
 from exec_server.protocol.lifecycle import InitializeResult
+from exec_server.rpc.router import Route
 from exec_server.state.reconnect import Reconnect
 from exec_server.transport.connection import Connection
 
@@ -30,6 +31,9 @@ _CLOSED = "the client is closed"
 
 class Owner(Protocol):
     """Whom a lifeline serves."""
+
+    # Who answers the requests of the server.
+    routes: dict[str, Route]
 
     def event_received(self, event: Any) -> None:
         """The server pushed an event, over the connection in use or the one that will be."""
@@ -136,6 +140,7 @@ class Lifeline:
             limits=self._limits,
             on_event=self._owner.event_received,
             on_lost=self._on_lost,
+            routes=self._owner.routes,
         )
         try:
             return link, await link.initialize(options)

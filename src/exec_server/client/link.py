@@ -15,12 +15,11 @@ from exec_server.errors import (
     ProtocolError,
 )
 from exec_server.limits import Limits
-from exec_server.protocol import fs, lifecycle, process
+from exec_server.protocol import fs, http, lifecycle, network, process
 from exec_server.protocol.method import NOTHING, Event, Method
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
 from exec_server.rpc.router import Route
-from exec_server.state.event_order import ProcessEvent
 from exec_server.transport.connection import Connection
 
 P = TypeVar("P")
@@ -28,15 +27,23 @@ R = TypeVar("R")
 
 _EVENTS: dict[str, Event[Any]] = {
     event.name: event
-    for event in (process.OUTPUT, process.EXITED, process.CLOSED, fs.MISSING_CHANGED)
+    for event in (
+        process.OUTPUT,
+        process.EXITED,
+        process.CLOSED,
+        fs.MISSING_CHANGED,
+        http.BODY_DELTA,
+        network.POLICY_DECISION,
+    )
 }
 
 
 class Link:
     """A connection that a client speaks over until it is lost; a new one takes a new Link.
 
-    Requests of the server are answered with "unknown method", unknown notifications are ignored,
-    and one that does not decode ends the connection.
+    Requests of the server that *routes* does not know are answered with "unknown method", unknown
+    notifications are ignored, and one that does not decode ends the connection; so does a request
+    whose id is not a non-negative integer, or is that of another one still to be answered.
     """
 
     def __init__(
@@ -44,15 +51,18 @@ class Link:
         connection: Connection,
         *,
         limits: Limits,
-        on_event: Callable[[ProcessEvent | fs.MissingChangedEvent], None],
+        on_event: Callable[[Any], None],
         on_lost: Callable[[Link], None],
+        routes: dict[str, Route] | None = None,
     ) -> None:
-        self.routes: dict[str, Route] = {}
+        self.routes = routes or {}
         self._on_event = on_event
         self._on_lost = on_lost
         self._lost = asyncio.Event()
         self._unwatched: set[asyncio.Future[Any]] = set()
         self._peer = Peer(connection, self, limits=limits, is_strict=False)
+        # Whoever thinks about a question of the server holds up nothing else.
+        self._peer.allow_concurrency(limits.policy_questions)
 
     async def initialize(
         self, options: ExecServerClientConnectOptions
@@ -80,13 +90,20 @@ class Link:
         self._peer.notify(lifecycle.INITIALIZED, NOTHING)
         return result
 
-    async def call(self, method: Method[P, R], params: P, *, seconds: float | None) -> R:
-        """The answer to a request.
+    async def call(
+        self,
+        method: Method[P, R],
+        params: P,
+        *,
+        seconds: float | None,
+        trace: bytes | None = None,
+    ) -> R:
+        """The answer to a request, whose `trace` member is *trace*.
 
         Raises RpcError as the server says it, ConnectionClosed when the connection is lost,
         CallTimeout after *seconds*; in the last two cases the request may have been carried out.
         """
-        answer = self._peer.call(method, params)
+        answer = self._peer.call(method, params, trace=trace)
         try:
             async with asyncio.timeout(seconds):
                 result = await answer
@@ -134,6 +151,9 @@ class Link:
         try:
             decoded = boundary.decode_params(event.params, params)
         except InvalidParams as exc:
+            if event is network.POLICY_DECISION:
+                # A report, and nothing depends on it.
+                return
             raise ProtocolError(f"{method}: {exc}") from exc
         self._on_event(decoded)
 

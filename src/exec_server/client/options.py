@@ -37,6 +37,8 @@ class RemoteExecServerConnectArgs(msgspec.Struct, frozen=True, kw_only=True):
     call_timeout: float | None = DEFAULT_LIMITS.call_timeout
     # Sent as `Authorization: Bearer TOKEN`.
     auth_token: str | None = None
+    # For a server behind a registry: the fingerprint of its key, or `first-use`.
+    pin: str | None = None
     # Whether a lost connection is replaced and its session resumed; a program's never is.
     reconnect: bool = True
 

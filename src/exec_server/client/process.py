@@ -20,6 +20,7 @@ from exec_server.client.output import (
     ResyncRequired,
 )
 from exec_server.client.token import Cursor
+from exec_server.client.tracing import ProcessSpan
 from exec_server.errors import ExecServerError, InvalidRequest, ProcessFailed, StdinClosed
 from exec_server.limits import Limits
 from exec_server.protocol.process import (
@@ -27,13 +28,14 @@ from exec_server.protocol.process import (
     ExitedEvent,
     OutputEvent,
     ReadResult,
+    StartResult,
     WriteStatus,
 )
 from exec_server.state.event_order import EventOrder, ProcessEvent
 from exec_server.state.recovery import merge
 
 if TYPE_CHECKING:
-    from exec_server.client.client import ExecServerClient
+    from exec_server.client.processes import Processes
 
 # What becomes of a handle when the connection is lost: it waits for a new one, or fails at once.
 OnDisconnect = Literal["hold", "fail"]
@@ -62,7 +64,7 @@ class RemoteProcess:
 
     def __init__(
         self,
-        client: ExecServerClient,
+        client: Processes,
         process_id: str,
         *,
         is_terminal: bool,
@@ -83,6 +85,12 @@ class RemoteProcess:
         self.dropped_bytes = 0
         # How the server confines it; None when it does not say.
         self.sandbox_type: str | None = None
+        # What enforces that, from a server that tells: bubblewrap, landlock, seccomp or none.
+        self.sandbox_rung: str | None = None
+        # Whether its end looks like the sandbox's doing, once it has exited.
+        self.sandbox_denied = False
+        # What it is traced by, if somebody traces.
+        self.span: ProcessSpan | None = None
         self._client = client
         self._flow = flow
         self._limits = limits
@@ -259,11 +267,16 @@ class RemoteProcess:
         is_done = self._order.is_closed and min(stdout, stderr) == self._order.released
         return None if is_done else after
 
+    def confined(self, answer: StartResult) -> None:
+        """The server has said how it confines the process."""
+        self.sandbox_type = answer.sandbox_type
+        self.sandbox_rung = answer.sandbox_rung or None
+
     def receive(self, event: ProcessEvent) -> None:
         """An event arrived, in whatever order. Never raises."""
         # An exit is a fact even while output before it is missing.
         if isinstance(event, ExitedEvent):
-            self._exited(event.exit_code)
+            self._exited(event.exit_code, is_denied=event.sandbox_denied)
         try:
             ready = self._order.receive(event)
         except ProcessFailed as exc:
@@ -293,7 +306,7 @@ class RemoteProcess:
         is_exit_gone = answer.exited and not self._order.has_exit
         self.is_truncated |= merged.gone > is_exit_gone
         if answer.exited and answer.exit_code is not None:
-            self._exited(answer.exit_code)
+            self._exited(answer.exit_code, is_denied=answer.sandbox_denied)
         self._deliver(merged.events)
         if answer.closed and not self.is_settled and answer.next_seq - 1 <= self._order.released:
             # It had closed before what is wanted of it.
@@ -316,7 +329,8 @@ class RemoteProcess:
                 self._close()
         self._wake()
 
-    def _exited(self, exit_code: int) -> None:
+    def _exited(self, exit_code: int, *, is_denied: bool) -> None:
+        self.sandbox_denied |= is_denied
         if self._returncode is None:
             self._returncode = exit_code
             self._exit.set()
@@ -331,6 +345,8 @@ class RemoteProcess:
         if self._returncode is None:
             self._error = ProcessFailed(f"process {self.process_id} closed without an exit status")
         self._exit.set()
+        if self.span is not None:
+            self.span.closed(self._returncode)
 
     def fail(self, error: ExecServerError) -> None:
         """Nothing more can be learned of the process; what it has said can still be taken."""
@@ -340,6 +356,8 @@ class RemoteProcess:
             self._output.end(error)
             self._exit.set()
             self._wake()
+            if self.span is not None:
+                self.span.failed(error)
 
 
 def signal_name(signum: int | str) -> str:

@@ -1,0 +1,471 @@
+"""Write the synchronous twin of the client: `python scripts/sync_twin.py [--check]`.
+
+Each class of CLASSES becomes one of the same name, whose methods wait for those of its twin; each
+function of OPENERS a context manager. Signatures and docstrings are copied from the source, so
+that editors and type checkers see them; `--check` fails when what is checked in is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TARGET = ROOT / "src" / "exec_server" / "sync" / "api.py"
+
+CLASSES = {
+    "RemotePath": "client.path",
+    "ReadStream": "client.streams",
+    "WriteStream": "client.streams",
+    "MissingWatch": "client.fs",
+    "RemoteFiles": "client.fs",
+    "StreamedHttpResponse": "client.http",
+    "RemoteHttp": "client.http",
+    "RemoteDiscovery": "client.discovery",
+    "OutputView": "client.output",
+    "RemoteProcess": "client.process",
+    "Calls": "client.calls",
+    "Processes": "client.processes",
+    "ExecServerClient": "client.client",
+    "EnvironmentManager": "client.environments.manager",
+}
+# Bases that are merged into the class that is used.
+MERGED = {"ExecServerClient": ("Calls", "Processes")}
+OPENERS = {"connect": "client.client", "local": "inprocess", "environments": "inprocess"}
+# What the parts of a client say to each other, and ways to make one.
+HIDDEN = {
+    "RemoteFiles": {"missing_changed", "connection_lost", "forget_handle"},
+    "MissingWatch": {"settle"},
+    "RemoteHttp": {"delta_received", "connection_lost"},
+    "RemoteProcess": {
+        "receive", "disconnected", "expect_answer", "recover", "fail", "is_settled", "cursor",
+        "taken", "confined",
+    },
+    "ExecServerClient": {
+        "connect_websocket", "connect_through", "connect", "event_received", "connected",
+        "connection_lost", "restore", "session_lost",
+    },
+    "EnvironmentManager": {"load"},
+}  # fmt: skip
+HIDDEN_ATTRIBUTES = {"span", "policy", "routes"}
+# Of attributes that say nothing of it themselves.
+ATTRIBUTE_TYPES = {"status": "int"}
+# Text alone: nothing of it needs the loop.
+PURE = {"RemotePath"}
+DUNDERS = {"__str__", "__truediv__", "__lt__"}
+RENAMED = {
+    "AsyncIterator": "Iterator",
+    "AbstractAsyncContextManager": "AbstractContextManager",
+}
+# What `asynccontextmanager` returns, without saying so.
+IMPLIED = {
+    "AbstractAsyncContextManager": "from contextlib import AbstractAsyncContextManager",
+}
+# Aliases that name a twin: the module has its own.
+ALIASES = {"AnyPath": "str | bytes | os.PathLike[str] | os.PathLike[bytes] | RemotePath | PathUri"}
+WORDS = {
+    "`async with`": "`with`",
+    "asynchronous iterator": "iterator",
+    "`asyncio.subprocess.Process`": "`subprocess.Popen`",
+    "; use `asyncio.timeout` to set an end to it": "",
+    "what asks the server is asynchronous": "what asks the server waits",
+}
+
+HEADER = '''"""The client for programs without an event loop, class by class and word by word.
+
+Made by `scripts/sync_twin.py`; change the asynchronous classes and run that.
+"""
+
+from __future__ import annotations
+
+'''
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Source:
+    """A module, and where the names in it come from."""
+
+    def __init__(self, module: str) -> None:
+        self.name = f"exec_server.{module}"
+        path = ROOT / "src" / "exec_server" / Path(*module.split(".")).with_suffix(".py")
+        self.tree = ast.parse(path.read_text(encoding="utf-8"))
+        self.origins = dict(self._origins())
+
+    def _origins(self) -> Iterator[tuple[str, str]]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    line = f"from {node.module} import {alias.name}"
+                    yield alias.asname or alias.name, line
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield alias.asname or alias.name, f"import {alias.name}"
+        for node in self.tree.body:
+            names = [node.name] if isinstance(node, ast.ClassDef) else []
+            if isinstance(node, ast.Assign):
+                names = [each.id for each in node.targets if isinstance(each, ast.Name)]
+            for name in names:
+                yield name, f"from {self.name} import {name}"
+
+    def find(self, name: str) -> ast.ClassDef | FunctionNode:
+        for node in self.tree.body:
+            if isinstance(node, ast.ClassDef | FunctionNode) and node.name == name:
+                return node
+        raise SystemExit(f"{self.name} has no {name}")
+
+
+class Module:
+    """The text under way, and what it has to import."""
+
+    def __init__(self) -> None:
+        self.imports: dict[str, str] = {}
+        self.lines: list[str] = []
+
+    def need(self, name: str, line: str) -> None:
+        if self.imports.setdefault(name, line) != line:
+            raise SystemExit(f"`{name}` means two things: {self.imports[name]}, {line}")
+
+    def text(self) -> str:
+        imports = sorted(set(self.imports.values()))
+        lines = [*imports, "", *(line.rstrip() for line in self.lines), ""]
+        return HEADER + "\n".join(lines)
+
+
+class Writer:
+    """Writes what is in one source."""
+
+    def __init__(self, source: Source, out: Module) -> None:
+        self.source = source
+        self.out = out
+
+    # Types.
+
+    def type_of(self, node: ast.expr) -> str:
+        """An annotation as the twin has it; what it names is imported."""
+        for each in ast.walk(node):
+            if isinstance(each, ast.Name):
+                self._import(each.id)
+        text = ast.unparse(node)
+        for name, other in RENAMED.items():
+            text = _replace(text, name, other)
+        return text
+
+    def _import(self, name: str) -> None:
+        if name in CLASSES or hasattr(builtins, name):
+            return
+        if name in ALIASES:
+            return
+        origin = self.source.origins.get(name) or IMPLIED.get(name)
+        if origin is None:
+            raise SystemExit(f"{self.source.name}: where does `{name}` come from?")
+        name = RENAMED.get(name, name)
+        for each, other in RENAMED.items():
+            origin = _replace(origin, each, other)
+        self._check_has_no_twin(name, origin)
+        self.out.need(name, origin)
+
+    def _check_has_no_twin(self, name: str, origin: str) -> None:
+        """Whoever awaits something must have a twin."""
+        if not origin.startswith("from exec_server.client"):
+            return
+        value = getattr(importlib.import_module(origin.split()[1]), name, None)
+        if isinstance(value, type) and any(_is_async(each) for each in vars(value).values()):
+            raise SystemExit(f"{name} is asynchronous and has no twin: add it to CLASSES")
+
+    # Functions.
+
+    def signature(self, node: FunctionNode, returns: str) -> str:
+        arguments = ast.parse(ast.unparse(node)).body[0].args  # type: ignore[attr-defined]
+        for each in _all_arguments(arguments):
+            if each.annotation is not None:
+                each.annotation = ast.parse(self.type_of(each.annotation), mode="eval").body
+        for default in (*arguments.defaults, *arguments.kw_defaults):
+            for name in ast.walk(default) if default is not None else ():
+                if isinstance(name, ast.Name):
+                    self._import(name.id)
+        return f"def {node.name}({ast.unparse(arguments)}) -> {returns}:"
+
+    def call(self, node: FunctionNode, target: str) -> str:
+        arguments = node.args
+        words = [self._passed(each) for each in (*arguments.posonlyargs, *arguments.args)]
+        if words and arguments.args[0].arg == "self":
+            del words[0]
+        if arguments.vararg is not None:
+            words.append(f"*{arguments.vararg.arg}")
+        words += [f"{each.arg}={self._passed(each)}" for each in arguments.kwonlyargs]
+        if arguments.kwarg is not None:
+            words.append(f"**{arguments.kwarg.arg}")
+        return f"{target}({', '.join(words)})"
+
+    def _passed(self, argument: ast.arg) -> str:
+        names = _names(argument.annotation)
+        if not names & {*CLASSES, *ALIASES}:
+            return argument.arg
+        self.out.need("unwrapped", "from exec_server.sync.portal import unwrapped")
+        if "Iterable" in names:
+            return f"[unwrapped(each) for each in {argument.arg}]"
+        return f"unwrapped({argument.arg})"
+
+    def result(self, node: FunctionNode, call: str, *, is_pure: bool = False) -> str:
+        """The statement that returns what *call* comes to."""
+        assert node.returns is not None, node.name
+        text = ast.unparse(node.returns)
+        if text.startswith("AsyncIterator["):
+            inner = text.removeprefix("AsyncIterator[").removesuffix("]")
+            values = f"self._portal.iterate({call})"
+            if inner in CLASSES:
+                self.out.need("partial", "from functools import partial")
+                values = f"map(partial({inner}, self._portal), {values})"
+            return f"return {values}"
+        if text.startswith("AbstractAsyncContextManager["):
+            inner = text.removeprefix("AbstractAsyncContextManager[").removesuffix("]")
+            return f"return self._portal.entered(self._portal.run(lambda: {call}), {inner})"
+        if isinstance(node, ast.AsyncFunctionDef):
+            call = f"self._portal.wait({call})"
+        elif not is_pure:
+            call = f"self._portal.run(lambda: {call})"
+        if text in CLASSES:
+            call = f"{text}(self._portal, {call})"
+        elif text.removesuffix(" | None") in CLASSES:
+            self.out.need("wrapped_some", "from exec_server.sync.portal import wrapped_some")
+            call = f"wrapped_some({text.removesuffix(' | None')}, self._portal, {call})"
+        return call if text == "None" else f"return {call}"
+
+    def function(self, node: FunctionNode, *, is_property: bool, is_pure: bool) -> list[str]:
+        assert node.returns is not None, f"{self.source.name}: {node.name} has no return type"
+        if any(ast.unparse(each).endswith("asynccontextmanager") for each in node.decorator_list):
+            node = _without_decorator(node)
+        assert node.returns is not None
+        returns = self.type_of(node.returns)
+        target = f"self._inner.{node.name}"
+        call = target if is_property else self.call(node, target)
+        lines = ["@property"] if is_property else []
+        lines += [self.signature(node, returns), *_docstring(node, "    ")]
+        return [*lines, f"    {self.result(node, call, is_pure=is_pure)}", ""]
+
+
+# Classes.
+
+
+def write_class(name: str, out: Module) -> None:
+    module = CLASSES[name]
+    node = Source(module).find(name)
+    assert isinstance(node, ast.ClassDef)
+    out.need("Twin", "from exec_server.sync.portal import Twin")
+    out.need(f"Async{name}", f"from exec_server.{module} import {name} as Async{name}")
+    lines = [
+        f"class {name}(Twin[Async{name}]):",
+        *_docstring(node, "    "),
+        "    __slots__ = ()",
+        "",
+    ]
+    for part in (*MERGED.get(name, ()), name):
+        lines += [f"    {line}" for line in members(part, hidden=HIDDEN.get(name, set()), out=out)]
+    out.lines += [*lines, ""]
+
+
+def members(name: str, *, hidden: set[str], out: Module) -> Iterator[str]:
+    source = Source(CLASSES[name])
+    writer = Writer(source, out)
+    node = source.find(name)
+    assert isinstance(node, ast.ClassDef)
+    for each in node.body:
+        if not isinstance(each, FunctionNode) or each.name in hidden:
+            continue
+        if each.name == "__init__":
+            yield from attributes(each, writer)
+        elif each.name in PROTOCOLS:
+            yield from PROTOCOLS[each.name](each, writer)
+        elif each.name in DUNDERS or not each.name.startswith("_"):
+            is_property = any(ast.unparse(d) == "property" for d in each.decorator_list)
+            is_pure = name in PURE
+            yield from writer.function(each, is_property=is_property, is_pure=is_pure)
+
+
+def attributes(init: FunctionNode, writer: Writer) -> Iterator[str]:
+    """What `__init__` leaves for everybody to read."""
+    given = {each.arg: each.annotation for each in _all_arguments(init.args)}
+    for node in ast.walk(init):
+        annotation = node.annotation if isinstance(node, ast.AnnAssign) else None
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        target = targets[0]
+        if not (isinstance(target, ast.Attribute) and isinstance(node, ast.Assign | ast.AnnAssign)):
+            continue
+        name = target.attr
+        if (
+            ast.unparse(target) != f"self.{name}"
+            or name.startswith("_")
+            or name in HIDDEN_ATTRIBUTES
+        ):
+            continue
+        value = node.value
+        if annotation is None and isinstance(value, ast.Name):
+            annotation = given[value.id]
+        elif annotation is None and isinstance(value, ast.Call):
+            annotation = value.func
+        elif annotation is None and isinstance(value, ast.Constant):
+            annotation = ast.Name(type(value.value).__name__)
+        elif annotation is None:
+            annotation = ast.Name(ATTRIBUTE_TYPES[name])
+        assert annotation is not None, f"what type has {name}?"
+        text = writer.type_of(annotation)
+        inner = f"self._inner.{name}"
+        shown = f"{text}(self._portal, {inner})" if text in CLASSES else inner
+        yield from ["@property", f"def {name}(self) -> {text}:", f"    return {shown}", ""]
+
+
+def _enter(node: FunctionNode, writer: Writer) -> list[str]:
+    writer.out.need("Self", "from typing import Self")
+    return [
+        "def __enter__(self) -> Self:",
+        "    self._portal.wait(self._inner.__aenter__())",
+        "    return self",
+        "",
+    ]
+
+
+def _exit(node: FunctionNode, writer: Writer) -> list[str]:
+    node.name = "__exit__"
+    head = writer.signature(node, "None")
+    call = writer.call(node, "self._inner.__aexit__")
+    return [head, f"    self._portal.wait({call})", ""]
+
+
+def _iter(node: FunctionNode, writer: Writer) -> list[str]:
+    if isinstance(node, ast.AsyncFunctionDef):
+        assert node.returns is not None
+        head = f"def __iter__(self) -> {writer.type_of(node.returns)}:"
+        return [head, "    return self._portal.iterate(self._inner.__aiter__())", ""]
+    writer.out.need("Self", "from typing import Self")
+    return ["def __iter__(self) -> Self:", "    return self", ""]
+
+
+def _next(node: FunctionNode, writer: Writer) -> list[str]:
+    assert node.returns is not None
+    return [
+        f"def __next__(self) -> {writer.type_of(node.returns)}:",
+        "    try:",
+        "        return self._portal.wait(self._inner.__anext__())",
+        "    except StopAsyncIteration:",
+        "        raise StopIteration from None",
+        "",
+    ]
+
+
+PROTOCOLS = {"__aenter__": _enter, "__aexit__": _exit, "__aiter__": _iter, "__anext__": _next}
+
+
+def write_opener(name: str, out: Module) -> None:
+    source = Source(OPENERS[name])
+    writer = Writer(source, out)
+    node = source.find(name)
+    assert isinstance(node, FunctionNode) and node.returns is not None
+    inner = ast.unparse(node.returns).removeprefix("AsyncIterator[").removesuffix("]")
+    out.need("AbstractContextManager", "from contextlib import AbstractContextManager")
+    out.need("opened", "from exec_server.sync.portal import opened")
+    call = writer.call(node, f"async_{name}")
+    out.lines += [
+        writer.signature(node, f"AbstractContextManager[{inner}]"),
+        *_docstring(node, "    "),
+        # Here: a server is loaded only by who wants one.
+        f"    from {source.name} import {name} as async_{name}",
+        "",
+        f"    return opened(lambda: {call}, {inner})",
+        "",
+        "",
+    ]
+
+
+# Words.
+
+
+def _replace(text: str, name: str, other: str) -> str:
+    return re.sub(rf"\b{name}\b", other, text)
+
+
+def _without_decorator(node: FunctionNode) -> FunctionNode:
+    """The function that `asynccontextmanager` makes of it: a plain one that returns a manager."""
+    text = ast.unparse(ast.FunctionDef(**{**vars(node), "decorator_list": []}))
+    plain = ast.parse(text).body[0]
+    assert isinstance(plain, ast.FunctionDef) and plain.returns is not None
+    inner = ast.unparse(plain.returns).removeprefix("AsyncIterator[")
+    plain.returns = ast.parse(f"AbstractAsyncContextManager[{inner}", mode="eval").body
+    return plain
+
+
+def _names(node: ast.expr | None) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} if node else set()
+
+
+def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
+    more = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *more]
+
+
+def _is_async(value: object) -> bool:
+    return inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value)
+
+
+def _docstring(node: ast.ClassDef | FunctionNode, indent: str) -> list[str]:
+    text = ast.get_docstring(node)
+    if text is None:
+        return []
+    for word, other in WORDS.items():
+        text = text.replace(word, other)
+    if "\n" not in text:
+        return [f'{indent}"""{text}"""']
+    lines = f'"""{text}\n"""'.splitlines()
+    return [f"{indent}{line}".rstrip() for line in lines]
+
+
+def generated() -> str:
+    out = Module()
+    merged = {part for parts in MERGED.values() for part in parts}
+    for name in CLASSES:
+        if name not in merged:
+            write_class(name, out)
+    for name in OPENERS:
+        write_opener(name, out)
+    out.need("os", "import os")
+    out.need("PathUri", "from exec_server.protocol.paths import PathUri")
+    out.lines += [f"{name} = {meaning}" for name, meaning in ALIASES.items()]
+    return _formatted(out.text())
+
+
+def _formatted(text: str) -> str:
+    ruff = str(Path(sys.executable).with_name("ruff"))
+    for command in (
+        [ruff, "check", "--quiet", "--select=I,F", "--fix"],
+        [ruff, "format", "--quiet"],
+    ):
+        done = subprocess.run(
+            [*command, f"--stdin-filename={TARGET}", "-"],
+            input=text, capture_output=True, text=True, check=False, cwd=ROOT,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise SystemExit(done.stdout + done.stderr)
+        text = done.stdout
+    return text
+
+
+def main() -> int:
+    text = generated()
+    if "--check" in sys.argv[1:]:
+        if TARGET.read_text(encoding="utf-8") == text:
+            return 0
+        print(f"{TARGET.relative_to(ROOT)} is out of date: run scripts/sync_twin.py")
+        return 1
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The kinds of environments: what is known of each, and how to connect to it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Literal
+
+import msgspec
+
+from exec_server.limits import DEFAULT_LIMITS
+from exec_server.transport.dial import is_program
+
+Kind = Literal["local", "websocket", "program", "rendezvous"]
+# Looked up when it is needed, and never part of what is shown.
+Token = Callable[[], str]
+
+
+class LocalEnvironment(msgspec.Struct, frozen=True):
+    """This machine, served inside this process."""
+
+    id: str
+    kind: ClassVar[Kind] = "local"
+    can_redial: ClassVar[bool] = True
+
+    @property
+    def where(self) -> str:
+        return "this process"
+
+
+class WebSocketEnvironment(msgspec.Struct, frozen=True):
+    """A server that listens, at any URL that `exec_server.connect` takes."""
+
+    id: str
+    url: str
+    token: Token | None = None
+    connect_timeout: float = DEFAULT_LIMITS.connect_timeout
+    initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout
+    kind: ClassVar[Kind] = "websocket"
+
+    @property
+    def can_redial(self) -> bool:
+        return not is_program(self.url)
+
+    @property
+    def where(self) -> str:
+        """Without the query, in which a relay's credentials stand."""
+        return self.url.partition("?")[0]
+
+    def __repr__(self) -> str:
+        return f"WebSocketEnvironment({self.id!r}, {self.where!r})"
+
+
+class ProgramEnvironment(msgspec.Struct, frozen=True):
+    """A server that is started as a child; each start is another server."""
+
+    id: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    cwd: str | None = None
+    initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout
+    kind: ClassVar[Kind] = "program"
+    can_redial: ClassVar[bool] = False
+
+    @property
+    def where(self) -> str:
+        return shlex.join(self.argv)
+
+    def __repr__(self) -> str:
+        return f"ProgramEnvironment({self.id!r}, {self.argv[0]!r})"
+
+
+class RendezvousEnvironment(msgspec.Struct, frozen=True):
+    """A server that is reached through a registry and its relay."""
+
+    id: str
+    registry_url: str
+    environment_id: str
+    token: Token
+    # Of ChatGPT, where the registry wants it.
+    account_id: str | None = None
+    kind: ClassVar[Kind] = "rendezvous"
+    can_redial: ClassVar[bool] = True
+
+    @property
+    def where(self) -> str:
+        return f"{self.registry_url} ({self.environment_id})"
+
+    def __repr__(self) -> str:
+        return f"RendezvousEnvironment({self.id!r}, {self.where!r})"
+
+
+Environment = LocalEnvironment | WebSocketEnvironment | ProgramEnvironment | RendezvousEnvironment

@@ -1,0 +1,206 @@
+"""EnvironmentManager: the servers there are, by name.
+
+::
+
+    async with exec_server.environments() as manager:       # ~/.codex/environments.toml, variables
+        manager.names                                        # ("local", "build-box"), default first
+        box = await manager.client("build-box")              # shared, connected on first use
+        await box.run(["make"])
+
+    async with manager.connect("build-box", session_token=...) as box:   # one of our own
+        ...
+
+    manager.resolve("build-box")                  # a name, or any URL that `connect` takes
+    manager.describe()                            # facts to show: no secrets among them
+    await manager.status("build-box")             # ready, pending or disconnected
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Self, Unpack
+
+import msgspec
+
+from exec_server.client.client import ExecServerClient
+from exec_server.client.environments import config, paired
+from exec_server.client.environments.connecting import (
+    ConnectKeywords,
+    ConnectOptions,
+    LocalFactory,
+    RendezvousFactory,
+    Ways,
+    open_environment,
+)
+from exec_server.client.environments.kinds import Environment, Kind, WebSocketEnvironment
+from exec_server.client.environments.lazy import EnvironmentStatus, LazyClient
+from exec_server.client.environments.tokens import Token
+from exec_server.errors import ConfigurationError
+from exec_server.limits import DEFAULT_LIMITS
+
+
+class EnvironmentFacts(msgspec.Struct, frozen=True):
+    """What may be shown of an environment."""
+
+    name: str
+    kind: Kind
+    # A URL or a command line.
+    where: str
+    is_default: bool
+
+
+class EnvironmentManager:
+    """Environments by name, several at once, each connected on its first use.
+
+    Everybody who asks for the same name shares a client and its session; leaving the block, or
+    `close`, disconnects them all and ends what was started for them.
+    """
+
+    def __init__(
+        self,
+        configuration: config.Configuration,
+        *,
+        local: LocalFactory | None = None,
+        rendezvous: RendezvousFactory | None = None,
+        **options: Unpack[ConnectKeywords],
+    ) -> None:
+        """*options* are those of `exec_server.connect`, for all that is connected here."""
+        self._default = configuration.default
+        self._ways = Ways(local, rendezvous)
+        self._options = ConnectOptions(**options)
+        self._lazy = {each.id: self._new(each) for each in configuration.environments}
+
+    @classmethod
+    def load(
+        cls,
+        home: Path | None = None,
+        env: Mapping[str, str] = os.environ,
+        *,
+        local: LocalFactory | None = None,
+        rendezvous: RendezvousFactory | None = None,
+        **options: Unpack[ConnectKeywords],
+    ) -> Self:
+        """As the variables and the `environments.toml` of *home* (by default Codex's) say.
+
+        After these come the environments that `exec-server pair` has made known.
+
+        Raises ConfigurationError for what they cannot mean. Nothing is connected yet.
+        """
+        directory = config.home_directory(env) if home is None else home
+        found = paired.add_to(config.load(directory, env), paired.folder(env))
+        return cls(found, local=local, rendezvous=rendezvous, **options)
+
+    # What there is.
+
+    @property
+    def default(self) -> str | None:
+        """The environment that is used when none is named; None when one has to be."""
+        return self._default
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All environments, the default first."""
+        return tuple(sorted(self._lazy, key=lambda name: name != self._default))
+
+    def describe(self) -> list[EnvironmentFacts]:
+        """Facts about each, in the order of `names`."""
+        return [self._facts(self._lazy[name].environment) for name in self.names]
+
+    def _facts(self, environment: Environment) -> EnvironmentFacts:
+        name = environment.id
+        return EnvironmentFacts(name, environment.kind, environment.where, name == self._default)
+
+    def resolve(self, name_or_url: str | None = None) -> Environment:
+        """The environment of a name, the default one, or one at a URL that `connect` takes.
+
+        Raises ConfigurationError for a name that is not configured.
+        """
+        if name_or_url is None:
+            if self._default is None:
+                raise ConfigurationError("no default environment: name one")
+            return self._lazy[self._default].environment
+        if ":" in name_or_url:
+            return WebSocketEnvironment(name_or_url, name_or_url)
+        return self._find(name_or_url).environment
+
+    def _find(self, name: str) -> LazyClient:
+        try:
+            return self._lazy[name]
+        except KeyError:
+            known = ", ".join(self.names) or "none"
+            raise ConfigurationError(
+                f"environment `{name}` is not configured; there are: {known}"
+            ) from None
+
+    # Using it.
+
+    async def client(self, name: str | None = None) -> ExecServerClient:
+        """The shared client of an environment, connected now if it is not yet.
+
+        Do not close it: others may use it, and the manager closes it.
+        """
+        return await self._find(self.resolve(name).id).get()
+
+    def connect(
+        self, name_or_url: str | None = None, **options: Unpack[ConnectKeywords]
+    ) -> AbstractAsyncContextManager[ExecServerClient]:
+        """A client of the caller's own, for the length of a block; see `exec_server.connect`.
+
+        *options* come before those of the manager.
+        """
+        merged = msgspec.structs.replace(self._options, **options)
+        return open_environment(self.resolve(name_or_url), merged, self._ways)
+
+    async def status(self, name: str | None = None) -> EnvironmentStatus:
+        """How an environment is, without connecting to it."""
+        return await self._find(self.resolve(name).id).status()
+
+    def warm_up(self) -> None:
+        """Begin to connect where a server listens already; programs wait for their first use."""
+        for lazy in self._lazy.values():
+            if lazy.environment.kind == "websocket":
+                lazy.start()
+
+    async def add(
+        self,
+        name: str,
+        url: str,
+        *,
+        token: str | None = None,
+        connect_timeout: float = DEFAULT_LIMITS.connect_timeout,
+    ) -> None:
+        """Add a WebSocket environment, or replace one; the default stays what it is."""
+        config.check_id(name, taken=())
+        where = config.check_url(url)
+        secret = None if token is None else Token(token)
+        old = self._lazy.get(name)
+        self._lazy[name] = self._new(
+            WebSocketEnvironment(name, where, secret, connect_timeout=connect_timeout)
+        )
+        if old is not None:
+            await old.close()
+
+    def _new(self, environment: Environment) -> LazyClient:
+        return LazyClient(environment, self._options, self._ways)
+
+    # The end.
+
+    async def close(self) -> None:
+        """Disconnect all, at the same time. Idempotent."""
+        await asyncio.gather(*(lazy.close() for lazy in self._lazy.values()))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,135 @@
+"""Environments that `exec-server pair` has made known: one private file each, named for it.
+
+Codex's `environments.toml` has no entry for what is behind a registry, and is not ours to write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from exec_server.client.environments.config import Configuration, check_id
+from exec_server.client.environments.kinds import RendezvousEnvironment
+from exec_server.errors import ConfigurationError
+
+_SUFFIX = ".json"
+_FILE_BYTES = 64 << 10
+# More files than this are no work of people; the rest are ignored.
+_MOST = 10_000
+
+
+class Paired(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of an environment; its token is a secret."""
+
+    registry: str
+    environment: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"Paired({self.registry!r}, {self.environment!r})"
+
+
+class PairedToken:
+    """Reads the secret when it is needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self) -> str:
+        return load(self._path).token
+
+
+def folder(env: Mapping[str, str]) -> Path:
+    """Where the files are, by the XDG standard, which has relative folders ignored."""
+    named = env.get("XDG_STATE_HOME", "")
+    home = Path(env.get("HOME") or Path.home())
+    base = Path(named) if named.startswith("/") else home / ".local" / "state"
+    return base / "exec-server" / "paired"
+
+
+def add_to(configuration: Configuration, directory: Path) -> Configuration:
+    """*configuration* with what was paired, but for names that it has already.
+
+    A file that cannot be used is left out; whoever names it is told that it is not configured.
+    """
+    taken = [each.id for each in configuration.environments]
+    added = [each for each in environments(directory) if each.id not in taken]
+    if not added:
+        return configuration
+    return Configuration((*configuration.environments, *added), configuration.default)
+
+
+def environments(directory: Path) -> list[RendezvousEnvironment]:
+    try:
+        paths = sorted(directory.glob(f"*{_SUFFIX}"))[:_MOST]
+    except OSError:
+        return []
+    found = []
+    for path in paths:
+        with contextlib.suppress(ConfigurationError):
+            check_id(path.stem, taken=())
+            kept = load(path)
+            found.append(
+                RendezvousEnvironment(
+                    path.stem, kept.registry, kept.environment, token=PairedToken(path)
+                )
+            )
+    return found
+
+
+def load(path: Path) -> Paired:
+    """ConfigurationError for a file that is none, or that others can read or change."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            _check_private(path, os.fstat(fd))
+            return msgspec.json.decode(file.read(_FILE_BYTES), type=Paired)
+    except OSError as exc:
+        raise ConfigurationError(f"cannot read `{path}`: {exc.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ConfigurationError(f"`{path}` is no environment that was paired") from None
+
+
+def save(directory: Path, name: str, kept: Paired) -> Path:
+    """Keep it under *name*, in one step. Raises ConfigurationError."""
+    check_id(name, taken=())
+    path = directory / f"{name}{_SUFFIX}"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made with mode 0600.
+        fd, temporary = tempfile.mkstemp(dir=directory, prefix=".new-")
+        try:
+            with open(fd, "wb") as file:
+                file.write(msgspec.json.encode(kept))
+                file.flush()
+                os.fsync(fd)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as exc:
+        raise ConfigurationError(f"cannot write `{path}`: {exc.strerror}") from None
+    return path
+
+
+def forget(directory: Path, name: str) -> None:
+    """ConfigurationError when nothing was paired under *name*."""
+    check_id(name, taken=())
+    try:
+        os.unlink(directory / f"{name}{_SUFFIX}")
+    except FileNotFoundError:
+        raise ConfigurationError(f"nothing was paired as `{name}`") from None
+    except OSError as exc:
+        raise ConfigurationError(f"cannot forget `{name}`: {exc.strerror}") from None
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    is_private = stat.S_ISREG(status.st_mode) and not status.st_mode & 0o077
+    if not is_private or status.st_uid != os.geteuid():
+        raise ConfigurationError(f"`{path}` is not private: others can read or change it")

@@ -1,0 +1,52 @@
+"""Bearer tokens: looked up when they are needed, and kept out of every repr."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from exec_server.errors import ConfigurationError
+
+_TOKEN_BYTES = 64 << 10
+
+
+class Token:
+    """A secret that is at hand."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __call__(self) -> str:
+        return self._text
+
+
+class TokenVariable:
+    def __init__(self, name: str, env: Mapping[str, str]) -> None:
+        self._name, self._env = name, env
+
+    def __call__(self) -> str:
+        token = self._env.get(self._name, "").strip()
+        if not token:
+            raise ConfigurationError(f"the bearer token is missing: {self._name} is not set")
+        return token
+
+
+class TokenFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self) -> str:
+        try:
+            return read_limited(self._path, _TOKEN_BYTES).strip()
+        except (OSError, UnicodeDecodeError) as exc:
+            why = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
+            raise ConfigurationError(f"cannot read the token in `{self._path}`: {why}") from None
+
+
+def read_limited(path: Path, most: int) -> str:
+    """What a file holds; OSError, UnicodeDecodeError, or ConfigurationError beyond *most* bytes."""
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ConfigurationError(f"`{path}` is longer than {most} bytes")
+    return data.decode()

@@ -1,0 +1,220 @@
+"""An event loop in a thread of its own, for callers that have none."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from typing import Any, Generic, TypeVar
+
+from exec_server.errors import ConnectionClosed
+
+T = TypeVar("T")
+W = TypeVar("W")
+
+# How long what was interrupted may take to clean up, as a command that is killed does.
+_CLEAN_UP = 5.0
+
+
+class Portal:
+    """Runs asynchronous code for any number of threads, until it is closed.
+
+    What interrupts a thread that waits here, such as Ctrl-C, cancels what it waits for.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._stopping: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        started: Future[None] = Future()
+        # A program that ends without closing us is not held up.
+        self._thread = threading.Thread(
+            target=self._main, args=(started,), name="exec-server", daemon=True
+        )
+        self._thread.start()
+        started.result()
+
+    def _main(self, started: Future[None]) -> None:
+        with asyncio.Runner() as runner:
+            runner.run(self._serve(started))
+
+    async def _serve(self, started: Future[None]) -> None:
+        self._stopping = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        started.set_result(None)
+        await self._stopping.wait()
+
+    # What is done in the loop.
+
+    def wait(self, awaitable: Awaitable[T]) -> T:
+        """What *awaitable* comes to, in the loop."""
+        outcome: Future[T] = Future()
+        job = _Job(awaitable, outcome)
+        is_begun = False
+        try:
+            is_begun = self._submit(job.start)
+        finally:
+            if not is_begun:
+                job.drop()
+        if not is_begun:
+            raise ConnectionClosed("the client is closed", may_have_run=False)
+        try:
+            return outcome.result()
+        except BaseException:
+            if not outcome.done():
+                # It is this thread that something happened to.
+                self._submit(job.cancel)
+                wait_for([outcome], timeout=_CLEAN_UP)
+            raise
+
+    def run(self, function: Callable[[], T]) -> T:
+        """What *function* returns, called in the loop; after its end, here."""
+        if threading.current_thread() is self._thread:
+            return function()
+        outcome: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                outcome.set_result(function())
+            except BaseException as exc:
+                outcome.set_exception(exc)
+
+        return outcome.result() if self._submit(call) else function()
+
+    def _submit(self, callback: Callable[[], None]) -> bool:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a callback may not wait for what happens in its own thread")
+        with self._lock:
+            if self._is_closed:
+                return False
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(callback)
+            return True
+
+    def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
+        """What *source* yields, one after the other."""
+        try:
+            while True:
+                try:
+                    item = self.wait(source.__anext__())
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            close = getattr(source, "aclose", None)
+            if close is not None:
+                with suppress(ConnectionClosed):
+                    self.wait(close())
+
+    @contextmanager
+    def entered(
+        self,
+        context: AbstractAsyncContextManager[T],
+        wrap: Callable[[Portal, T], W],
+    ) -> Iterator[W]:
+        """Inside of *context*, with what it gives as *wrap* makes it."""
+        inner = self.wait(context.__aenter__())
+        try:
+            yield wrap(self, inner)
+        except BaseException as exc:
+            if not self.wait(context.__aexit__(type(exc), exc, exc.__traceback__)):
+                raise
+        else:
+            self.wait(context.__aexit__(None, None, None))
+
+    # The end.
+
+    def close(self) -> None:
+        """Cancel what is under way and end the thread. Idempotent."""
+        stopping, loop = self._stopping, self._loop
+        assert stopping is not None and loop is not None
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                loop.call_soon_threadsafe(stopping.set)
+        self._thread.join()
+
+
+class _Job(Generic[T]):
+    """Something that one thread waits for and the loop does."""
+
+    def __init__(self, awaitable: Awaitable[T], outcome: Future[T]) -> None:
+        self._awaitable = awaitable
+        self._outcome = outcome
+        self._task: asyncio.Task[T] | None = None
+        # The span of the caller, for example.
+        self._context = contextvars.copy_context()
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(_awaited(self._awaitable), context=self._context)
+        self._task.add_done_callback(self._settle)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def drop(self) -> None:
+        """It will never be awaited, on purpose."""
+        if asyncio.iscoroutine(self._awaitable):
+            self._awaitable.close()
+
+    def _settle(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self._outcome.set_exception(
+                ConnectionClosed("the client was closed meanwhile", may_have_run=True)
+            )
+        elif (error := task.exception()) is not None:
+            self._outcome.set_exception(error)
+        else:
+            self._outcome.set_result(task.result())
+
+
+async def _awaited(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+class Twin(Generic[T]):
+    """An object whose asynchronous twin lives in a portal."""
+
+    __slots__ = ("_inner", "_portal")
+
+    def __init__(self, portal: Portal, inner: T) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Twin) and bool(other._inner == self._inner)
+
+    def __hash__(self) -> int:
+        return hash(self._inner)
+
+
+def unwrapped(value: Any) -> Any:
+    """As the asynchronous side knows it."""
+    return value._inner if isinstance(value, Twin) else value
+
+
+def wrapped_some(wrap: Callable[[Portal, T], W], portal: Portal, inner: T | None) -> W | None:
+    return None if inner is None else wrap(portal, inner)
+
+
+@contextmanager
+def opened(
+    factory: Callable[[], AbstractAsyncContextManager[T]], wrap: Callable[[Portal, T], W]
+) -> Iterator[W]:
+    """A portal of its own for what *factory* makes, both for the length of a block."""
+    portal = Portal()
+    try:
+        with portal.entered(portal.run(factory), wrap) as outer:
+            yield outer
+    finally:
+        portal.close()
