@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import pty
 import signal
-import struct
 import subprocess
-import termios
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from functools import partial
 
 import pytest
 import websockets
@@ -24,7 +18,10 @@ from exec_server.errors import ConfigurationError
 from exec_server.server.auth import CapabilityToken
 from exec_server.server.run import serve
 from tests.requirements import requirement
+from tests.support import cli
+from tests.support.cli import MakeTerminal
 from tests.support.fake_server import Talk, fake_server
+from tests.support.fault_proxy import fault_proxy
 from tests.support.leaks import eventually
 from tests.support.servers import OURS
 from tests.support.wire import PATIENCE
@@ -32,45 +29,9 @@ from tests.support.wire import PATIENCE
 pytestmark = pytest.mark.one_loop
 
 
-class Finished:
-    def __init__(self, status: int, stdout: bytes, stderr: bytes) -> None:
-        self.status = status
-        self.stdout = stdout
-        self.stderr = stderr.decode()
-
-
-@contextlib.asynccontextmanager
-async def running(*words: str, **options: Any) -> AsyncIterator[asyncio.subprocess.Process]:
-    options.setdefault("stdin", subprocess.DEVNULL)
-    process = await asyncio.create_subprocess_exec(
-        *OURS, "run", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-async def run(*words: str, input: bytes | None = None, **options: Any) -> Finished:
-    if input is not None:
-        options["stdin"] = subprocess.PIPE
-    async with asyncio.timeout(PATIENCE), running(*words, **options) as process:
-        stdout, stderr = await process.communicate(input)
-    assert process.returncode is not None
-    return Finished(process.returncode, stdout, stderr)
-
-
-async def line(process: asyncio.subprocess.Process) -> bytes:
-    assert process.stdout is not None
-    async with asyncio.timeout(PATIENCE):
-        return await process.stdout.readline()
-
-
-async def status(process: asyncio.subprocess.Process) -> int:
-    async with asyncio.timeout(PATIENCE):
-        return await process.wait()
+running = partial(cli.running, "run")
+run = partial(cli.finished, "run")
+line, status = cli.line, cli.status
 
 
 def pending_signals(pid: int) -> int:
@@ -354,12 +315,12 @@ async def test_a_command_that_cannot_be_started(server, tmp_path):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "<URL>"),
+        ([], "<SERVER>"),
         (["ws://h:1"], "<COMMAND>"),
         (["ws://h:1", "--"], "<COMMAND>"),
-        (["h:1", "--", "x"], "invalid value 'h:1' for '<URL>'"),
+        (["h:1", "--", "x"], "invalid value 'h:1' for '<SERVER>'"),
         (["--nope", "ws://h:1", "x"], "unexpected argument '--nope'"),
-        (["ws://h:1", "--tty", "x"], "options come before the URL"),
+        (["ws://h:1", "--tty", "x"], "options come before the server"),
         (["--env", "A", "ws://h:1", "x"], "expected NAME=VALUE"),
         (["--env", "=b", "ws://h:1", "x"], "expected NAME=VALUE"),
         (["--timeout", "soon", "ws://h:1", "x"], "--timeout"),
@@ -392,17 +353,18 @@ def test_options_are_read():
             "B=",
             "--timeout",
             "1.5",
+            "--token=secret",
             "unix:///s",
             "a",
             "-b",
         ],
-        {"EXEC_SERVER_TOKEN": "secret"},
+        {},
     )
     assert options.tty and not options.stdin and options.cwd == "/x"
     assert options.env == {"A": "1", "B": ""} and options.time_limit == 1.5
-    assert (options.url, options.argv) == ("unix:///s", ["a", "-b"])
+    assert (options.server, options.argv) == ("unix:///s", ["a", "-b"])
     assert options.token == "secret" and "secret" not in repr(options)
-    plain = parse_run(["stdio:x", "--", "--odd"], {"EXEC_SERVER_TOKEN": ""})
+    plain = parse_run(["stdio:x", "--", "--odd"], {})
     assert plain.argv == ["--odd"] and plain.token is None and plain.output == "text"
     with pytest.raises(ConfigurationError):
         parse_run(["--token-file", "/proc/self/nope", "ws://h", "x"], {})
@@ -425,86 +387,45 @@ async def test_a_server_can_be_started_for_one_command():
     assert (done.status, done.stdout, done.stderr) == (0, b"hi\n", "")
 
 
+# Lost connections.
+
+
+@requirement("cli/notices")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [([], b""), (["-v"], b"[connection lost, reconnecting...]\n[reconnected]\n")],
+)
+async def test_a_lost_connection_is_told_to_those_who_ask(server, words, expected):
+    async with fault_proxy(server.url) as proxy:
+        script = "echo ready; read x; echo got:$x"
+        async with running(*words, proxy.url, *sh(script), stdin=subprocess.PIPE) as process:
+            assert await line(process) == b"ready\n"
+            proxy.cut()
+            await proxy.wait(lambda proxy: proxy.connections == 2)
+            stdout, stderr = await process.communicate(b"word\n")
+        assert (process.returncode, stdout, stderr) == (0, b"got:word\n", expected)
+
+
+@requirement("cli/notices")
+async def test_a_lost_connection_is_told_on_a_terminal(server, terminal: MakeTerminal):
+    async with fault_proxy(server.url) as proxy:
+        screen = terminal("run", proxy.url, *sh("echo ready; read x; echo got:$x"))
+        await screen.until(b"ready\r\n")
+        proxy.cut()
+        await screen.until(b"[connection lost, reconnecting...]\r\n[reconnected]\r\n")
+        screen.type(b"word\n")
+        await screen.until(b"got:word\r\n")
+        assert await screen.status() == 0
+
+
 # Terminals.
-
-
-class Terminal:
-    """`exec-server run` on a terminal of its own."""
-
-    def __init__(self, *words: str, rows: int = 30, cols: int = 90) -> None:
-        self.fd, self._far = pty.openpty()
-        self.resize(rows, cols)
-        self.before = termios.tcgetattr(self._far)
-        self.process = subprocess.Popen(
-            [*OURS, "run", *words],
-            stdin=self._far,
-            stdout=self._far,
-            stderr=self._far,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
-        self.shown = b""
-        os.set_blocking(self.fd, False)
-
-    def resize(self, rows: int, cols: int) -> None:
-        fcntl.ioctl(self._far, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
-
-    @property
-    def attributes(self) -> list[Any]:
-        return termios.tcgetattr(self._far)
-
-    @property
-    def is_raw(self) -> bool:
-        return not self.attributes[3] & (termios.ICANON | termios.ECHO | termios.ISIG)
-
-    def type(self, keys: bytes) -> None:
-        os.write(self.fd, keys)
-
-    async def until(self, text: bytes) -> None:
-        def is_shown() -> bool:
-            with contextlib.suppress(BlockingIOError):
-                self.shown += os.read(self.fd, 65536)
-            return text in self.shown
-
-        await eventually(is_shown, f"{text!r} was not shown")
-        self.shown = self.shown[self.shown.index(text) + len(text) :]
-
-    async def status(self) -> int:
-        def is_over() -> bool:
-            with contextlib.suppress(BlockingIOError):
-                self.shown += os.read(self.fd, 65536)
-            return self.process.poll() is not None
-
-        await eventually(is_over, "it did not end")
-        return self.process.returncode
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        os.close(self.fd)
-        os.close(self._far)
-
-
-@pytest.fixture
-def terminal() -> Any:
-    opened: list[Terminal] = []
-
-    def make(*words: str, **options: int) -> Terminal:
-        opened.append(Terminal(*words, **options))
-        return opened[-1]
-
-    yield make
-    for each in opened:
-        each.close()
-
-
-MakeTerminal = Callable[..., Terminal]
 
 
 @requirement("cli/run:terminal")
 async def test_a_terminal_is_raw_and_restored(server, terminal: MakeTerminal):
-    screen = terminal("-t", server.url, *sh("stty size; echo $TERM; read x; echo got:$x; exit 6"))
+    screen = terminal(
+        "run", "-t", server.url, *sh("stty size; echo $TERM; read x; echo got:$x; exit 6")
+    )
     await screen.until(b"30 90\r\n")
     await screen.until(os.environ.get("TERM", "").encode() + b"\r\n")
     assert screen.is_raw
@@ -517,7 +438,7 @@ async def test_a_terminal_is_raw_and_restored(server, terminal: MakeTerminal):
 @requirement("cli/run:terminal")
 async def test_a_new_size_is_passed_on(server, terminal: MakeTerminal):
     script = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.01; done"
-    screen = terminal("--tty", server.url, *sh(script))
+    screen = terminal("run", "--tty", server.url, *sh(script))
     await screen.until(b"ready\r\n")
     screen.resize(44, 55)
     await screen.until(b"44 55\r\n")
@@ -529,7 +450,7 @@ async def test_a_new_size_is_passed_on(server, terminal: MakeTerminal):
 @requirement("cli/run:terminal", "cli/run:interrupt")
 async def test_the_interrupt_key_belongs_to_the_far_terminal(server, terminal: MakeTerminal):
     script = "trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 0.01; done"
-    screen = terminal("-t", server.url, *sh(script))
+    screen = terminal("run", "-t", server.url, *sh(script))
     await screen.until(b"ready\r\n")
     screen.type(b"\x03")
     await screen.until(b"caught\r\n")
@@ -539,7 +460,7 @@ async def test_the_interrupt_key_belongs_to_the_far_terminal(server, terminal: M
 @requirement("cli/run:terminal")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_terminal_is_restored_after_a_signal(server, terminal: MakeTerminal, signum):
-    screen = terminal("-t", server.url, *sh("echo ready; sleep 60"))
+    screen = terminal("run", "-t", server.url, *sh("echo ready; sleep 60"))
     await screen.until(b"ready\r\n")
     assert screen.is_raw
     screen.process.send_signal(signum)
@@ -559,7 +480,7 @@ async def test_a_terminal_is_restored_when_the_connection_is_lost(terminal: Make
         talk.socket.transport.abort()
 
     async with fake_server(script) as url:
-        screen = terminal("-t", url, "x")
+        screen = terminal("run", "-t", url, "x")
         await screen.until(b"ready\r\n")
         assert screen.is_raw
         lose.set()
@@ -570,7 +491,7 @@ async def test_a_terminal_is_restored_when_the_connection_is_lost(terminal: Make
 
 @requirement("cli/run:terminal")
 async def test_without_tty_the_local_terminal_is_left_alone(server, terminal: MakeTerminal):
-    screen = terminal(server.url, *sh("echo ready; read x; echo got:$x; cat"))
+    screen = terminal("run", server.url, *sh("echo ready; read x; echo got:$x; cat"))
     await screen.until(b"ready\r\n")
     assert screen.attributes == screen.before
     screen.type(b"word\n")

@@ -31,6 +31,7 @@ SINGLE_VALUES = {
     "--max-concurrent-requests <COUNT>": "2",
     "--retain-bytes <BYTES>": "2",
     "--detached-session-seconds <SECONDS>": "2",
+    "--max-detached-session-seconds <SECONDS>": "2",
     "--closed-process-seconds <SECONDS>": "2",
     "--linux-sandbox-pid-namespace <MODE>": "inherit",
     "--ws-auth <MODE>": "capability-token",
@@ -149,7 +150,9 @@ def test_limits_can_be_set():
     limits = parse(
         *("--concurrent-requests", "3", "--max-concurrent-requests", "5", "--retain-bytes", "7"),
         *("--detached-session-seconds", "0", "--closed-process-seconds", "1.5"),
+        *("--max-detached-session-seconds", "9"),
     ).limits
+    assert limits.max_detached_session_seconds == 9
     assert limits.concurrent_requests == 3
     assert limits.max_concurrent_requests == 5
     assert limits.retained_bytes == 7

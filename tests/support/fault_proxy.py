@@ -78,6 +78,8 @@ class FaultProxy:
         # How many there were.
         self.connections = 0
         self.faults = 0
+        # Pieces of data that were passed on, either way.
+        self.pieces = 0
 
     @property
     def url(self) -> str:
@@ -183,6 +185,7 @@ class FaultProxy:
                         return
                     continue
                 count += len(data)
+                self.pieces += 1
                 writer.write(data)
                 await writer.drain()
         except OSError:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-USAGE_STATUS = 2
+from exec_server.cli import exit_codes
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _U64_MAX = 2**64 - 1
 
@@ -80,6 +84,13 @@ class Parser(argparse.ArgumentParser):
         """*usage* is what follows *prog* in a usage line."""
         rest.setdefault("formatter_class", _HelpFormatter)
         super().__init__(prog=prog, usage=f"{prog} {usage}", allow_abbrev=False, **rest)
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        wanted = _wanted.get()
+        if wanted is None:
+            super().print_help(file)
+        else:
+            wanted.append(self)
 
     def format_usage(self) -> str:
         return f"Usage: {self.usage}\n"
@@ -163,7 +174,24 @@ class Parser(argparse.ArgumentParser):
     def _refuse(self, message: str, usage: str = "") -> NoReturn:
         # Errors about a value show no usage: the option itself was right.
         paragraphs = [f"error: {message}\n", usage, "For more information, try '--help'.\n"]
-        self.exit(USAGE_STATUS, "\n".join(filter(None, paragraphs)))
+        self.exit(exit_codes.USAGE, "\n".join(filter(None, paragraphs)))
+
+
+# Where a parser that is asked for its help goes instead of printing it.
+_wanted: ContextVar[list[Parser] | None] = ContextVar("wanted", default=None)
+
+
+def parser_of(command: Callable[[list[str]], int]) -> Parser:
+    """The parser of a command: the one that would print its help."""
+    found: list[Parser] = []
+    token = _wanted.set(found)
+    try:
+        command(["--help"])
+    except SystemExit:
+        pass
+    finally:
+        _wanted.reset(token)
+    return found[0]
 
 
 class _Reading:
@@ -300,6 +328,14 @@ def pid_namespace(text: str) -> str:
     if text not in ("isolate", "inherit"):
         raise argparse.ArgumentTypeError("expected 'isolate' or 'inherit'")
     return text
+
+
+def label(text: str) -> tuple[str, str]:
+    """``KEY=VALUE``; the value may be empty."""
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals:
+        raise argparse.ArgumentTypeError("expected KEY=VALUE")
+    return key.strip(), value.strip()
 
 
 def _is_option(word: str) -> bool:

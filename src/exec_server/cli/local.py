@@ -49,6 +49,7 @@ class LocalOutput:
         self._jobs: queue.SimpleQueue[tuple[int, bytes, asyncio.Future[None]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_file: dict[int, bool] = {}
+        self._last: asyncio.Future[None] | None = None
 
     async def write(self, fd: int, data: bytes) -> None:
         """Returns when all of *data* is written; raises OSError as the write does."""
@@ -58,9 +59,17 @@ class LocalOutput:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="local output", daemon=True)
             self._thread.start()
-        done: asyncio.Future[None] = self._loop.create_future()
+        self._last = done = self._loop.create_future()
         self._jobs.put((fd, data, done))
-        await done
+        # Whoever gives up waiting does not take back what was given to write.
+        await asyncio.shield(done)
+
+    async def settle(self, seconds: float) -> None:
+        """Until what was given to write is written, but not longer than *seconds*."""
+        if self._last is not None:
+            await asyncio.wait({self._last}, timeout=seconds)
+            if self._last.done():
+                self._last.exception()
 
     def _is_regular(self, fd: int) -> bool:
         if fd not in self._is_file:
@@ -110,10 +119,13 @@ def raw_terminal(fd: int) -> Iterator[None]:
 
     before = termios.tcgetattr(fd)
     try:
-        tty.setraw(fd)
+        # What was typed ahead is kept.
+        tty.setraw(fd, termios.TCSADRAIN)
         yield
     finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        # A terminal that has been closed needs nothing any more.
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 def terminal_size() -> tuple[int, int] | None:

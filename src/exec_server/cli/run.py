@@ -2,238 +2,164 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import os
-import signal
 import sys
-from collections.abc import Coroutine
-from typing import Any
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
-from exec_server.cli import local, logs
-from exec_server.cli.connecting import in_loop
+from exec_server.cli import connecting, exit_codes, local
+from exec_server.cli.joined import Joined, Manner
+from exec_server.cli.notices import Notices
 from exec_server.cli.run_options import RunOptions, parse_run
-from exec_server.client.client import ExecServerClient, connect
-from exec_server.client.process import RemoteProcess
-from exec_server.errors import ExecServerError, MethodNotFound, RpcError, StdinClosed
-
-logger = logging.getLogger(__name__)
-
-_FAILED = 1
-_TIMED_OUT = 124
-_NOT_STARTED = 126
-_NOT_FOUND = 127
-_BY_SIGNAL = 128
-# How long a command that was killed may take to close, before we leave without it.
-_LAST_WORDS = 2.0
-
-_STDIN, _STDOUT, _STDERR = 0, 1, 2
+from exec_server.cli.sandbox_options import Unconfined, check_confined, context_for
+from exec_server.client.client import ExecServerClient
+from exec_server.client.process import OnGap, RemoteProcess
+from exec_server.errors import ConfigurationError, RpcError
 
 
 def run_command(words: list[str]) -> int:
     """Run as *words* say and return the exit status."""
     try:
         options = parse_run(words)
-        logs.configure(options.log_level, "text")
-        return in_loop(_run(options))
-    except KeyboardInterrupt:
-        return _BY_SIGNAL + signal.SIGINT
-    except ExecServerError as exc:
+    except ConfigurationError as exc:
         print(f"Error: {exc}", file=sys.stderr)
-        return _FAILED
+        return exit_codes.FAILED
+    work = _detach if options.detach else _run
+    return connecting.run_command(lambda: work(options), log_level=options.log_level)
 
 
 async def _run(options: RunOptions) -> int:
-    async with connect(options.url, token=options.token, client_name="exec-server run") as client:
-        try:
-            process = await _start(client, options)
-        except RpcError as exc:
-            print(f"Error: cannot run `{options.argv[0]}`: {exc}", file=sys.stderr)
-            return _NOT_FOUND if "(os error 2)" in str(exc) else _NOT_STARTED
-        async with _Session(process, options) as session:
-            return await session.follow()
+    notices = Notices(is_verbose=options.verbose)
+    async with _open(options, notices) as client:
+        return await run_on(client, options, notices)
 
 
-async def _start(client: ExecServerClient, options: RunOptions) -> RemoteProcess:
-    size = local.terminal_size() if options.tty else None
-    env = dict(options.env)
-    if options.tty and "TERM" in os.environ:
-        env.setdefault("TERM", os.environ["TERM"])
-    return await client.start(
-        options.argv,
-        cwd=options.cwd,
-        env=env,
-        tty=options.tty,
-        stdin=options.stdin,
-        rows=size[0] if size else None,
-        cols=size[1] if size else None,
+async def run_on(client: ExecServerClient, options: RunOptions, notices: Notices) -> int:
+    """Run as *options* say on the server of *client*; the exit status."""
+    process = await start_or_explain(client, options)
+    if isinstance(process, int):
+        return process
+    manner = Manner(
+        is_terminal=options.tty,
+        has_input=options.stdin,
+        is_collected=options.output == "json",
+        time_limit=options.time_limit,
+        size=local.terminal_size(),
+    )
+    async with Joined(process, manner, notices) as joined:
+        status = await joined.follow()
+        if options.sandbox is not None and process.sandbox_rung == "none":
+            # It was refused; what was said in its place tells why.
+            status = exit_codes.NOT_STARTED
+        if options.output == "json":
+            await joined.show(_as_json(joined, status, process))
+    if joined.is_timed_out and options.output == "text":
+        text = f"the command took longer than {options.time_limit:g} seconds"
+        print(f"Error: {text}", file=sys.stderr)
+    return status
+
+
+async def _detach(options: RunOptions) -> int:
+    """Start it, print how to find it again, and leave it alone."""
+    import uuid
+
+    from exec_server.cli import detached
+    from exec_server.cli.sessions import SessionStore
+
+    if not connecting.can_be_resumed(options.server):
+        raise ConfigurationError(
+            f"`{connecting.shown(options.server)}` ends with this command: nothing can be detached"
+        )
+    store = SessionStore()
+    async with _open(options, Notices()) as client:
+        kept = await detached.keep(client, options.keep)
+        # Before the start: nothing may run that nobody could find.
+        session = detached.new_record(
+            store,
+            client,
+            str(uuid.uuid4()),
+            server=options.server,
+            argv=options.argv,
+            tty=options.tty,
+            token_file=options.token_file,
+            pin=options.pin,
+            kept=kept,
+        )
+        process = await start_or_explain(client, options, process_id=session.process_id)
+        if isinstance(process, int):
+            store.remove(session.id)
+            return process
+        detached.update(store, client, session)
+    detached.tell_kept(kept, options.keep)
+    print(msgspec.json.encode(session.facts).decode() if options.output == "json" else session.id)
+    return exit_codes.OK
+
+
+def _open(options: RunOptions, notices: Notices) -> AbstractAsyncContextManager[ExecServerClient]:
+    return connecting.open_server(
+        options.server,
+        token=options.token,
+        pin=options.pin,
+        client_name="exec-server run",
+        on_state=notices.on_state,
     )
 
 
-class _Session:
-    """One command, joined to this program's descriptors and signals."""
-
-    def __init__(self, process: RemoteProcess, options: RunOptions) -> None:
-        self._process = process
-        self._options = options
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        # Set when we are to end although the command has not closed.
-        self._left: asyncio.Future[None] = self._loop.create_future()
-        # Another status than the command's own.
-        self._status: int | None = None
-        self._interrupts = 0
-        self._cleanup = contextlib.ExitStack()
-        self._output = local.LocalOutput()
-        self._collected: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-
-    async def __aenter__(self) -> _Session:
-        self._on_signal(signal.SIGINT, self._interrupt)
-        for signum in (signal.SIGTERM, signal.SIGHUP):
-            self._on_signal(signum, self._end, signum)
-        if self._options.tty:
-            self._on_signal(signal.SIGWINCH, self._resize)
-            if os.isatty(_STDIN):
-                self._cleanup.enter_context(local.raw_terminal(_STDIN))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        # First of all: whatever comes now, the terminal is the user's again.
-        self._cleanup.close()
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._process.abandon()
-
-    async def follow(self) -> int:
-        """Until the command has closed, the time is over, or we are told to leave."""
-        if self._options.stdin:
-            self._help(self._forward_input())
-        self._copying = self._keep(self._copy())
-        await asyncio.wait(
-            {self._copying, self._left},
-            timeout=self._options.time_limit,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        if not self._copying.done() and not self._left.done():
-            self._status = _TIMED_OUT
-            await self._kill()
-        status = await self._settle()
-        if self._options.output == "json":
-            await self._output.write(_STDOUT, self._as_json(status))
-        elif self._status == _TIMED_OUT:
-            self._say(f"the command took longer than {self._options.time_limit:g} seconds")
-        return status
-
-    async def _settle(self) -> int:
-        if self._copying.done():
-            try:
-                self._copying.result()
-            except BrokenPipeError:
-                # Whoever read our output has had enough, as after `| head`.
-                return _BY_SIGNAL + signal.SIGPIPE
-        if self._status is not None:
-            return self._status
-        return await self._process.wait() & 0xFF
-
-    async def _copy(self) -> None:
-        is_text = self._options.output == "text"
-        async for chunk in self._process:
-            is_error = chunk.stream == "stderr"
-            if is_text:
-                await self._output.write(_STDERR if is_error else _STDOUT, chunk.data)
-            else:
-                self._collected["stderr" if is_error else "stdout"] += chunk.data
-
-    def _as_json(self, status: int) -> bytes:
-        result: dict[str, object] = {"exitCode": status}
-        if self._status == _TIMED_OUT:
-            result["timedOut"] = True
-        for name, data in self._collected.items():
-            try:
-                result[name] = data.decode()
-            except UnicodeDecodeError:
-                result[f"{name}Base64"] = bytes(data)
-        return msgspec.json.encode(result) + b"\n"
-
-    # Input.
-
-    async def _forward_input(self) -> None:
-        try:
-            async for data in local.read_chunks(_STDIN):
-                await self._process.write(data)
-        except StdinClosed:
-            return
-        try:
-            await self._process.close_stdin()
-        except MethodNotFound:
-            logger.debug("this server cannot end a command's input; it stays open")
-
-    # Signals.
-
-    def _on_signal(self, signum: int, callback: Any, *args: Any) -> None:
-        self._loop.add_signal_handler(signum, callback, *args)
-        self._cleanup.callback(self._loop.remove_signal_handler, signum)
-
-    def _interrupt(self) -> None:
-        self._interrupts += 1
-        if self._interrupts == 1:
-            self._help(self._process.send_signal(signal.SIGINT))
-        else:
-            self._help(self._kill_or_leave())
-
-    async def _kill_or_leave(self) -> None:
-        if not await self._process.terminate():
-            # It has exited, and something it left behind keeps its output open.
-            self._leave()
-
-    def _end(self, signum: int) -> None:
-        self._status = _BY_SIGNAL + signum
-        self._help(self._kill_and_leave())
-
-    async def _kill_and_leave(self) -> None:
-        await self._kill()
-        self._leave()
-
-    def _leave(self) -> None:
-        if not self._left.done():
-            self._left.set_result(None)
-
-    def _resize(self) -> None:
-        size = local.terminal_size()
-        if size is not None:
-            self._help(self._process.resize(*size))
-
-    async def _kill(self) -> None:
-        """Kill the command and give it a moment to say its last words."""
-        with contextlib.suppress(ExecServerError, TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS):
-                await self._process.terminate()
-        await asyncio.wait({self._copying}, timeout=_LAST_WORDS)
-
-    def _say(self, text: str) -> None:
-        # A raw terminal does not return the carriage by itself.
-        end = "\r\n" if self._options.tty else "\n"
-        print(f"Error: {text}", end=end, file=sys.stderr, flush=True)
-
-    # What runs beside the output.
-
-    def _help(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._keep(_quietly(work))
-
-    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        return task
-
-
-async def _quietly(work: Coroutine[Any, Any, Any]) -> None:
-    """What a helper cannot do is no reason to end; a lost connection shows in the output."""
+async def start_or_explain(
+    client: ExecServerClient,
+    options: RunOptions,
+    *,
+    process_id: str | None = None,
+    on_gap: OnGap = "fail",
+) -> RemoteProcess | int:
+    """The started command, or the status that says why there is none; stderr says more."""
+    size = local.terminal_size() if options.tty else None
+    env = dict(options.env)
+    if options.tty:
+        for name in ("TERM", "COLORTERM"):
+            if name in os.environ:
+                env.setdefault(name, os.environ[name])
     try:
-        await work
-    except ExecServerError as exc:
-        logger.debug("%s", exc)
+        sandbox = None
+        if options.sandbox is not None:
+            sandbox = await context_for(client, options.sandbox, cwd=options.cwd)
+        process = await client.start(
+            options.argv,
+            cwd=options.cwd,
+            env=env,
+            tty=options.tty,
+            stdin=options.stdin,
+            rows=size[0] if size else None,
+            cols=size[1] if size else None,
+            sandbox=sandbox,
+            process_id=process_id,
+            on_gap=on_gap,
+        )
+        check_confined(process, options.sandbox)
+    except (RpcError, Unconfined) as exc:
+        print(f"Error: cannot run `{options.argv[0]}`: {exc}", file=sys.stderr)
+        return exit_codes.NOT_FOUND if "(os error 2)" in str(exc) else exit_codes.NOT_STARTED
+    return process
+
+
+def _as_json(joined: Joined, status: int, process: RemoteProcess) -> bytes:
+    result: dict[str, object] = {"exitCode": status}
+    if process.sandbox_type not in (None, "none"):
+        result["sandboxRung"] = process.sandbox_rung
+        result["sandboxDenied"] = process.sandbox_denied
+    if joined.is_timed_out:
+        result["timedOut"] = True
+    result |= output_facts(joined.collected)
+    return msgspec.json.encode(result) + b"\n"
+
+
+def output_facts(collected: dict[str, bytearray]) -> dict[str, object]:
+    """What was said, by stream: as text, or in base64 where it is none."""
+    facts: dict[str, object] = {}
+    for name, data in collected.items():
+        try:
+            facts[name] = data.decode()
+        except UnicodeDecodeError:
+            facts[f"{name}Base64"] = bytes(data)
+    return facts

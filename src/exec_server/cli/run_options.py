@@ -11,32 +11,38 @@ import msgspec
 
 from exec_server.cli.arguments import Append, Flag, Parser, path, seconds
 from exec_server.cli.connecting import (
-    SCHEMES,
+    SERVER_HELP,
     TOKEN_HELP,
     add_connection_options,
-    expected_schemes,
+    add_verbose,
+    expected_server,
+    is_server,
     read_token,
 )
+from exec_server.cli.exit_codes import RUN_STATUS_HELP
+from exec_server.cli.sandbox_options import (
+    SANDBOX_HELP,
+    Confinement,
+    add_sandbox_options,
+    confinement,
+)
+
+# A day: over a night and a morning, and not for ever.
+DEFAULT_KEEP = 24 * 3600.0
 
 OutputFormat = Literal["text", "json"]
 
 _DESCRIPTION = """\
 Run a command on a server, as if it ran here: its output appears live, it reads this program's
-input, Ctrl-C interrupts it (twice: kills it), and its exit status becomes this program's.
+input, Ctrl-C interrupts it (twice: kills it), and its exit status becomes this program's. A lost
+connection is replaced, and nothing of what was said meanwhile is lost or comes twice.
 """
 
 _EPILOG = f"""\
-The URL is the one that `exec-server` prints, `unix://PATH`, or `stdio:PROGRAM` for a server that
-is started for this one command.
-
+{SERVER_HELP}
+{SANDBOX_HELP}
 {TOKEN_HELP}
-exit status:
-  of the command; 128 + N when signal N ended it
-  1    the server cannot be reached, or the connection was lost
-  2    the command line is wrong
-  124  the command took longer than --timeout
-  126  the command cannot be started; 127 when it was not found
-
+{RUN_STATUS_HELP}
 examples:
   Run one command:
       exec-server run ws://127.0.0.1:41181 -- uname -a
@@ -56,6 +62,14 @@ examples:
   Over ssh, with nothing listening on the far side:
       exec-server run 'stdio:ssh build exec-server --listen stdio' -- uname -a
 
+  Leave it alone, and come back later:
+      id=$(exec-server run --detach ws://127.0.0.1:41181 -- make world)
+      exec-server ps
+      exec-server logs -f $id
+
+  Something that is not to be trusted with more than one directory:
+      exec-server run --sandbox workspace-write=/srv/app ws://127.0.0.1:41181 -- npm test
+
   For a program to read:
       exec-server run -o json ws://127.0.0.1:41181 -- git status --porcelain
 """
@@ -64,7 +78,8 @@ examples:
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to run where."""
 
-    url: str
+    # A URL or the name of an environment.
+    server: str
     argv: list[str]
     cwd: str | None = None
     env: dict[str, str] = {}
@@ -72,11 +87,18 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     stdin: bool = True
     time_limit: float | None = None
     output: OutputFormat = "text"
+    detach: bool = False
+    # How long a server should keep what nobody is attached to.
+    keep: float = DEFAULT_KEEP
+    verbose: bool = False
+    sandbox: Confinement | None = None
     token: str | None = None
+    token_file: str | None = None
+    pin: str | None = None
     log_level: str = "error"
 
     def __repr__(self) -> str:
-        return f"RunOptions({self.url!r}, {self.argv!r})"
+        return f"RunOptions({self.server!r}, {self.argv!r})"
 
 
 def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) -> RunOptions:
@@ -91,17 +113,28 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
     values = arguments.values
     if values.tty and values.output == "json":
         parser.error("the argument '--tty' cannot be used with '--output json'")
-    url, argv = _split(parser, arguments.rest)
+    if values.detach:
+        parser.refuse_together(arguments, "detach", "timeout")
+    else:
+        parser.require(arguments, {"keep": ("detach",)})
+    server, argv = _split(parser, arguments.rest)
     return RunOptions(
-        url=url,
+        server=server,
         argv=argv,
         cwd=values.cwd,
         env=dict(values.env),
         tty=values.tty,
-        stdin=not values.no_stdin,
+        # Nobody is there who could type; a terminal can be attached to.
+        stdin=not (values.no_stdin or values.detach),
         time_limit=values.timeout,
         output=values.output,
-        token=read_token(values, environ),
+        detach=values.detach,
+        keep=DEFAULT_KEEP if values.keep is None else values.keep,
+        verbose=values.verbose,
+        sandbox=confinement(parser, arguments),
+        token=read_token(values),
+        token_file=values.token_file,
+        pin=values.pin,
         log_level=values.log_level,
     )
 
@@ -109,7 +142,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
 def _parser() -> Parser:
     parser = Parser(
         "exec-server run",
-        usage="[OPTIONS] <URL> -- <COMMAND> [ARGS]...",
+        usage="[OPTIONS] <SERVER> -- <COMMAND> [ARGS]...",
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
@@ -120,12 +153,25 @@ def _parser() -> Parser:
         "--env",
         metavar="<NAME=VALUE>",
         action=Append,
-        type=_variable,
+        type=variable,
         help="set a variable on top of the server's environment; may be repeated",
     )
     add("-t", "--tty", action=Flag, help="run on a terminal, and make this one raw")
     add("-n", "--no-stdin", action=Flag, help="give the command no input")
     add("--timeout", metavar="<SECONDS>", type=seconds, help="kill it after that long")
+    add(
+        "-d",
+        "--detach",
+        action=Flag,
+        help="leave it alone and print its id, for `attach`, `logs`, `kill` and `ps`",
+    )
+    add(
+        "--keep",
+        metavar="<SECONDS>",
+        type=seconds,
+        help="with --detach: how long the server should keep it while nobody is attached, if it "
+        f"lets itself be asked [default: {DEFAULT_KEEP:g}]",
+    )
     add(
         "-o",
         "--output",
@@ -134,11 +180,13 @@ def _parser() -> Parser:
         default="text",
         help="text passes output through; json prints one object at the end [default: text]",
     )
+    add_sandbox_options(parser)
+    add_verbose(parser)
     add_connection_options(parser)
     return parser
 
 
-def _variable(text: str) -> tuple[str, str]:
+def variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError("expected NAME=VALUE")
@@ -146,16 +194,22 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def _split(parser: Parser, rest: list[str]) -> tuple[str, list[str]]:
-    """The URL and the command; the ``--`` between them may be left out."""
+    """The server and the command; the ``--`` between them may be left out."""
     if not rest:
-        parser.error("the following required arguments were not provided:\n  <URL>\n  <COMMAND>")
-    url, *argv = rest
-    if not url.startswith(SCHEMES):
-        parser.error(f"invalid value '{url}' for '<URL>': expected {expected_schemes()}")
+        parser.error("the following required arguments were not provided:\n  <SERVER>\n  <COMMAND>")
+    server, argv = split_server(parser, rest)
+    if not argv:
+        parser.error("the following required arguments were not provided:\n  <COMMAND>")
+    return server, argv
+
+
+def split_server(parser: Parser, rest: list[str]) -> tuple[str, list[str]]:
+    """The server and the words after it; wrong ones are a usage error."""
+    server, *argv = rest
+    if not is_server(server):
+        parser.error(f"invalid value '{server}' for '<SERVER>': expected {expected_server()}")
     if argv[:1] == ["--"]:
         del argv[0]
     elif argv and argv[0].startswith("-"):
-        parser.error(f"unexpected argument '{argv[0]}' found; options come before the URL")
-    if not argv:
-        parser.error("the following required arguments were not provided:\n  <COMMAND>")
-    return url, argv
+        parser.error(f"unexpected argument '{argv[0]}' found; options come before the server")
+    return server, argv

@@ -13,7 +13,7 @@ import msgspec
 
 from exec_server.cli import logs
 from exec_server.cli.serve_options import ServeOptions, parse_serve
-from exec_server.errors import ConfigurationError
+from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
 
 if TYPE_CHECKING:
@@ -35,24 +35,20 @@ def serve_command(words: list[str]) -> int:
             options.limits, child_descriptors=_raise_descriptor_limit()
         )
         _run(_serve(options, limits))
-    except ConfigurationError as exc:
+    except (ConfigurationError, RegistryError) as exc:
         print(f"Error: {exc}", file=sys.stderr)
         return 1
     return 0
 
 
 async def _serve(options: ServeOptions, limits: Limits) -> None:
-    from exec_server.server.run import run_main
+    authenticator = _authenticator(options)
+    if options.remote.is_requested:
+        from exec_server.cli.remote import serve_remote
 
-    serving = asyncio.ensure_future(
-        run_main(
-            options.listen,
-            limits=limits,
-            authenticator=_authenticator(options),
-            insecure_no_auth=options.insecure_no_auth,
-            on_ready=_announce,
-        )
-    )
+        serving = asyncio.ensure_future(serve_remote(options, limits))
+    else:
+        serving = asyncio.ensure_future(_listen(options, limits, authenticator))
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, serving.cancel)
@@ -60,6 +56,21 @@ async def _serve(options: ServeOptions, limits: Limits) -> None:
         await serving
     except asyncio.CancelledError:
         return
+
+
+async def _listen(
+    options: ServeOptions, limits: Limits, authenticator: Authenticator | None
+) -> None:
+    from exec_server.server.run import run_main
+
+    await run_main(
+        options.listen,
+        limits=limits,
+        authenticator=authenticator,
+        insecure_no_auth=options.insecure_no_auth,
+        proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
+        on_ready=_announce,
+    )
 
 
 def _authenticator(options: ServeOptions) -> Authenticator | None:
@@ -73,7 +84,7 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
             raise ConfigurationError(
                 "WebSocket listener auth cannot be used with --remote or forward"
             )
-        raise ConfigurationError("remote mode is not part of this release")
+        return None
     address = parse_listen_url(options.listen)
     if options.auth.mode is not None and not isinstance(address, TcpAddress):
         kind = "stdio" if options.listen.startswith("stdio") else "unix"

@@ -15,6 +15,7 @@ from exec_server.cli.arguments import (
     Flag,
     Parser,
     count,
+    label,
     path,
     pid_namespace,
     positive_count,
@@ -30,8 +31,9 @@ LogFormat = Literal["text", "json"]
 
 _PROG = "exec-server"
 _COMMANDS = (
-    *("forward", "help", "run"),
-    *("cp", "ls", "tree", "find", "stat", "cat", "mkdir", "rm"),
+    *("forward", "help", "run", "shell", "attach", "ps", "logs", "kill", "env", "completion"),
+    *("cp", "ls", "tree", "find", "stat", "cat", "mkdir", "rm", "registry", "pair"),
+    *("keygen", "fingerprint"),
 )
 
 # RUST_LOG has two levels more than we do; "off" is nearest to errors only.
@@ -50,6 +52,10 @@ _AWS = ("remote", "environment_id", "aws_sigv4")
 _NEEDS: dict[str, Sequence[str]] = {
     "remote": ("environment_id",),
     "remote_transport": _REMOTE,
+    "relay": _REMOTE,
+    "registry_token_file": _REMOTE,
+    "identity": _REMOTE,
+    "labels": _REMOTE,
     "exit_on_stdin_close": _REMOTE,
     "use_agent_identity_auth": _REMOTE,
     "executor_credential_stdin": _REMOTE,
@@ -63,9 +69,21 @@ _EPILOG = """\
 commands:
   run URL -- CMD...  run a command on a server and pass its input and output through
                      (see `exec-server run --help`)
+  shell URL          open a terminal on a server
+  sandbox -- CMD...  run a command on this machine that can touch only what it is given
+  doctor             tell what works on this machine, and what would make the rest work
+  ps, attach, logs, kill
+                     find what `run --detach` left running, go on with it, read it, end it
+  env                list and check the servers that have a name in environments.toml; such a name
+                     can be given wherever a URL can
   cp SRC... DST      copy files and, with -r, trees; URL:/PATH is a file on a server
   ls, tree, find, stat, cat, mkdir, rm
                      what their namesakes do, for URL:/PATH; each has a --help
+  registry           run a registry, through which servers are reached that nobody can connect to
+  pair               introduce two machines to each other with a code, through a registry
+  keygen             make a key for an executor, which harnesses know it by (--identity)
+  fingerprint        print the fingerprint of such a key, to compare and to pin (--pin)
+  completion SHELL   print the completions of this program for bash, zsh or fish
   help               print this text
 
 examples:
@@ -108,6 +126,13 @@ class RemoteOptions(msgspec.Struct, frozen=True, kw_only=True):
     aws_region: str | None = None
     aws_service: str = "execute-api"
     exit_on_stdin_close: bool = False
+    relay: str = "noise"
+    # Whether the id was given as `--executor-id`.
+    is_executor_id: bool = False
+    registry_token_file: str | None = None
+    # The file of the keys that harnesses know it by.
+    identity: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_requested(self) -> bool:
@@ -143,10 +168,11 @@ def parse_serve(argv: list[str], environ: Mapping[str, str] | None = None) -> Se
     environ = os.environ if environ is None else environ
     parser = serve_parser()
     arguments = parser.parse_options(argv, environ)
+    _accept_old_spelling(parser, arguments)
     parser.refuse_together(arguments, "listen", "remote")
     parser.refuse_together(arguments, "ws_auth", "insecure_no_auth")
     parser.refuse_together(arguments, *_IDENTITIES)
-    parser.require(arguments, _NEEDS)
+    parser.require(arguments, _needs(arguments))
     if arguments.rest:
         _run_command(parser, arguments, environ)
     return _serve_options(arguments.values, environ)
@@ -166,6 +192,7 @@ def serve_parser() -> Parser:
     _add_limits(parser)
     _add_logging(parser)
     _add_compatibility(parser)
+    _add_network(parser)
     _add_remote(parser)
     _add_information(parser)
     return parser
@@ -180,6 +207,7 @@ def _forward_parser() -> Parser:
     )
     parser.add_argument("--connect", metavar="<URL>", help="the server to register")
     _add_compatibility(parser)
+    _add_network(parser)
     _add_remote(parser)
     _add_information(parser)
     return parser
@@ -270,6 +298,14 @@ def _add_limits(parser: Parser) -> None:
         "run on [default: %(default)g]",
     )
     group.add_argument(
+        "--max-detached-session-seconds",
+        metavar="<SECONDS>",
+        type=seconds,
+        default=DEFAULT_LIMITS.max_detached_session_seconds,
+        help="what a client may ask for instead, as `run --detach` does; never less than "
+        "--detached-session-seconds [default: %(default)g]",
+    )
+    group.add_argument(
         "--closed-process-seconds",
         metavar="<SECONDS>",
         type=seconds,
@@ -296,7 +332,7 @@ def _add_logging(parser: Parser) -> None:
 
 
 def _add_compatibility(parser: Parser) -> None:
-    group = parser.add_argument_group("accepted for compatibility, without effect yet")
+    group = parser.add_argument_group("accepted for compatibility, without effect")
     group.add_argument(
         "-c", "--config", metavar="<key=value>", action=Append, help="override a setting"
     )
@@ -308,9 +344,13 @@ def _add_compatibility(parser: Parser) -> None:
         metavar="<MODE>",
         type=pid_namespace,
         default="isolate",
-        help="isolate or inherit: whether a sandboxed process sees other processes "
-        "[default: %(default)s]",
+        help="isolate or inherit: whether a sandboxed process sees other processes; here it "
+        "never does [default: %(default)s]",
     )
+
+
+def _add_network(parser: Parser) -> None:
+    group = parser.add_argument_group("network of processes that a proxy manages")
     group.add_argument(
         "--proxy-private-ips-via-upstream",
         action=Flag,
@@ -321,22 +361,57 @@ def _add_compatibility(parser: Parser) -> None:
 
 
 def _add_remote(parser: Parser) -> None:
-    group = parser.add_argument_group("remote mode, which this release refuses")
-    group.add_argument("--remote", metavar="<URL>", help="the service to register with")
+    group = parser.add_argument_group("remote mode: be reached through a registry, not a port")
+    group.add_argument("--remote", metavar="<URL>", help="the registry to register with")
     group.add_argument(
         "--remote-transport",
         metavar="<REMOTE_TRANSPORT>",
         choices=("noise", "direct"),
         default="noise",
-        help="noise or direct [default: %(default)s]",
+        help="noise; direct, which other servers know, is refused [default: %(default)s]",
     )
-    group.add_argument("--environment-id", metavar="<ID>", help="the environment to attach to")
-    group.add_argument("--name", metavar="<NAME>", help="a name for people")
+    group.add_argument("--environment-id", metavar="<ID>", help="the environment to serve")
     group.add_argument(
-        "--use-agent-identity-auth", action=Flag, help="register with an agent identity"
+        "--executor-id", metavar="<ID>", help="what --environment-id was called before"
     )
     group.add_argument(
-        "--executor-credential-stdin", action=Flag, help="read credentials from standard input"
+        "--relay",
+        metavar="<RELAY>",
+        choices=("noise", "plaintext"),
+        default="noise",
+        help="noise, which nobody on the way can read, or plaintext for old peers "
+        "[default: %(default)s]",
+    )
+    group.add_argument(
+        "--registry-token-file",
+        metavar="<PATH>",
+        type=path,
+        help="file with the bearer token for a registry of your own "
+        "[default: EXEC_SERVER_REGISTRY_TOKEN, else Codex's own credentials]",
+    )
+    group.add_argument(
+        "--identity",
+        metavar="<PATH>",
+        type=path,
+        help="file with the key that harnesses know this executor by, as `exec-server keygen` "
+        "makes it [default: a new key each time]",
+    )
+    group.add_argument(
+        "--label",
+        metavar="<KEY=VALUE>",
+        dest="labels",
+        action=Append,
+        type=label,
+        help="what a registry of your own shows of this environment; may be repeated",
+    )
+    group.add_argument("--name", metavar="<NAME>", help="a name for people, sent nowhere")
+    group.add_argument(
+        "--use-agent-identity-auth",
+        action=Flag,
+        help="register with the agent identity in CODEX_ACCESS_TOKEN",
+    )
+    group.add_argument(
+        "--executor-credential-stdin", action=Flag, help="read rotating tokens from standard input"
     )
     group.add_argument("--aws-sigv4", action=Flag, help="sign requests with AWS SigV4")
     group.add_argument("--aws-profile", metavar="<PROFILE>", help="the AWS profile to sign with")
@@ -417,9 +492,25 @@ def _parse_forward(words: list[str], environ: Mapping[str, str]) -> Arguments:
     arguments = parser.parse_options(words, environ)
     if arguments.rest:
         parser.refuse_unexpected(arguments.rest[0])
+    _accept_old_spelling(parser, arguments)
     parser.refuse_together(arguments, *_IDENTITIES)
-    parser.require(arguments, _NEEDS, "remote", "environment_id", "connect")
+    parser.require(arguments, _needs(arguments), "remote", "environment_id", "connect")
     return arguments
+
+
+def _needs(arguments: Arguments) -> dict[str, Sequence[str]]:
+    """What each option needs, by what was said."""
+    if arguments.values.remote_transport == "direct":
+        return {**_NEEDS, "remote_transport": (*_REMOTE, "aws_sigv4")}
+    return _NEEDS
+
+
+def _accept_old_spelling(parser: Parser, arguments: Arguments) -> None:
+    """Read `--executor-id` as the `--environment-id` it was before."""
+    parser.refuse_together(arguments, "environment_id", "executor_id")
+    if "executor_id" in arguments.given:
+        arguments.values.environment_id = arguments.values.executor_id
+        arguments.given.append("environment_id")
 
 
 def _merge(values: argparse.Namespace, forward: Arguments) -> None:
@@ -467,6 +558,7 @@ def _limits(values: argparse.Namespace) -> Limits:
         max_concurrent_requests=max(values.max_concurrent_requests, values.concurrent_requests),
         retained_bytes=values.retain_bytes,
         detached_session_seconds=values.detached_session_seconds,
+        max_detached_session_seconds=values.max_detached_session_seconds,
         closed_process_seconds=values.closed_process_seconds,
     )
 
@@ -489,4 +581,9 @@ def _remote_options(values: argparse.Namespace) -> RemoteOptions:
         aws_region=values.aws_region,
         aws_service=values.aws_service,
         exit_on_stdin_close=values.exit_on_stdin_close,
+        relay=values.relay,
+        is_executor_id=values.executor_id is not None,
+        registry_token_file=values.registry_token_file,
+        identity=values.identity,
+        labels=tuple(values.labels),
     )

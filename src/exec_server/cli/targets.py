@@ -1,4 +1,4 @@
-"""`URL:/path`: a file on a server, as the commands for files spell it."""
+"""`SERVER:/path`: a file on a server, as the commands for files spell it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,27 @@ import re
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from exec_server.cli.connecting import SCHEMES
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.cli.connecting import environments, is_url, open_server
+from exec_server.client.client import ExecServerClient
 from exec_server.client.fs import RemoteFiles
 
 # The first colon with a slash after it, but for that of the scheme.
-_REMOTE = re.compile(r"((?:wss?://|unix://|stdio:).+?):(/.*)", re.DOTALL)
+_REMOTE = re.compile(r"((?:wss?://|noise\+https?://|unix://|stdio:).+?):(/.*)", re.DOTALL)
+# What may be the name of an environment; a path on this machine has a slash before any colon, or
+# is written ./NAME:...
+_NAMED = re.compile(r"([A-Za-z0-9_-]{1,64}):(/.*)?", re.DOTALL)
 
 TARGET_HELP = """\
 A file on a server is written URL:/PATH, where the URL is the one that `exec-server` prints,
-unix://PATH, or stdio:PROGRAM for a server that is started for this one command.
+unix://PATH, or stdio:PROGRAM for a server that is started for this one command; or NAME:/PATH with
+the name of an environment, which `exec-server env` lists.
 """
 
 
 class Target(NamedTuple):
     """A file on a server, or on this machine where there is no URL."""
 
+    # A URL, or the name of an environment.
     url: str | None
     # Empty for the directory that the server runs in.
     path: str
@@ -44,19 +49,24 @@ class Target(NamedTuple):
 
 
 def parse_target(text: str) -> Target:
+    """Raises ConfigurationError when names cannot be told because their file is wrong."""
     match = _REMOTE.fullmatch(text)
     if match is not None:
         return Target(match[1], match[2])
-    if text.startswith(SCHEMES):
+    if is_url(text):
         return Target(text.removesuffix(":"), "")
+    match = _NAMED.fullmatch(text)
+    if match is not None and match[1] in environments().names:
+        return Target(match[1], match[2] or "")
     return Target(None, text)
 
 
 class Servers:
     """One client for each URL that is asked for."""
 
-    def __init__(self, *, token: str | None, client_name: str) -> None:
+    def __init__(self, *, token: str | None, pin: str | None = None, client_name: str) -> None:
         self._token = token
+        self._pin = pin
         self._client_name = client_name
         self._clients: dict[str, ExecServerClient] = {}
         self._stack = contextlib.AsyncExitStack()
@@ -77,7 +87,9 @@ class Servers:
         assert target.url is not None
         client = self._clients.get(target.url)
         if client is None:
-            opening = connect(target.url, token=self._token, client_name=self._client_name)
+            opening = open_server(
+                target.url, token=self._token, pin=self._pin, client_name=self._client_name
+            )
             client = self._clients[target.url] = await self._stack.enter_async_context(opening)
         return client.fs
 

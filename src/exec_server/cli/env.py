@@ -1,0 +1,208 @@
+"""`exec-server env`: the environments that have names, and whether they can be reached."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from exec_server.cli import connecting, exit_codes
+from exec_server.cli.arguments import Parser
+from exec_server.cli.saved_options import token_of
+from exec_server.cli.table import print_json, print_table
+from exec_server.errors import ExecServerError
+
+if TYPE_CHECKING:
+    from exec_server.client.client import ExecServerClient
+    from exec_server.client.environments.manager import EnvironmentFacts
+
+# Servers that are tried at the same time.
+_AT_ONCE = 16
+
+_DESCRIPTION = """\
+List the environments that can be named wherever a server is expected, or check that they can be
+reached: `check` connects to each, asks how it is, and tells how long the answer took.
+"""
+
+_EPILOG = """\
+Names come from environments.toml in $CODEX_HOME (by default ~/.codex), else `remote` is the server
+of CODEX_EXEC_SERVER_URL. `local` is a server inside the command itself. After these come the names
+that `exec-server pair` has made known.
+
+      default = "build"
+      [[environments]]
+      id = "build"
+      url = "wss://build.example.net"
+      auth_bearer_token_file = "build.token"
+      [[environments]]
+      id = "lab"
+      program = "ssh"
+      args = ["lab", "exec-server", "--listen", "stdio"]
+
+exit status:
+  0    listed; all that were checked are ready
+  1    one of them is not, or the configuration is wrong
+  2    the command line is wrong
+
+examples:
+  What there is:
+      exec-server env
+
+  Whether two of them can be used:
+      exec-server env check build lab
+
+  For a program:
+      exec-server env check -o json
+
+  What a registry knows, with the token in EXEC_SERVER_REGISTRY_TOKEN or a file:
+      exec-server env list --registry https://registry.example.net --token-file alice.token
+"""
+
+
+# A client of the server of that name.
+Opening = Callable[[str], "AbstractAsyncContextManager[ExecServerClient]"]
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """An environment that was tried."""
+
+    facts: EnvironmentFacts
+    seconds: float | None = None
+    version: str | None = None
+    problem: str | None = None
+
+    @property
+    def as_json(self) -> dict[str, object]:
+        return {
+            **as_json(self.facts),
+            "ready": self.problem is None,
+            "latencyMs": None if self.seconds is None else round(self.seconds * 1000, 1),
+            "version": self.version,
+            "problem": self.problem,
+        }
+
+    @property
+    def row(self) -> list[str]:
+        state = self.problem or "ready"
+        latency = "-" if self.seconds is None else f"{self.seconds * 1000:.1f} ms"
+        return [*_row(self.facts), latency, state]
+
+
+def env_parser() -> Parser:
+    parser = Parser(
+        "exec-server env",
+        usage="[OPTIONS] [list | check] [NAME]...",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "action",
+        metavar="list | check",
+        nargs="?",
+        choices=("list", "check"),
+        default="list",
+        help="what to do [default: list]",
+    )
+    parser.add_argument("names", metavar="NAME", nargs="*", help="only these [default: all]")
+    parser.add_argument(
+        "--registry",
+        metavar="<URL>",
+        help="list what this registry knows instead, as far as the token allows",
+    )
+    connecting.add_output(parser)
+    connecting.add_connection_options(parser)
+    return parser
+
+
+def env_command(words: list[str]) -> int:
+    """List or check as *words* say."""
+    parser = env_parser()
+    # Names may follow options.
+    values = parser.parse_intermixed_args(words)
+    is_json = values.output == "json"
+    if values.registry is not None and values.action != "list":
+        parser.error("--registry is for list; what was paired has a name here and can be checked")
+
+    async def env() -> int:
+        if values.registry is not None:
+            token = token_of(parser, values)
+            return await _list_registry(values.registry, token, values.names, is_json=is_json)
+        manager = connecting.environments()
+        for name in values.names:
+            # Raises for one that is not known.
+            manager.resolve(name)
+        wanted = values.names or manager.names
+        chosen = [each for each in manager.describe() if each.name in wanted]
+        if values.action == "check":
+            opening = partial(
+                connecting.open_server,
+                token=token_of(parser, values),
+                pin=values.pin,
+                client_name="exec-server env",
+            )
+            return await _check_all(chosen, opening, is_json=is_json)
+        _list(chosen, is_json=is_json)
+        return exit_codes.OK
+
+    return connecting.run_command(env, log_level=values.log_level)
+
+
+async def _list_registry(
+    registry: str, token: str | None, names: list[str], *, is_json: bool
+) -> int:
+    from exec_server.cli.registry_facts import list_environments
+    from exec_server.cli.registry_options import token_in_variable
+
+    token = token or token_in_variable()
+    return await list_environments(registry, token, names, is_json=is_json)
+
+
+async def _check_all(facts: list[EnvironmentFacts], opening: Opening, *, is_json: bool) -> int:
+    slots = asyncio.Semaphore(_AT_ONCE)
+    checked = await asyncio.gather(*(_check(each, opening, slots) for each in facts))
+    if is_json:
+        print_json([each.as_json for each in checked])
+    else:
+        headings = ["NAME", "KIND", "WHERE", "LATENCY", "STATE"]
+        print_table(headings, [each.row for each in checked])
+    is_ready = all(each.problem is None for each in checked)
+    return exit_codes.OK if is_ready else exit_codes.FAILED
+
+
+def _list(facts: list[EnvironmentFacts], *, is_json: bool) -> None:
+    if is_json:
+        print_json([as_json(each) for each in facts])
+    else:
+        print_table(["NAME", "KIND", "WHERE"], [_row(each) for each in facts])
+
+
+def as_json(facts: EnvironmentFacts) -> dict[str, object]:
+    return {
+        "name": facts.name,
+        "kind": facts.kind,
+        "where": facts.where,
+        "default": facts.is_default,
+    }
+
+
+def _row(facts: EnvironmentFacts) -> list[str]:
+    return [facts.name + ("*" if facts.is_default else ""), facts.kind, facts.where]
+
+
+async def _check(facts: EnvironmentFacts, opening: Opening, slots: asyncio.Semaphore) -> Checked:
+    """Connect, and time one question and its answer; programs that are started end again."""
+    try:
+        async with slots, opening(facts.name) as client:
+            info = await client.environment_info()
+            before = time.perf_counter()
+            status = await client.environment_status()
+            seconds = time.perf_counter() - before
+    except (ExecServerError, OSError) as exc:
+        return Checked(facts, problem=str(exc))
+    problem = None if status == "ready" else f"the server says that it is {status}"
+    return Checked(facts, seconds, info.executor_version, problem)

@@ -1,0 +1,52 @@
+"""Escape keys: what is typed at the start of a line after a `~` is for us, as in ssh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+Key = Literal["leave", "detach", "help"]
+
+HELP = """\
+Escape keys, at the start of a line:
+  ~.  leave{leave}
+  ~d  detach: leave, and let it run on
+  ~?  this text
+  ~~  type a single ~
+"""
+
+_KEYS: dict[bytes, Key] = {b".": "leave", b"d": "detach", b"?": "help"}
+_ESCAPE = b"~"
+_LINE_ENDS = b"\r\n"
+
+
+class EscapeKeys:
+    """Takes escape keys out of what is typed, however it is cut into pieces."""
+
+    def __init__(self) -> None:
+        self._is_line_start = True
+        self._is_escaped = False
+
+    def feed(self, data: bytes) -> Iterator[bytes | Key]:
+        """Bytes to pass on and keys that were struck, in order."""
+        plain = bytearray()
+        for byte in (data[i : i + 1] for i in range(len(data))):
+            if self._is_escaped:
+                self._is_escaped = False
+                if (key := _KEYS.get(byte)) is not None:
+                    if plain:
+                        yield bytes(plain)
+                        plain.clear()
+                    yield key
+                    self._is_line_start = True
+                    continue
+                # A second ~ is the one that is meant; anything else follows it.
+                plain += _ESCAPE if byte == _ESCAPE else _ESCAPE + byte
+                self._is_line_start = byte in _LINE_ENDS
+            elif self._is_line_start and byte == _ESCAPE:
+                self._is_escaped = True
+            else:
+                plain += byte
+                self._is_line_start = byte in _LINE_ENDS
+        if plain:
+            yield bytes(plain)

@@ -1,0 +1,57 @@
+"""`exec-server keygen`: a key for an executor, which outlives it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from exec_server.cli import exit_codes
+from exec_server.cli.arguments import Flag, Parser
+from exec_server.errors import ConfigurationError
+
+_DESCRIPTION = """\
+Make the key that harnesses know an executor by and print its fingerprint. Whoever can read the file
+can pretend to be the executor; it is made readable for its owner alone.
+"""
+
+_EPILOG = """\
+exit status:
+  0    made
+  1    the file is there already, or cannot be written
+  2    the command line is wrong
+
+examples:
+  On the machine that runs commands:
+      exec-server keygen ~/.config/exec-server.identity
+      exec-server --remote URL --environment-id big-1 --identity ~/.config/exec-server.identity
+
+  On the other one, with the fingerprint that was printed:
+      exec-server run --pin SHA256:... noise+https://registry.example.net/big-1 -- uname -a
+"""
+
+
+def keygen_command(words: list[str]) -> int:
+    """Make a key as *words* say."""
+    parser = Parser(
+        "exec-server keygen", usage="[OPTIONS] [FILE]", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="where to keep it [default: identity in $XDG_STATE_HOME/exec-server]",
+    )
+    parser.add_argument("--force", action=Flag, help="replace a key that is there; it is lost")
+    values = parser.parse_args(words)
+    from exec_server.remote.identity import create_identity
+    from exec_server.remote.places import state_home
+
+    path = state_home() / "identity" if values.file is None else Path(values.file)
+    try:
+        made = create_identity(path, may_replace=values.force)
+    except ConfigurationError as exc:
+        print(f"Error: {exc}", file=sys.stderr)
+        return exit_codes.FAILED
+    print(made.public.fingerprint)
+    print(f"the key is in {path}; use it with --identity {path}", file=sys.stderr)
+    return exit_codes.OK

@@ -1,0 +1,32 @@
+"""What tests of commands get: terminals, and a place for what is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Cue, MakeTerminal, terminals
+
+
+@pytest.fixture
+def terminal() -> Iterator[MakeTerminal]:
+    with terminals() as make:
+        yield make
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where commands look for their configuration and their detached sessions."""
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("CODEX_EXEC_SERVER_URL", "EXEC_SERVER_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "codex").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def cue(tmp_path: Path) -> Cue:
+    return Cue(tmp_path / "cue")

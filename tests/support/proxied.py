@@ -1,0 +1,217 @@
+"""What tests of the managed network talk to: proxies, local servers, and a client that decides."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from exec_server.limits import Limits
+from exec_server.network.proxy import ManagedProxy
+from exec_server.network.rules import Address, as_address
+from exec_server.protocol import network
+from tests.support.wire import PATIENCE, Wire, start_params
+
+SWITCHES = {
+    "enabled": True,
+    "enableSocks5": True,
+    "enableSocks5Udp": True,
+    "allowUpstreamProxy": False,
+    "dangerouslyAllowAllUnixSockets": False,
+    "mode": "full",
+    "allowLocalBinding": False,
+}
+_BESIDE = ("policyDecisionTimeoutMs", "auditMetadata", "environmentId", "executionId")
+
+
+def wanted(**members: Any) -> dict[str, Any]:
+    """A `networkProxy` of process/start; members of the proxy, or beside it."""
+    beside = {name: members.pop(name) for name in _BESIDE if name in members}
+    return {"proxy": {**SWITCHES, **members}, **beside}
+
+
+class Decides:
+    """A client that answers with *answer* and remembers what it was told."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.answer = answer
+        self.asked: list[network.PolicyRequestParams] = []
+        self.told: list[network.PolicyDecisionEvent] = []
+        self.open: list[asyncio.Future[Any]] = []
+        self.was_asked = asyncio.Event()
+
+    def ask_policy(self, params: network.PolicyRequestParams) -> asyncio.Future[Any] | None:
+        self.asked.append(params)
+        future = asyncio.get_running_loop().create_future()
+        self.open.append(future)
+        self.was_asked.set()
+        if self.answer is not None:
+            future.set_result({"decision": self.answer})
+        return future
+
+    def report_decision(self, event: network.PolicyDecisionEvent) -> None:
+        self.told.append(event)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [event.reason for event in self.told]
+
+
+class Proxy:
+    """A proxy in this process, and where it listens."""
+
+    def __init__(self, managed: ManagedProxy, env: dict[str, str], client: Decides) -> None:
+        self.managed = managed
+        self.client = client
+        self.env = env
+        self.http = int(env["HTTP_PROXY"].rpartition(":")[2])
+        self.any = int(env["ALL_PROXY"].rpartition(":")[2])
+
+
+@contextlib.asynccontextmanager
+async def proxy(
+    *,
+    client: Decides | None = None,
+    limits: Limits | None = None,
+    names: dict[str, list[str]] | None = None,
+    server_env: dict[str, str] | None = None,
+    reaches_private: bool = False,
+    **members: Any,
+) -> AsyncIterator[Proxy]:
+    """A proxy with *names* in the place of the system's resolver."""
+    client = client or Decides()
+
+    async def resolver(host: str) -> list[Address]:
+        literal = as_address(host)
+        texts = [host] if literal else (names or {}).get(host, [])
+        return [address for text in texts if (address := as_address(text)) is not None]
+
+    managed = ManagedProxy(
+        "p",
+        msgspec.convert(wanted(**members), network.NetworkProxy),
+        client=client,
+        limits=limits or Limits(),
+        server_env=server_env or {},
+        reaches_private=reaches_private,
+        resolver=resolver,
+    )
+    try:
+        yield Proxy(managed, managed.listen(), client)
+    finally:
+        managed.close()
+        # Those that were cancelled get their turn.
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+class Origin:
+    """A local HTTP server; *answer* is what it says to each request, whose heads it keeps."""
+
+    def __init__(self, answer: bytes, *, closes: bool) -> None:
+        self.answer = answer
+        self.heads: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.ended = asyncio.Event()
+        self._closes = closes
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.heads.append(head)
+                self.bodies.append(await _body(reader, head.lower()))
+                writer.write(self.answer)
+                await writer.drain()
+                if self._closes:
+                    break
+        self.ended.set()
+        writer.close()
+
+
+async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    if b"transfer-encoding: chunked" in head:
+        return await reader.readuntil(b"0\r\n\r\n")
+    _, found, rest = head.partition(b"content-length: ")
+    return await reader.readexactly(int(rest.split(b"\r\n")[0])) if found else b""
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\nok"
+
+
+@contextlib.asynccontextmanager
+async def origin(answer: bytes = OK, *, closes: bool = False) -> AsyncIterator[tuple[Origin, int]]:
+    """A local HTTP server and its port."""
+    made = Origin(answer, closes=closes)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    try:
+        yield made, server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+@contextlib.asynccontextmanager
+async def dialled(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to a port of the loopback."""
+    async with asyncio.timeout(PATIENCE):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def said(port: int, data: bytes) -> bytes:
+    """Everything that is answered to *data*, whose sender then says no more."""
+    async with asyncio.timeout(PATIENCE), dialled(port) as (reader, writer):
+        writer.write(data)
+        return await reader.read()
+
+
+async def answered(port: int, data: bytes) -> tuple[bytes, bytes]:
+    """The head and the body of the answer to one HTTP request."""
+    async with asyncio.timeout(PATIENCE), dialled(port) as (reader, writer):
+        writer.write(data)
+        head = await reader.readuntil(b"\r\n\r\n")
+        _, found, rest = head.lower().partition(b"content-length: ")
+        size = int(rest.split(b"\r\n")[0]) if found else 0
+        has_body = not data.startswith(b"HEAD ")
+        return head, await reader.readexactly(size) if has_body else b""
+
+
+def get(host: str, *, method: str = "GET", headers: str = "", body: bytes = b"") -> bytes:
+    """A request for *host* as a proxy wants it."""
+    head = f"{method} http://{host}/p?q HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n"
+    return head.encode() + body
+
+
+async def socks(port: int, host: bytes, to: int, *, command: int = 1) -> tuple[Any, Any, bytes]:
+    """A SOCKS5 connection and the reply to its request; *host* is a name."""
+    async with asyncio.timeout(PATIENCE):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"\x05\x01\x00")
+        assert await reader.readexactly(2) == b"\x05\x00"
+        name = bytes((5, command, 0, 3, len(host))) + host + to.to_bytes(2, "big")
+        writer.write(name)
+        return reader, writer, await reader.readexactly(10)
+
+
+async def launch(wire: Wire, process_id: str = "p", **members: Any) -> tuple[int, int]:
+    """Start a process that stays, with a proxy; the ports of HTTP and of everything else."""
+    argv = ["sh", "-c", "echo $HTTP_PROXY $ALL_PROXY; exec cat"]
+    params = start_params(process_id, argv, pipeStdin=True, networkProxy=wanted(**members))
+    await wire.call("process/start", params)
+    http, anything = (await wire.output_until(process_id, b"\n")).split()
+    return int(http.rpartition(b":")[2]), int(anything.rpartition(b":")[2])
+
+
+def free_port() -> int:
+    """A port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
