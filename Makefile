@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format bench fuzz reference lock clean
+.PHONY: help run test interop check format bench transfer fuzz proto reference system lock clean
 
 help: ## what there is
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -15,8 +15,11 @@ help: ## what there is
 run: .venv/.stamp-run ## start a server; ARGS are its options, for example ARGS=--help
 	@$(BIN)/exec-server $(ARGS)
 
-test: .venv/.stamp reference ## run the tests; ARGS go to pytest
+test: .venv/.stamp reference system ## run the tests; ARGS go to pytest
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
+
+interop: .venv/.stamp system ## the real Codex CLI on our server, and docs/compatibility.md; ARGS go to pytest
+	@scripts/interop.sh $(ARGS)
 
 check: .venv/.stamp ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -30,11 +33,20 @@ format: .venv/.stamp ## rewrite the code as `check` wants it
 bench: .venv/.stamp reference ## measure, beside the reference where it can be had; ARGS go to bench/run.py
 	$(BIN)/python bench/run.py $(ARGS)
 
+transfer: .venv/.stamp ## copy files with `exec-server cp`, scp, sftp and rsync; ARGS go to bench/transfer.py
+	$(BIN)/python bench/transfer.py $(ARGS)
+
 fuzz: .venv/.stamp ## a long search for input that breaks a decoder; ARGS go to pytest
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q tests/fuzz -p no:cacheprovider --timeout=3600 $(ARGS)
 
 reference: # the other implementation, for comparison; its absence skips what compares
 	@scripts/reference.sh >/dev/null
+
+system: # what the sandbox stands on; its absence skips what needs it
+	@scripts/system.sh
+
+proto: .venv/.stamp ## make the module of relay.proto, which is checked in
+	scripts/proto.sh
 
 lock: ## resolve pyproject.toml into the lock files; ARGS go to pip-compile, for example ARGS=--upgrade
 	PYTHON="$(PYTHON)" scripts/lock.sh $(ARGS)

@@ -70,6 +70,8 @@ def at_most(figure: float) -> dict[str, Target]:
 
 # "No slower" and "flat" hold within 5 %; rounds of one and the same server differ by more.
 _LEVEL = 1.05
+# Less than a frame of a screen.
+_NOTICED = 0.010
 
 GROUPS = (
     Group(
@@ -180,6 +182,55 @@ GROUPS = (
             Row("stdin_bulk", "rate", "writes of 64 KiB", BYTES_PER_SECOND, at_least(1.5)),
             Row("stdin_bulk", "cpu", "the same, CPU per GiB", CPU_PER_GIB, is_charted=False),
             Row("stdin_small", "rate", "writes of 10 bytes", PER_SECOND, at_least(1.8)),
+        ),
+    ),
+    Group(
+        "Files",
+        (
+            Row("file_metadata", "p50", "getMetadata, p50", SECONDS),
+            Row("file_metadata", "pipelined", "getMetadata, 64 in flight", PER_SECOND, at_least(4)),
+            Row("file_read_4k", "p50", "readFile of 4 KiB, p50", SECONDS, at_least(2)),
+            Row("file_read_4k", "pipelined", "readFile, 64 in flight", PER_SECOND, at_least(2.5)),
+            Row("file_write_4k", "p50", "writeFile of 4 KiB, p50", SECONDS),
+            Row("file_write_4k", "pipelined", "writeFile, 64 in flight", PER_SECOND, at_least(3)),
+            Row("file_read_64m", "rate", "readFile of 64 MiB", BYTES_PER_SECOND, at_least(4)),
+            Row("file_read_64m", "peak", "the same, peak memory", BYTES, at_least(2)),
+            Row("file_write_8m", "rate", "writeFile of 8 MiB", BYTES_PER_SECOND, at_least(2)),
+            Row("file_write_8m", "peak", "the same, peak memory", BYTES, at_least(2)),
+            Row("file_write_48m", "rate", "writeFile of 48 MiB", BYTES_PER_SECOND, at_least(2)),
+            Row("file_write_48m", "peak", "the same, peak memory", BYTES, at_least(2)),
+            Row("file_blocks", "rate", "readBlock, 4 in flight", BYTES_PER_SECOND, at_least(3)),
+            Row("file_directory", "p50", "readDirectory, 10,000 names", SECONDS, at_least(2)),
+            Row("file_metadata", "cpu", "getMetadata, CPU per call", SECONDS, is_charted=False),
+            Row("file_read_4k", "cpu", "readFile, CPU per call", SECONDS, is_charted=False),
+            Row("file_write_4k", "cpu", "writeFile, CPU per call", SECONDS, is_charted=False),
+            Row("file_read_64m", "cpu", "readFile, CPU per GiB", CPU_PER_GIB, is_charted=False),
+            Row("file_write_8m", "cpu", "8 MiB, CPU per GiB", CPU_PER_GIB, is_charted=False),
+            Row("file_write_48m", "cpu", "48 MiB, CPU per GiB", CPU_PER_GIB, is_charted=False),
+            Row("file_blocks", "cpu", "readBlock, CPU per GiB", CPU_PER_GIB, is_charted=False),
+        ),
+    ),
+    Group(
+        "Keystrokes beside work with files",
+        (
+            Row("echo_beside_read", "p50", "reading of 512 MiB, p50", SECONDS),
+            Row(
+                "echo_beside_read",
+                "p99",
+                "reading of 512 MiB, p99",
+                SECONDS,
+                at_most(_NOTICED),
+                is_charted=False,
+            ),
+            Row("echo_beside_walk", "p50", "walk of 50,000 files, p50", SECONDS),
+            Row(
+                "echo_beside_walk",
+                "p99",
+                "walk of 50,000 files, p99",
+                SECONDS,
+                at_most(_NOTICED),
+                is_charted=False,
+            ),
         ),
     ),
     Group(

@@ -14,7 +14,7 @@ from bench import machine
 from bench.catalogue import ORDINARY, PINNED, QUICK
 from bench.measure import Part
 from bench.servers import Command, Conditions
-from bench.workloads import WORKLOADS
+from bench.workloads import FAMILIES, WORKLOADS, chosen
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE, OURS = "reference", "ours"
@@ -29,6 +29,7 @@ _INTERACTIVE = (
     "echo_flooded",
     "echo_beside_flood",
 )
+_SMALL = ("rpc", "file_metadata", "file_read_4k")
 _EPILOG = """\
 Without arguments: everything with an ordinary client, then the interactive workloads with a
 client that acknowledges at once, then small calls on one core; docs/performance.md and its
@@ -36,7 +37,8 @@ chart are written.
 
 examples:
   make bench ARGS='--rounds 1 --scale 0.02'
-  make bench ARGS='--workloads rpc,echo --quickack'
+  make bench ARGS='--only rpc,echo --quickack'
+  make bench ARGS='--only files --rounds 3'
   make bench ARGS="--server ours --server other='/path/to/server --listen ws://127.0.0.1:{port}'"
 """
 
@@ -57,9 +59,9 @@ class Options(NamedTuple):
 def parse(argv: Sequence[str]) -> Options:
     parser = _parser()
     given = parser.parse_args(argv or ["--write"])
-    is_whole = not (given.workloads or given.quickack or given.pin)
+    is_whole = _is_whole(given)
     if given.write and not is_whole:
-        parser.error("--write needs a whole run, without --workloads, --quickack and --pin")
+        parser.error("--write needs a whole run, without --only, --quickack and --pin")
     try:
         parts = _all_parts() if is_whole else (_part(given),)
         commands = _commands(given.server)
@@ -87,7 +89,14 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--rounds", type=int, default=_ROUNDS, help="turns of each server [default: %(default)s]")
     add("--scale", type=float, default=1.0, help="multiplies counts and sizes [default: 1]")
-    add("--workloads", default="", metavar="NAME,...", help=", ".join(WORKLOADS))
+    add(
+        "--only",
+        "--workloads",
+        dest="only",
+        default="",
+        metavar="NAME,...",
+        help=f"these alone: {', '.join(FAMILIES)}; or one by one: {', '.join(WORKLOADS)}",
+    )
     add("--quickack", action="store_true", help="the client acknowledges at once")
     add("--pin", metavar="CLIENT:SERVER", help="cores of each, for example 0:0 or 0:0,1")
     add("--json", type=Path, metavar="FILE", help="keep the results")
@@ -117,17 +126,14 @@ def _all_parts() -> tuple[Part, ...]:
     return (
         Part(ORDINARY, Conditions(), tuple(WORKLOADS.values())),
         Part(QUICK, Conditions(quick_acks=True), tuple(WORKLOADS[name] for name in _INTERACTIVE)),
-        Part(PINNED, pinned, (WORKLOADS["rpc"],)),
+        Part(PINNED, pinned, tuple(WORKLOADS[name] for name in _SMALL)),
     )
 
 
 def _part(given: argparse.Namespace) -> Part:
-    names = [name for name in given.workloads.split(",") if name] or list(WORKLOADS)
-    if strange := [name for name in names if name not in WORKLOADS]:
-        raise ValueError(f"no such workload: {', '.join(strange)}")
+    workloads = chosen(given.only or ",".join(FAMILIES))
     client, server = _cores(given.pin) if given.pin else (None, None)
     conditions = Conditions(given.quickack, server_cpus=server, client_cpus=client)
-    workloads = tuple(WORKLOADS[name] for name in names)
     return Part(_section(conditions), conditions, workloads)
 
 
@@ -180,7 +186,13 @@ def _repeat(given: argparse.Namespace) -> str:
         words.append(f"--rounds {given.rounds}")
     if given.scale != 1:
         words.append(f"--scale {given.scale:g}")
-    words += [f"--workloads {given.workloads}"] if given.workloads else []
+    words += [f"--only {given.only}"] if given.only else []
     words += ["--quickack"] if given.quickack else []
     words += [f"--pin {given.pin}"] if given.pin else []
-    return f"make bench ARGS='{' '.join([*words, '--write'])}'" if words else "make bench"
+    # Without any of them it is written in any case.
+    words += ["--write"] if words and _is_whole(given) else []
+    return f"make bench ARGS='{' '.join(words)}'" if words else "make bench"
+
+
+def _is_whole(given: argparse.Namespace) -> bool:
+    return not (given.only or given.quickack or given.pin)

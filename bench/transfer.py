@@ -1,6 +1,6 @@
 """Copy a tree of small files and one large file with `exec-server cp`, scp, sftp and rsync.
 
-    python bench/transfer.py --help
+    make transfer ARGS='--rounds 1'
 
 All of them talk to a server of their own on the loopback: ours, and an sshd with throwaway keys.
 What is not installed is named and left out. The ssh ones encrypt, and ours over ws:// does not; it

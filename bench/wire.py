@@ -8,8 +8,11 @@ import socket
 import struct
 from collections.abc import Iterator
 
-TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
+MORE, TEXT, CLOSE, PING, PONG = 0, 1, 8, 9, 10
 _FINAL = 0x80
+_CONTROL = 0x08
+# Half of the largest that the reference takes.
+_FRAME_BYTES = 8 * 1024 * 1024
 _MASK = b"\x37\xfa\x21\x3d"
 _BUFFER_BYTES = 512 * 1024
 _NORMAL_CLOSURE = struct.pack("!H", 1000)
@@ -19,16 +22,30 @@ class WireClosed(Exception):
     """The server ended the connection, or never let it begin."""
 
 
-def encode_frame(payload: bytes, opcode: int = TEXT) -> bytes:
-    """One whole message as a masked frame."""
+def encode_frame(payload: bytes, opcode: int = TEXT, *, is_last: bool = True) -> bytes:
+    """A masked frame: one whole message unless said otherwise."""
     size = len(payload)
+    first = (_FINAL if is_last else 0) | opcode
     if size < 126:
-        head = struct.pack("!BB", _FINAL | opcode, 0x80 | size)
+        head = struct.pack("!BB", first, 0x80 | size)
     elif size < 65536:
-        head = struct.pack("!BBH", _FINAL | opcode, 0x80 | 126, size)
+        head = struct.pack("!BBH", first, 0x80 | 126, size)
     else:
-        head = struct.pack("!BBQ", _FINAL | opcode, 0x80 | 127, size)
+        head = struct.pack("!BBQ", first, 0x80 | 127, size)
     return head + _MASK + _masked(payload)
+
+
+def encode_frames(payload: bytes) -> list[bytes]:
+    """A message in as many frames as every server takes."""
+    starts = range(0, len(payload), _FRAME_BYTES)
+    return [
+        encode_frame(
+            payload[start : start + _FRAME_BYTES],
+            MORE if start else TEXT,
+            is_last=start + _FRAME_BYTES >= len(payload),
+        )
+        for start in starts
+    ]
 
 
 def _masked(payload: bytes) -> bytes:
@@ -113,6 +130,24 @@ class Wire:
         self._start = start
         return count
 
+    def discard(self) -> int:
+        """Drop the next message, however large and in however many frames: its bytes."""
+        total = 0
+        while True:
+            start, end = self._next()
+            while start == self._start:
+                # Not even its header is there.
+                self._receive(end - start)
+                start, end = self._next()
+            opcode = self.buffer[self._start]
+            if opcode & _CONTROL:
+                self._take_control()
+                continue
+            self._drop_until(end)
+            total += end - start
+            if opcode & _FINAL:
+                return total
+
     def arrived(self) -> Iterator[tuple[int, int]]:
         """Receive once, then give every whole frame that is there."""
         _, end = self._next()
@@ -143,6 +178,23 @@ class Wire:
             return start, start + head
         size = int.from_bytes(self._view[start + 2 : start + head], "big")
         return start + head, start + head + size
+
+    def _take_control(self) -> None:
+        start, end = self._next()
+        while end > self._end:
+            self._receive(end - self._start)
+            start, end = self._next()
+        opcode = self.buffer[self._start]
+        self._start = end
+        self._handle_control(opcode, bytes(self._view[start:end]))
+
+    def _drop_until(self, end: int) -> None:
+        """Go on behind offset *end*, which may be beyond the buffer."""
+        while end > self._end:
+            end -= self._end
+            self._start = self._end = 0
+            self._receive(1)
+        self._start = end
 
     def _handle_control(self, opcode: int, payload: bytes) -> None:
         if opcode == _FINAL | PING:

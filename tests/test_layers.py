@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent.parent / "src" / PACKAGE
 # What each top-level module or package may import from ours besides itself.
 # A dotted name allows that module only.
 BELOW_SERVER = (
-    "errors limits version protocol state transport rpc sandbox process files outbound host"
+    "errors limits version protocol state transport rpc sandbox process files outbound host "
+    "discovery network"
 )
 RULES = {
     # Pure: what may be said, what is remembered and decided.
@@ -33,18 +34,25 @@ RULES = {
     # The operating system.
     "sandbox": "protocol errors limits",
     "process": "sandbox state protocol errors limits",
-    "files": "sandbox protocol errors limits",
+    "files": "discovery sandbox protocol errors limits",
     "outbound": "protocol errors limits",
     "host": "protocol errors limits",
+    "network": "protocol errors limits",
+    "discovery": "host protocol errors limits",
     # What joins them; these do not know one another.
     "server": BELOW_SERVER,
     "client": "rpc transport version state protocol errors limits",
     "remote": "relay transport state protocol errors limits",
-    "hub": "relay.frame transport errors limits",
+    "hub": "relay.frame relay.keys transport errors limits",
     # Where they meet.
-    "cli": f"{BELOW_SERVER} relay server client remote hub web __init__",
-    "web": f"{BELOW_SERVER} relay server client remote hub __init__",
-    "__init__": f"{BELOW_SERVER} relay server client remote",
+    "reach": "client remote errors limits",
+    "registered": "server remote version errors limits",
+    "inprocess": "reach server client transport errors limits",
+    "sync": "inprocess reach client protocol transport version errors limits",
+    "cli": f"{BELOW_SERVER} relay server client remote hub web inprocess reach registered sync "
+    "__init__",
+    "web": f"{BELOW_SERVER} relay server client remote hub inprocess sync __init__",
+    "__init__": f"{BELOW_SERVER} relay server client remote inprocess reach registered",
     "__main__": "cli",
 }
 PURE = {"errors", "limits", "version", "protocol", "state", "relay"}
@@ -53,9 +61,9 @@ IMPURE_IMPORTS = set(
     "socket ssl subprocess threading time uvloop".split()
 )
 # Outsiders that one package alone may import.
-SOLE_IMPORTERS = {"picows": "transport"}
+SOLE_IMPORTERS = {"picows": "transport", "google": "relay"}
 # Programs that run with `python -I -S`, where neither we nor what we depend on can be found.
-STANDALONE = {"process.keeper"}
+STANDALONE = {"process.keeper", "network.inside"}
 
 
 def is_module(name: str) -> bool:
@@ -197,6 +205,9 @@ def test_layers_do_not_import_in_a_circle():
         ("server.server", "import exec_server.client"),
         ("client.client", "import exec_server.server"),
         ("hub.routing", "import exec_server.relay.noise"),
+        ("relay.mux", "from os import urandom"),
+        ("relay.mux", "from exec_server.transport.connection import Connection"),
+        ("remote.executor", "from google.protobuf.message import Message"),
         ("__main__", "import exec_server.server"),
         ("process.keeper", "from exec_server.errors import ExecServerError"),
         ("process.keeper", "from . import spawn"),
@@ -216,6 +227,7 @@ def test_an_import_down_the_tree_is_found(name, source):
         ("state.output_log", "import collections, msgspec"),
         ("rpc.peer", "from exec_server.transport.connection import Connection"),
         ("transport.websocket", "from picows import WSListener"),
+        ("relay.frame", "from google.protobuf.message import DecodeError"),
         ("server.handlers.fs", "from ...files import local"),
         ("server.handlers.fs", "from ..context import Context"),
         ("cli.main", "from exec_server import connect"),

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from bench.client import CallFailed, Client, now, percentile, repeat, request, unique
 from bench.servers import Server
 from bench.workload import MIB, Figures, Scale, workload
+from bench.workloads.files import crowded, noise
 from bench.workloads.streams import seq_size, stream, zeros
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -68,9 +69,27 @@ def echo_flooded(server: Server, scale: Scale) -> Figures:
 @workload()
 def echo_beside_flood(server: Server, scale: Scale) -> Figures:
     """The same while another client's process prints without end."""
+    return _echo_beside(server, scale, "output")
+
+
+@workload()
+def echo_beside_read(server: Server, scale: Scale) -> Figures:
+    """The same while another client reads a large file again and again."""
+    path = noise(scale.scratch, scale.bytes(512 * MIB))
+    return _echo_beside(server, scale, "read", str(path))
+
+
+@workload()
+def echo_beside_walk(server: Server, scale: Scale) -> Figures:
+    """The same while another client walks through a large tree again and again."""
+    path = crowded(scale.scratch, scale.count(50_000, least=10_000), in_each=100)
+    return _echo_beside(server, scale, "walk", str(path))
+
+
+def _echo_beside(server: Server, scale: Scale, *flood: str) -> Figures:
     client = server.connect()
     process = _typewriter(client)
-    with _flooding(server):
+    with _flooding(server, *flood):
         typed = _type(client, process, scale.count(1000), within=scale.seconds(2))
     _leave(client, process)
     return {"p50": percentile(typed.times, 0.5), "p99": percentile(typed.times, 0.99)}
@@ -149,9 +168,9 @@ def _leave(client: Client, *processes: str) -> None:
 
 
 @contextmanager
-def _flooding(server: Server) -> Iterator[None]:
-    """Another client, in a process of its own, whose program prints without end."""
-    argv = [sys.executable, "-m", "bench.flood", str(server.port)]
+def _flooding(server: Server, *kind: str) -> Iterator[None]:
+    """Another client, in a process of its own, that keeps the server busy."""
+    argv = [sys.executable, "-m", "bench.flood", str(server.port), *kind]
     flood = subprocess.Popen(argv, cwd=_ROOT, stderr=subprocess.DEVNULL)
     try:
         time.sleep(1.0)

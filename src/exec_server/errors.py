@@ -11,11 +11,15 @@
     │   ├── NotFound                -32004  a file that does not exist
     │   └── SessionAttached         -32010  another connection holds the session (retryable)
     ├── ProtocolError               the peer broke the contract; the connection closes
-    │   └── MalformedMessage        not a JSON-RPC message; the connection goes on
+    │   ├── MalformedMessage        not a JSON-RPC message; the connection goes on
+    │   └── RelayError              not what the relay allows; its stream ends
     ├── ConnectionClosed            the transport is gone; what was pending may have run (retryable)
     │   ├── ConnectError            it never came to be: nothing has run (retryable)
     │   │   └── ConnectionRejected  somebody answered, and would answer the same again
+    │   │       └── RegistryError   the registry of a remote environment refused
+    │   │           └── UntrustedExecutor  it names another key than the one we trust
     │   └── SessionLost             the session cannot be resumed; only a new client goes on
+    ├── HttpBodyFailed              a streamed HTTP answer broke off; what came before is right
     ├── CallTimeout                 no answer before the deadline; it may have run
     ├── ProcessFailed               the client can no longer follow this process
     ├── StdinClosed                 a process takes no input, or no more of it
@@ -104,6 +108,10 @@ class MalformedMessage(ProtocolError):
     """Bytes that are not one JSON-RPC message."""
 
 
+class RelayError(ProtocolError):
+    """A frame, handshake or record that the relay does not allow; its stream is of no more use."""
+
+
 class ConnectionClosed(ExecServerError):
     """The connection ended; a call that was under way may or may not have run."""
 
@@ -120,6 +128,8 @@ class ConnectError(ConnectionClosed):
     """No connection came about, so nothing was sent and nothing has run."""
 
     may_have_run = False
+    # The HTTP status of an answer that was no connection.
+    status: int | None = None
 
 
 class ConnectionRejected(ConnectError):
@@ -133,6 +143,23 @@ class ConnectionRejected(ConnectError):
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+
+
+class RegistryError(ConnectionRejected):
+    """The registry did not do what it was asked; without a status it did not even answer.
+
+    `error_code` is its own word for the reason, where it has one.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, error_code: str | None = None
+    ) -> None:
+        super().__init__(message, status=status)
+        self.error_code = error_code
+
+
+class UntrustedExecutor(RegistryError):
+    """The key that the registry names is not the one that was pinned or seen before."""
 
 
 class SessionLost(ConnectionClosed):
@@ -151,6 +178,10 @@ class CallTimeout(ExecServerError):
 
 class ProcessFailed(ExecServerError):
     """Events of this process were lost or cannot be ordered any more."""
+
+
+class HttpBodyFailed(ExecServerError):
+    """The body of a streamed HTTP answer ended before its end, or was not taken in time."""
 
 
 class StdinClosed(ExecServerError):

@@ -37,6 +37,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     # Sessions and scheduling.
     detached_session_seconds: float = 30.0
+    # What a client may ask for instead with `session/retain`, so that work goes on while nobody is
+    # there; for so many sessions at once, and so many ended processes in each.
+    max_detached_session_seconds: float = 24 * 3600.0
+    retained_sessions: int = 1024
+    retained_processes: int = 64
     concurrent_requests: int = 1
     # What a client may ask for in `initialize`; the default stays strictly serial.
     max_concurrent_requests: int = 64
@@ -60,6 +65,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     default_rows: int = 24
     default_cols: int = 80
     snapshot_scope_bytes: int = 256
+    shell_snapshots: int = 16
+    shell_snapshot_bytes: int = 512 * KIB
+    shell_snapshot_seconds: float = 10.0
     # Soft limit of open files that children get; None leaves them the server's own.
     child_descriptors: int | None = None
 
@@ -82,10 +90,128 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # Writes to FIFOs and devices that wait for somebody to read.
     special_writes: int = 64
 
+    # Sandboxed file calls: confined helpers at once, calls that one of them works on, how long an
+    # idle one stays, how long one may take to start, and any call.
+    sandbox_helpers: int = 8
+    sandbox_helper_calls: int = 32
+    sandbox_helper_idle: float = 10.0
+    sandbox_helper_start: float = 10.0
+    sandbox_call: float = 600.0
+
+    # Requests to other machines. A body that is not streamed is held whole; the reference has no
+    # bound for it, nor for streams at once.
+    http_body_bytes: int = 512 * MIB
+    http_delta_bytes: int = 1 * MIB
+    http_read_bytes: int = 256 * KIB
+    http_answer_field_bytes: int = 512 * KIB
+    http_streams: int = 1024
+
+    # Configuration and capabilities of the executor.
+    config_file_bytes: int = 4 * MIB
+    capability_roots: int = 128
+    capability_roots_at_once: int = 8
+    capability_depth: int = 6
+    capability_directories: int = 2000
+    capability_entries: int = 20_000
+    capability_file_bytes: int = 1 * MIB
+    capability_root_bytes: int = 16 * MIB
+
+    # The managed network of a process: connections to each listener of its proxy, HTTP heads, how
+    # long one may take, a name its address, a connection to come about, and silence to end it.
+    proxy_connections: int = 256
+    proxy_head_bytes: int = 64 * KIB
+    proxy_head_timeout: float = 60.0
+    proxy_resolve_timeout: float = 2.0
+    proxy_connect_timeout: float = 10.0
+    proxy_idle_timeout: float = 900.0
+    datagram_destinations: int = 64
+    # Questions to one client that are open, and how much longer than it was given one may take.
+    policy_questions: int = 256
+    policy_grace: float = 5.0
+
     # Shutdown: how long trees get between SIGTERM and SIGKILL after the server vanished, and
     # how long an orderly stop waits for the keeper of the children.
     orphan_grace: float = 2.0
     keeper_stop_timeout: float = 5.0
+
+    # The relay. A WebSocket message of the Noise relay, either way.
+    relay_frame_bytes: int = 256 * KIB
+    # Frames of a stream that may overtake one that is missing, and their payload.
+    relay_reorder_frames: int = 64
+    relay_reorder_bytes: int = 1 * MIB
+    relay_streams: int = 128
+    # Handshakes that wait for the registry's word, and how long one does.
+    relay_validations: int = 32
+    relay_validation_timeout: float = 10.0
+    relay_authorization_bytes: int = 4 * KIB
+    # After so many failed handshakes none is looked at for so long.
+    relay_failures: int = 8
+    relay_failure_pause: float = 10.0
+    # The older relay, which the reference no longer serves: how far behind the first missing frame
+    # repeats are still known, segments of unfinished messages, and frames until an ack goes alone.
+    relay_seen_frames: int = 1024
+    relay_segments: int = 4096
+    relay_ack_frames: int = 32
+    # A socket to the rendezvous that takes nothing for so long is given up.
+    relay_write_timeout: float = 60.0
+
+    # The executor's way to its rendezvous: one registration or verdict, the pauses between two
+    # attempts to register (doubled four times, and up to half as much again), and those between two
+    # sockets, which begin anew after one that lasted.
+    registry_timeout: float = 10.0
+    registry_answer_bytes: int = 1 * MIB
+    registry_pause: float = 0.5
+    registry_max_pause: float = 5.0
+    rendezvous_pause: float = 1.0
+    rendezvous_max_pause: float = 30.0
+    rendezvous_lasting: float = 120.0
+    # The harness's: one request, all of them for the first connection, and how often they are
+    # repeated.
+    bundle_timeout: float = 6.0
+    bundle_window: float = 14.0
+    bundle_retries: int = 4
+    # Forwarding: until the destination has accepted, and the largest frame it is sent.
+    forward_timeout: float = 10.0
+    forward_frame_bytes: int = 8 * MIB
+
+    # The registry and rendezvous. Bodies and headers of requests, and what may be named.
+    hub_request_bytes: int = 64 * KIB
+    hub_name_bytes: int = 128
+    hub_stream_id_bytes: int = 1024
+    # How long the URLs are good: the executor's is asked for anew when it is over; the harness's
+    # is used at once, as is the authorization beside it.
+    hub_executor_url_seconds: float = 24 * 3600.0
+    hub_harness_url_seconds: float = 60.0
+    # A new registration counts as present for so long, so that those it replaces do not come back
+    # before its socket is there; the reference waits a second at most.
+    hub_registration_grace: float = 15.0
+    # Sockets in all, harnesses of one executor, and streams of one harness (the reference has one).
+    hub_sockets: int = 20_000
+    hub_harnesses: int = 256
+    hub_harness_streams: int = 16
+    # What waits for one reader: from the first number on its sender is not read where that harms
+    # nobody else, at the second one the stream is reset; and what waits for everybody.
+    hub_waiting_bytes: int = 1 * MIB
+    hub_stream_bytes: int = 32 * MIB
+    hub_executor_bytes: int = 64 * MIB
+    hub_total_bytes: int = 512 * MIB
+    # A stream that was silent for so long is not harmed when its executor's socket is not read.
+    hub_quiet_seconds: float = 5.0
+    # A socket that takes nothing for so long is dropped. It is less than the 60 s in which both
+    # ends want their pings answered, which must not wait for somebody else.
+    hub_write_timeout: float = 30.0
+    # Failed attempts to say who one is: so many at once from one address, one more in so many
+    # seconds, and addresses that are remembered.
+    hub_failures: int = 10
+    hub_failure_seconds: float = 6.0
+    hub_failing_addresses: int = 10_000
+    # How soon a revoked token's connections end, and how long what happened is remembered.
+    hub_revocation_seconds: float = 1.0
+    hub_audit_days: int = 90
+    # Pairing: how long a code is good, wrong codes in a minute from everybody, and codes at once.
+    hub_pairing_seconds: float = 300.0
+    hub_pairing_failures: int = 30
+    hub_pairings: int = 1000
 
     # The client.
     connect_timeout: float = 10.0
@@ -112,6 +238,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     reader_patience: float = 5.0
     # A larger write travels in pieces of this size, each with its own answer.
     write_bytes: int = 256 * KIB
+    # Streamed HTTP bodies that nobody has taken yet, of all together; beyond it the next fails.
+    untaken_body_bytes: int = 16 * MIB
     # A program that is spoken to by its stdin and stdout: from terminate to kill.
     program_kill_delay: float = 2.0
 

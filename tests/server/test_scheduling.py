@@ -134,6 +134,8 @@ async def test_a_server_that_is_behind_stops_reading(gate):
 async def test_control_requests_pass_a_full_ordinary_lane(tmp_path):
     gates = {name: Gate(tmp_path, name) for name in ("a", "b")}
     async with server_with(concurrent_requests=2) as server, connected(server.url) as wire:
+        # The first to ask waits until the sandbox was tried out.
+        await wire.call("environment/info")
         for name, gate in gates.items():
             await wire.start(name, ["cat", gate.path])
         polls = {name: await wire.request("process/read", poll(name)) for name in gates}

@@ -32,6 +32,26 @@ def test_a_key_goes_one_window_after_it_was_last_put_in(moves, wait):
     assert {key for key in "abcd" if key in expiry} == deadlines.keys() - set(gone)
 
 
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 50)), max_size=30))
+def test_windows_may_differ(additions):
+    expiry: Expiry[int] = Expiry(window=10)
+    deadlines: dict[int, float] = {}
+    for key, window in additions:
+        expiry.add(key, now=0, window=window)
+        deadlines[key] = window
+    assert len(expiry) == len(deadlines)
+    gone = list(expiry.expire(now=25))
+    assert [deadlines[key] for key in gone] == sorted(d for d in deadlines.values() if d <= 25)
+    assert expiry.next_deadline() == min((d for d in deadlines.values() if d > 25), default=None)
+
+
+def test_what_comes_and_goes_leaves_nothing_behind():
+    expiry: Expiry[str] = Expiry(window=10)
+    for now in range(1000):
+        expiry.add("a", now=now)
+    assert len(expiry._queue) < 100 and expiry.next_deadline() == 1009
+
+
 def test_a_deadline_has_come_at_its_very_moment():
     expiry: Expiry[str] = Expiry(window=0.5)
     expiry.add("a", now=1.0)

@@ -23,5 +23,18 @@ class InitializeResult(msgspec.Struct, rename="camel", omit_defaults=True):
     concurrent_requests: int | None = None
 
 
+class RetainParams(msgspec.Struct, rename="camel"):
+    # How long the session, and what it remembers of ended processes, is to be kept while no
+    # connection holds it; 0 or less asks for the server's own time.
+    seconds: float
+
+
+class RetainResult(msgspec.Struct, rename="camel"):
+    # What the server grants.
+    seconds: float
+
+
 INITIALIZE = Method("initialize", InitializeParams, InitializeResult, family="lifecycle")
+# Ours.
+RETAIN = Method("session/retain", RetainParams, RetainResult, family="session", is_control=True)
 INITIALIZED = Event("initialized", Nothing)

@@ -19,6 +19,7 @@ from exec_server.errors import (
 )
 from exec_server.limits import Limits
 from exec_server.protocol import envelope
+from exec_server.protocol.bulk import Assembly, Cut
 from exec_server.protocol.envelope import ErrorResponse, Notification, Request, Response
 from exec_server.protocol.method import Encoded, Event, Method
 from exec_server.rpc import boundary
@@ -28,6 +29,9 @@ from exec_server.transport.connection import Connection
 
 P = TypeVar("P")
 R = TypeVar("R")
+
+# What a client may say to a question of the server; more waits in line.
+_ANSWER_BYTES = 64 * 1024
 
 RequestJob = tuple[Request, Route]
 RequestLane = Lane[RequestJob]
@@ -69,11 +73,13 @@ class Peer:
         self._service = service
         self._routes = service.routes
         self._limits = limits
-        # A strict peer closes on answers it never asked for; a client shrugs.
+        # A strict peer closes on answers it never asked for; a client shrugs, and closes on
+        # requests whose answers nobody could tell apart.
         self._is_strict = is_strict
+        self._open_ids: set[int] = set()
         self._context = context
         self._running: set[asyncio.Future[Any]] = set()
-        self._backlog: deque[bytes] = deque()
+        self._backlog: deque[bytes | Cut] = deque()
         self._backlog_bytes = 0
         self._is_busy = False
         self._is_broken = False
@@ -121,6 +127,10 @@ class Peer:
         )
         return future
 
+    @property
+    def calls_under_way(self) -> int:
+        return len(self._calls)
+
     def notify(self, event: Event[P], params: P) -> None:
         self._connection.send(envelope.encode_notification(event.name, boundary.encode(params)))
 
@@ -134,17 +144,35 @@ class Peer:
 
     # What the connection delivers.
 
-    def message_received(self, data: bytes) -> None:
+    def assemble(self) -> Assembly:
+        return Assembly()
+
+    def message_received(self, data: bytes | Cut) -> None:
         if self._is_broken:
             return
         if not (self._is_busy or (self.is_writing_paused and self._is_choked())):
             self._take(data)
+            return
+        if self._calls and self._settles_call(data):
             return
         # Not even looked at until the request before it is done, or its answer read.
         self._backlog.append(data)
         self._backlog_bytes += len(data)
         if self._is_behind():
             self._connection.pause_reading()
+
+    def _settles_call(self, data: bytes | Cut) -> bool:
+        """Take *data* at once if it answers a call of ours: no answer waits behind a request."""
+        if type(data) is not bytes or len(data) > _ANSWER_BYTES or b'"method"' in data:
+            return False
+        try:
+            message = envelope.decode(data, self._limits)
+        except MalformedMessage:
+            return False
+        if not isinstance(message, Response | ErrorResponse) or message.id not in self._calls:
+            return False
+        self._on_answer(message)
+        return True
 
     def _is_behind(self) -> bool:
         limits = self._limits
@@ -183,7 +211,7 @@ class Peer:
                 call.set_exception(ConnectionClosed("the connection was lost"))
         self._service.connection_lost()
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes | Cut) -> None:
         try:
             message = envelope.decode(data, self._limits)
             if type(message) is Request:
@@ -203,10 +231,10 @@ class Peer:
             self._connection.close(str(exc), is_violation=True)
 
     def _send_malformed(self, exc: ProtocolError) -> None:
-        if self._is_strict:
-            text = self._connection.malformed_prefix + str(exc)
+        prefix = self._connection.malformed_prefix
+        if self._is_strict and prefix is not None:
             self._connection.send(
-                envelope.encode_error(envelope.MALFORMED_ID, InvalidRequest.code, text)
+                envelope.encode_error(envelope.MALFORMED_ID, InvalidRequest.code, prefix + str(exc))
             )
         elif not self.is_lost:
             self._connection.close(str(exc), is_violation=True)
@@ -226,9 +254,12 @@ class Peer:
     # Answering.
 
     def _on_request(self, request: Request) -> None:
+        if not self._is_strict:
+            self._claim_id(request.id)
         route = self._routes.get(request.method)
         if route is None:
-            error = MethodNotFound(f"exec-server stub does not implement `{request.method}` yet")
+            who = "stub" if self._is_strict else "client"
+            error = MethodNotFound(f"exec-server {who} does not implement `{request.method}` yet")
             self._fail(request, error)
         elif self._lanes is None:
             self._is_busy = not self._run(request, route, None)
@@ -239,6 +270,14 @@ class Peer:
                 self._drive(lane, (request, route))
             if self._is_lane_full(lane):
                 self._connection.pause_reading()
+
+    def _claim_id(self, request_id: int | str) -> None:
+        """Until it is answered, no other request may bear it."""
+        if type(request_id) is not int or request_id < 0:
+            raise ProtocolError("a request's id is not a non-negative integer")
+        if request_id in self._open_ids:
+            raise ProtocolError(f"request {request_id} came again before it was answered")
+        self._open_ids.add(request_id)
 
     def _is_lane_full(self, lane: RequestLane) -> bool:
         limits = self._limits
@@ -305,6 +344,7 @@ class Peer:
             self._connection.resume_reading()
 
     def _answer(self, request: Request, result: Any) -> None:
+        self._open_ids.discard(request.id)
         if type(result) is Encoded:
             head, tail = envelope.around_result(request.id)
             self._connection.send(head, *result.parts, tail)
@@ -312,5 +352,6 @@ class Peer:
         self._connection.send(envelope.encode_result(request.id, boundary.encode(result)))
 
     def _fail(self, request: Request, error: BaseException) -> None:
+        self._open_ids.discard(request.id)
         body = boundary.error_body(error, method=request.method)
         self._connection.send(envelope.encode_error(request.id, body.code, body.message))

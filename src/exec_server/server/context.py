@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from exec_server.errors import InvalidRequest, ProtocolError
 from exec_server.process.table import ProcessTable
-from exec_server.protocol import fs, lifecycle, process
+from exec_server.protocol import fs, http, lifecycle, process
 from exec_server.rpc.peer import Peer
 from exec_server.transport.connection import Connection
 
 if TYPE_CHECKING:
     from exec_server.files.service import Files
+    from exec_server.outbound.exchanges import Exchanges
     from exec_server.server.server import ExecServer
     from exec_server.server.session import Session
 
@@ -53,6 +54,20 @@ class Context:
         """Whether a file was ever asked for."""
         return "files" in self.__dict__
 
+    @cached_property
+    def exchanges(self) -> Exchanges:
+        """Requests to other machines, which end with the connection."""
+        self.require(http.REQUEST.family)
+        exchanges = self.server.outbound.connect(self.connection.send)
+        if self.peer.is_writing_paused:
+            exchanges.writing_paused()
+        return exchanges
+
+    @property
+    def _holders(self) -> list[Files | Exchanges]:
+        """What was made for this connection, so far."""
+        return [self.__dict__[name] for name in ("files", "exchanges") if name in self.__dict__]
+
     # What the peer reports.
 
     def notification_received(self, method: str, params: Any) -> None:
@@ -67,16 +82,16 @@ class Context:
     def writing_paused(self) -> None:
         if self.session is not None:
             self.session.gate.close()
-        if self.has_files:
-            self.files.writing_paused()
+        for holder in self._holders:
+            holder.writing_paused()
 
     def writing_resumed(self) -> None:
         if self.session is not None:
             self.session.gate.open()
-        if self.has_files:
-            self.files.writing_resumed()
+        for holder in self._holders:
+            holder.writing_resumed()
 
     def connection_lost(self) -> None:
-        if self.has_files:
-            self.files.close()
+        for holder in self._holders:
+            holder.close()
         self.server.release(self)

@@ -49,6 +49,7 @@ async def serve(
     limits: Limits = DEFAULT_LIMITS,
     authenticator: Authenticator | None = None,
     insecure_no_auth: bool = False,
+    proxy_private_ips_via_upstream: bool = False,
 ) -> AsyncIterator[RunningServer]:
     """Listen on a `ws://` or `unix://` URL; leaving the block ends everything that was started.
 
@@ -62,7 +63,7 @@ async def serve(
         is_open = not address.is_loopback and authenticator is None
         if is_open and not insecure_no_auth:
             raise ConfigurationError(_PUBLIC_BIND.format(url=address.url))
-    core = ExecServer(limits=limits)
+    core = ExecServer(limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream)
     try:
         listener = await _listen(address, core, authenticator)
         # After the bind: the first client should not wait for it, nor it for the first process.
@@ -87,11 +88,21 @@ async def _listen(
     return await listen_tcp(address, core.serve, limits=core.limits, check=check)
 
 
-async def serve_stdio(*, limits: Limits = DEFAULT_LIMITS, reader: int = 0, writer: int = 1) -> None:
+async def serve_stdio(
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    reader: int = 0,
+    writer: int = 1,
+    proxy_private_ips_via_upstream: bool = False,
+) -> None:
     """Serve one connection on a pair of descriptors until input ends; then end what it started."""
     from exec_server.transport.stdio import StdioConnection
 
-    core = ExecServer(limits=limits, resumable=False)
+    core = ExecServer(
+        limits=limits,
+        resumable=False,
+        proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
+    )
     try:
         core.serve(StdioConnection(reader, writer, limits=limits))
         core.prepare()
@@ -107,6 +118,7 @@ async def run_main(
     limits: Limits = DEFAULT_LIMITS,
     authenticator: Authenticator | None = None,
     insecure_no_auth: bool = False,
+    proxy_private_ips_via_upstream: bool = False,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve in the caller's event loop until cancelled, as the command does.
@@ -117,13 +129,16 @@ async def run_main(
     if isinstance(parse_listen_url(listen_url), StdioAddress):
         if authenticator is not None:
             raise ConfigurationError("WebSocket auth requires a WebSocket listener, not stdio")
-        await serve_stdio(limits=limits)
+        await serve_stdio(
+            limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream
+        )
         return
     async with serve(
         listen_url,
         limits=limits,
         authenticator=authenticator,
         insecure_no_auth=insecure_no_auth,
+        proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
     ) as running:
         (on_ready or _print_url)(running.url)
         await asyncio.get_running_loop().create_future()

@@ -7,37 +7,56 @@ import contextlib
 import logging
 import os
 import uuid
-from functools import cached_property
+from collections.abc import Mapping
+from functools import cached_property, partial
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from exec_server import host
 from exec_server.errors import InternalError
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.process.alarm import Alarm
 from exec_server.process.spawn import Spawner
 from exec_server.process.table import ProcessTable
 from exec_server.protocol.environment import EnvironmentInfo
+from exec_server.protocol.process import StartParams
 from exec_server.rpc.router import Router
 from exec_server.server.capabilities import CAPABILITIES
 from exec_server.server.context import Context
-from exec_server.server.handlers import environment, fs, lifecycle, process
+from exec_server.server.handlers import environment, fs, http, lifecycle, process
+from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
 from exec_server.state.attachment import Attachments, SessionId
 from exec_server.transport.connection import Connection
 from exec_server.version import VERSION
 
 if TYPE_CHECKING:
+    from exec_server.discovery.service import Discovery
     from exec_server.files.service import FileService
+    from exec_server.network.bridge import Bridge
+    from exec_server.network.proxy import ManagedProxy
+    from exec_server.outbound.exchanges import Outbound
 
 logger = logging.getLogger(__name__)
 
-ROUTES = Router(lifecycle, environment, process, fs).routes
+ROUTES = Router(lifecycle, environment, process, fs, http).routes
 
 
 class ExecServer:
     """The server core, without any listener: give it connections with `serve`."""
 
-    def __init__(self, *, limits: Limits = DEFAULT_LIMITS, resumable: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        resumable: bool = True,
+        proxy_private_ips_via_upstream: bool = False,
+    ) -> None:
         self.limits = limits
+        self._reaches_private = proxy_private_ips_via_upstream
         self.routes = ROUTES
         # On stdio a lost connection cannot come back, so its session ends with it.
         self._resumable = resumable
@@ -50,9 +69,10 @@ class ExecServer:
         )
         self._sessions: dict[SessionId, Session] = {}
         self._contexts: set[Context] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._attachments.next_deadline, self._expire)
         self._idle = asyncio.Event()
         self._idle.set()
+        self._sandbox_trial = SandboxTrial()
         self._shell = host.tty_shell()
         self._server_env = dict(os.environ)
 
@@ -67,12 +87,46 @@ class ExecServer:
         """Facts that stay the same as long as this process lives."""
         return host.environment_info(version=VERSION, capabilities=CAPABILITIES)
 
+    async def full_environment_info(self) -> EnvironmentInfo:
+        """The same with what enforces sandboxes, which has to be tried out once."""
+        found = await self._sandbox_trial.found()
+        self.environment_info = structs.replace(self.environment_info, sandbox=found)
+        return self.environment_info
+
     @cached_property
     def files(self) -> FileService:
         """Loaded and made for the first client that asks, so that others start sooner."""
+        from exec_server.files.admission import Admission
         from exec_server.files.service import FileService
+        from exec_server.server.file_helpers import FileHelpers
 
-        return FileService(self.limits)
+        helpers = FileHelpers(self._spawner, self._server_env)
+        return FileService(self.limits, Admission(self._server_env), helpers.start)
+
+    @cached_property
+    def http_loaded(self) -> asyncio.Future[ModuleType]:
+        """Done once `outbound` can be had at once; asking for it begins to load.
+
+        An HTTP client takes a tenth of a second, which a thread can spend.
+        """
+        return self._loop.run_in_executor(None, import_module, "exec_server.outbound.exchanges")
+
+    @cached_property
+    def outbound(self) -> Outbound:
+        """Made for the first client that asks."""
+        from exec_server.outbound.exchanges import Outbound
+
+        return Outbound(self._server_env, limits=self.limits)
+
+    @cached_property
+    def discovery(self) -> Discovery:
+        from exec_server.discovery.service import Discovery
+
+        return Discovery(
+            self._server_env,
+            limits=self.limits,
+            confine=lambda sandbox: self.files.discovery_within(sandbox),
+        )
 
     # Connections.
 
@@ -99,9 +153,10 @@ class ExecServer:
             self._end(session.id)
             self._attachments.end(session.id)
             return
-        self._attachments.detach(session.id, now=self._loop.time())
-        if self._timer is None:
-            self._schedule()
+        self._attachments.detach(
+            session.id, now=self._loop.time(), window=self._retained_seconds(session)
+        )
+        self._alarm.set()
 
     async def wait_idle(self) -> None:
         """Until no connection is left."""
@@ -116,7 +171,7 @@ class ExecServer:
             session = self._sessions[self._attachments.resume(resume_session_id, context, now=now)]
         else:
             session = self._new_session(context)
-        session.attach(context.connection)
+        session.attach(context.connection, context.peer)
         context.session = session
         if context.peer.is_writing_paused:
             session.gate.close()
@@ -124,28 +179,62 @@ class ExecServer:
         return session
 
     def _new_session(self, context: Context) -> Session:
-        session = Session(self._attachments.create(context))
+        session = Session(self._attachments.create(context), limits=self.limits)
         session.processes = ProcessTable(
             spawner=self._spawner,
             outlet=session,
             limits=self.limits,
             login_shell=self._shell,
             server_env=self._server_env,
+            open_network=partial(self._open_network, session),
+            open_bridge=self._open_bridge,
         )
         self._sessions[session.id] = session
         return session
 
-    def _schedule(self) -> None:
-        deadline = self._attachments.next_deadline()
-        self._timer = None if deadline is None else self._loop.call_at(deadline, self._expire)
+    def _open_network(self, session: Session, params: StartParams) -> ManagedProxy:
+        """The proxy that a start asks for; it listens later."""
+        from exec_server.network.proxy import ManagedProxy
 
-    def _expire(self) -> None:
-        # A timer may fire a tick early; whatever it was set for is due.
-        deadline = self._attachments.next_deadline() or 0.0
-        for session_id in self._attachments.expire(now=max(self._loop.time(), deadline)):
+        assert params.network_proxy is not None
+        return ManagedProxy(
+            params.process_id,
+            params.network_proxy,
+            client=session,
+            limits=self.limits,
+            server_env=self._server_env,
+            reaches_private=self._reaches_private,
+        )
+
+    def _open_bridge(self, proxy: ManagedProxy | None, env: Mapping[str, str]) -> Bridge | None:
+        """The way of a sandboxed process to *proxy*, or to what *env* names; None without any."""
+        from exec_server.network.bridge import Bridge
+        from exec_server.network.environment import NoProxy
+
+        try:
+            return Bridge(proxy, env, limits=self.limits)
+        except NoProxy:
+            return None
+
+    def retain(self, session: Session, seconds: float) -> float:
+        """Keep a session that long after each loss of its connection; how long it really is."""
+        own = self.limits.detached_session_seconds
+        if not self._resumable:
+            return 0.0
+        granted = min(seconds, max(self.limits.max_detached_session_seconds, own))
+        session.retained_seconds = granted if seconds > 0 else None
+        session.processes.retained_seconds = session.retained_seconds
+        return own if session.retained_seconds is None else granted
+
+    def _retained_seconds(self, session: Session) -> float | None:
+        """For how long a session goes on alone; None for the usual time."""
+        is_full = self._attachments.detached_count >= self.limits.retained_sessions
+        return None if is_full or not session.processes else session.retained_seconds
+
+    def _expire(self, now: float) -> None:
+        for session_id in self._attachments.expire(now=now):
             logger.info("session %s expired", session_id)
             self._end(session_id)
-        self._schedule()
 
     def _end(self, session_id: SessionId) -> None:
         self._sessions.pop(session_id).close()
@@ -154,14 +243,15 @@ class ExecServer:
 
     async def stop(self) -> None:
         """End every connection, session and process tree; bounded in time."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         for context in tuple(self._contexts):
             context.connection.close("server is shutting down")
         for session_id in tuple(self._sessions):
             self._end(session_id)
         if "files" in self.__dict__:
             self.files.stop()
+        if "outbound" in self.__dict__:
+            await self.outbound.stop()
         await self._spawner.stop(within=self.limits.keeper_stop_timeout)
         try:
             async with asyncio.timeout(self.limits.close_timeout):

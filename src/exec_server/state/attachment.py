@@ -15,7 +15,8 @@ Holder = TypeVar("Holder")
 class Attachments(Generic[Holder]):
     """Every live session and its holder, if it has one.
 
-    A session without a holder ends *window* seconds after it lost the last one.
+    A session without a holder ends *window* seconds after it lost the last one, or as long after
+    it as `detach` says.
     """
 
     def __init__(self, *, window: float, new_id: Callable[[], str]) -> None:
@@ -39,9 +40,14 @@ class Attachments(Generic[Holder]):
         self._detached.discard(known)
         return known
 
-    def detach(self, session_id: SessionId, *, now: float) -> None:
+    def detach(self, session_id: SessionId, *, now: float, window: float | None = None) -> None:
         self._holders[session_id] = None
-        self._detached.add(session_id, now=now)
+        self._detached.add(session_id, now=now, window=window)
+
+    @property
+    def detached_count(self) -> int:
+        """How many sessions have no holder."""
+        return len(self._detached)
 
     def next_deadline(self) -> float | None:
         return self._detached.next_deadline()

@@ -6,6 +6,7 @@ from exec_server.errors import (
     CallTimeout,
     ConnectionClosed,
     ExecServerError,
+    RegistryError,
     RpcError,
     SessionAttached,
 )
@@ -65,6 +66,9 @@ def is_retryable(error: ExecServerError) -> bool:
     """Whether another attempt to resume may end better."""
     if isinstance(error, RpcError):
         return isinstance(error, SessionAttached) or error.code == _TRANSPORT_CLOSED
+    if isinstance(error, RegistryError):
+        # What may get better comes as a ConnectError.
+        return False
     # A refusal by HTTP counts as no connection: what is in front of a server comes and goes, too.
     return isinstance(error, ConnectionClosed | CallTimeout)
 
