@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.comparing import Both
 from tests.support.servers import (
-    ROOT,
     ServerProcess,
+    codex_home,
     reference_binary,
     start_reference,
     start_server,
@@ -31,13 +30,13 @@ def both(reference: ServerProcess, ours: ServerProcess) -> Both:
 
 @pytest.fixture(scope="session")
 def both_confined(ours: ServerProcess) -> Iterator[Both]:
-    """Both, the reference with a home that is not in /tmp: its sandbox cannot work from there."""
+    """Both, the reference with a sandbox that works."""
     binary = reference_binary()
     if binary is None:
         pytest.skip("the reference could not be installed (npm is missing or has no network)")
     with (
-        tempfile.TemporaryDirectory(dir=ROOT / ".reference", prefix="home-") as home,
-        start_reference(binary, env={"CODEX_HOME": home}) as reference,
+        codex_home() as home,
+        start_reference(binary, env={"CODEX_HOME": str(home)}) as reference,
     ):
         yield Both(reference.url, ours.url)
 

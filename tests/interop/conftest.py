@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tests.interop.columns import PINNED, Column, Scenario
 from tests.interop.executors import Executor, Registry, executor, running_registry
 from tests.interop.versions import older_binary
 from tests.interop.waiting import Fifo
-from tests.support.servers import ROOT, reference_binary
+from tests.support.servers import codex_home, reference_binary
 
 HERE = Path(__file__).parent
 
@@ -72,7 +71,7 @@ def binary(column: Column, reference_path: Path) -> Path:
 @pytest.fixture
 def server_home(reference_path: Path) -> Iterator[Path]:
     """The home of the executor's user, which has a `.codex`."""
-    with _home() as made:
+    with codex_home() as made:
         (made / ".codex").mkdir()
         yield made
 
@@ -80,15 +79,8 @@ def server_home(reference_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def client_home(reference_path: Path) -> Iterator[Path]:
     """CODEX_HOME of the client."""
-    with _home() as made:
+    with codex_home() as made:
         yield made
-
-
-@contextlib.contextmanager
-def _home() -> Iterator[Path]:
-    # Not among temporary files: Codex has no sandbox when its home is there.
-    with tempfile.TemporaryDirectory(prefix="home-", dir=ROOT / ".reference") as made:
-        yield Path(made)
 
 
 @pytest.fixture(scope="session")

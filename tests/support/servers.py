@@ -75,6 +75,13 @@ def reference_binary() -> Path | None:
 
 
 @contextlib.contextmanager
+def codex_home() -> Iterator[Path]:
+    """A CODEX_HOME that is not below /tmp: with one there Codex has no sandbox."""
+    with tempfile.TemporaryDirectory(prefix="codex-home-", dir="/var/tmp") as made:
+        yield Path(made)
+
+
+@contextlib.contextmanager
 def start_reference(
     binary: Path, *options: str, env: dict[str, str] | None = None, cwd: str | None = None
 ) -> Iterator[ServerProcess]:
