@@ -30,8 +30,8 @@ _COPIED_BYTES = 2 * 1024 * 1024
 _MOST_BUFFERS = 512
 # Enough for requests; picows doubles it for larger messages and keeps it that way.
 _READ_BUFFER_BYTES = 8 * 1024
-# What is read at a time, at most.
-_READ_BYTES = 256 * 1024
+# What is read at a time, at most: enough to take in several large requests at once.
+_READ_BYTES = 1024 * 1024
 _WRITE_HIGH_WATER = 128 * 1024
 # Linux tells of a peer's end even behind data that nobody has read; others of resets alone.
 _HANGUP = getattr(select, "POLLRDHUP", 0)
