@@ -405,6 +405,17 @@ def _add_remote(parser: Parser) -> None:
         help="what a registry of your own shows of this environment; may be repeated",
     )
     group.add_argument("--name", metavar="<NAME>", help="a name for people, sent nowhere")
+    _add_credentials(group)
+    group.add_argument(
+        "--exit-on-stdin-close",
+        action=Flag,
+        env="CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE",
+        help="end when standard input does [env: CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE]",
+    )
+
+
+def _add_credentials(group: argparse._ArgumentGroup) -> None:
+    """Those of Codex's own registry."""
     group.add_argument(
         "--use-agent-identity-auth",
         action=Flag,
@@ -421,12 +432,6 @@ def _add_remote(parser: Parser) -> None:
         metavar="<SERVICE>",
         default="execute-api",
         help="the AWS service to sign for [default: %(default)s]",
-    )
-    group.add_argument(
-        "--exit-on-stdin-close",
-        action=Flag,
-        env="CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE",
-        help="end when standard input does [env: CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE]",
     )
 
 
