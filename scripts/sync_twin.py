@@ -46,11 +46,11 @@ HIDDEN = {
     "RemoteHttp": {"delta_received", "connection_lost"},
     "RemoteProcess": {
         "receive", "disconnected", "expect_answer", "recover", "fail", "is_settled", "cursor",
-        "taken", "confined",
+        "taken", "confined", "flow_taken", "windowed", "acknowledge", "page_bytes", "recover_page",
     },
     "ExecServerClient": {
         "connect_websocket", "connect_through", "connect", "event_received", "connected",
-        "connection_lost", "restore", "session_lost",
+        "connection_lost", "restore", "session_lost", "flow_taken", "offers_flow",
     },
     "EnvironmentManager": {"load"},
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -38,6 +39,15 @@ def pytest_asyncio_loop_factories(
     if item.get_closest_marker("one_loop"):
         del loops["asyncio"]
     return loops
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Commands that run in this process set the level of everybody's log."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -57,6 +57,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # is read at once, which costs half the CPU a byte.
     chunk_bytes: int = 8 * KIB
     bulk_chunk_bytes: int = 64 * KIB
+    # Windows of output that the client acknowledges: the largest, and what all of them together
+    # may have beyond what is retained of every process anyway.
+    max_flow_window: int = 8 * MIB
+    flow_total_bytes: int = 256 * MIB
     stdin_queue_writes: int = 128
     # The reference counts writes alone, of up to 48 MiB each; here the queue takes no further one
     # beyond this.
@@ -157,13 +161,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     # The executor's way to its rendezvous: one registration or verdict, the pauses between two
     # attempts to register (doubled four times, and up to half as much again), and those between two
-    # sockets, which begin anew after one that lasted.
+    # sockets, which begin anew after one that lasted. An executor that holds sessions hurries:
+    # harnesses look for theirs for 25 s and no longer.
     registry_timeout: float = 10.0
     registry_answer_bytes: int = 1 * MIB
     registry_pause: float = 0.5
     registry_max_pause: float = 5.0
     rendezvous_pause: float = 1.0
     rendezvous_max_pause: float = 30.0
+    rendezvous_hurried_pause: float = 5.0
     rendezvous_lasting: float = 120.0
     # The harness's: one request, all of them for the first connection, and how often they are
     # repeated.
@@ -208,10 +214,42 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # How soon a revoked token's connections end, and how long what happened is remembered.
     hub_revocation_seconds: float = 1.0
     hub_audit_days: int = 90
+    # What the state may take for an answer, and events that wait for it to come back.
+    hub_store_timeout: float = 5.0
+    hub_audit_waiting: int = 10_000
     # Pairing: how long a code is good, wrong codes in a minute from everybody, and codes at once.
     hub_pairing_seconds: float = 300.0
     hub_pairing_failures: int = 30
     hub_pairings: int = 1000
+    # Codes for machines without a token, where they get any: so many at once for one address and
+    # for everybody, and one more in so many seconds.
+    hub_open_offers: int = 10
+    hub_open_offer_seconds: float = 30.0
+    hub_all_open_offers: int = 100
+    hub_all_open_offer_seconds: float = 6.0
+    # The bus between nodes: how long it may take to come to be, and any answer of its servers; what
+    # waits to be sent before more is lost; how often a server is asked whether it lives (at the
+    # third time it is given up), the least pause between two attempts to find another one, and after how
+    # long without any the whole connection is made anew.
+    bus_start_timeout: float = 10.0
+    bus_timeout: float = 5.0
+    bus_waiting_bytes: int = 64 * MIB
+    bus_ping_interval: float = 2.0
+    bus_pause: float = 0.25
+    bus_patience: float = 30.0
+    # How long an executor that has come waits for the fence, whose servers may elect a leader for
+    # several seconds, before it is served without.
+    hub_fence_seconds: float = 2.0
+    # Between nodes: how often each says that it lives, how long it may be silent, and how long the
+    # subscriptions of one that changes its server may be missing.
+    hub_beat_seconds: float = 1.0
+    hub_peer_seconds: float = 5.0
+    hub_settle_seconds: float = 2.0
+    # What a frame between nodes may wait for: bytes that the other one has not taken, how often an
+    # unanswered packet is sent again, and how many times.
+    hub_channel_window: int = 4 * MIB
+    hub_channel_tick: float = 0.25
+    hub_channel_patience: int = 40
 
     # The client.
     connect_timeout: float = 10.0
@@ -223,6 +261,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # what a server keeps it, and the pause between two attempts.
     recovery_window: float = 25.0
     recovery_pause: float = 0.1
+    # The pause grows up to this where the server keeps the session for longer than usual.
+    recovery_max_pause: float = 5.0
+    # One recovery read of a process with a window: short enough for links that never last.
+    recovery_page_bytes: int = 512 * KIB
     # Recovery reads that are under way at once.
     recovery_reads: int = 64
     reorder_events: int = 256
@@ -234,6 +276,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # no longer read while that harms nobody else, at the second one the rest is discarded.
     untaken_bytes: int = 1 * MIB
     untaken_max_bytes: int = 64 * MIB
+    # The window that is asked for where the server lets its processes wait; 0 asks for none. More
+    # brings nothing on a fast link, and this is 80 MB/s at a distance of 50 ms.
+    flow_window: int = 4 * MIB
     # How long others wait for a consumer that is behind and takes nothing.
     reader_patience: float = 5.0
     # A larger write travels in pieces of this size, each with its own answer.

@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 import pytest
+from msgspec import structs
 
 from exec_server.process.child import Child
 from tests.requirements import requirement
@@ -214,6 +215,10 @@ async def test_what_happens_meanwhile_arrives_later(server, terminal: MakeTermin
 @requirement("cli/shell:reconnect")
 async def test_what_could_not_be_kept_is_told(terminal: MakeTerminal, cue: Cue):
     async with server_with(retained_bytes=300_000) as server, fault_proxy(server.url) as proxy:
+        # With this a program waits instead.
+        info = server.core.environment_info
+        capabilities = {**info.capabilities, "processFlow": False}
+        server.core.environment_info = structs.replace(info, capabilities=capabilities)
         script = f"stty -echo; echo ready; {cue.wait}; seq 90000; echo done; read x; exit 4"
         screen = terminal("shell", proxy.url, *sh(script))
         await screen.until(b"ready\r\n")

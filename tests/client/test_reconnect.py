@@ -32,6 +32,8 @@ from tests.support.wire import PATIENCE
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 QUICK = Limits(recovery_pause=0.01)
+# As with servers that cannot let a process wait.
+NO_WINDOW = Limits(recovery_pause=0.01, flow_window=0)
 NEWS = {"exited": False, "exitCode": None, "closed": False, "failure": None}
 
 
@@ -798,7 +800,7 @@ async def test_a_command_says_when_output_was_cut(tmp_path):
     async with (
         server_with(retained_bytes=200_000) as server,
         fault_proxy(server.url) as proxy,
-        connect(proxy.url, limits=QUICK) as client,
+        connect(proxy.url, limits=NO_WINDOW) as client,
     ):
         script = f"echo first; mkfifo {go}; read x < {go}; seq 100000; echo done > {go}.done"
         running = asyncio.ensure_future(client.run(["sh", "-c", script]))

@@ -131,6 +131,7 @@ async def test_our_capabilities_are_a_promise_of_ours(both):
         "processSignals",
         "processList",
         "processReadDroppedBytes",
+        "processFlow",
         "concurrentRequests",
     }
     assert {name for name in mine if mine[name] and not theirs.get(name)} >= ours

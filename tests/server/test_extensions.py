@@ -24,6 +24,7 @@ async def test_extensions_are_advertised(wire):
         "processSignals",
         "processList",
         "processReadDroppedBytes",
+        "processFlow",
         "concurrentRequests",
     }
     assert {name for name, value in capabilities.items() if value} >= ours

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.requirements import requirement
@@ -125,19 +123,11 @@ async def test_memory_stays_small_while_a_client_does_not_read(tether):
         async with Wire(server.url) as wire:
             await wire.initialize()
             await wire.run("warm", ["seq", "1", "100000"])
-        before = resident(server.pid)
+        before = server.resident_bytes
         async with RawSocket(server.url) as sock:
             await session_on(sock)
             await start_flood(sock, tether)
-            assert resident(server.pid) - before < 32 << 20
-
-
-def resident(pid: int) -> int:
-    """Bytes of memory that *pid* has in use."""
-    (line,) = [
-        line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmRSS" in line
-    ]
-    return int(line.split()[1]) << 10
+            assert server.resident_bytes - before < 32 << 20
 
 
 @requirement("flow:pipelined-requests")

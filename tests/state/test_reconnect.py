@@ -93,3 +93,25 @@ def test_no_retry_outlives_the_window(begin, lasting, errors):
             plan.failed(error, now=ended)
     assert plan.retry_at is None and 1 <= attempts <= 251
     assert plan.message.endswith("recovery timed out after 25s")
+
+
+@requirement("reconnect/recover-for")
+@given(lasting=st.lists(st.floats(0, 12), min_size=200, max_size=200))
+def test_a_long_window_is_tried_to_its_end_with_growing_pauses(lasting):
+    plan = Reconnect("lost", now=100.0, window=3600.0, limits=Limits())
+    now, pauses = 100.0, []
+    for seconds in lasting:
+        if plan.retry_at is None:
+            break
+        now = plan.retry_at + seconds
+        plan.failed(ConnectionClosed("lost"), now=now)
+        if plan.retry_at is not None:
+            pauses.append((now - 100.0, plan.retry_at - now))
+    assert plan.deadline == 3700.0
+    for elapsed, pause in pauses:
+        if elapsed <= 25.0:
+            assert pause == pytest.approx(0.1)
+        else:
+            assert 2.5 <= pause + 1e-9 <= 5.0 + 2e-9
+    plan.ran_out()
+    assert plan.message.endswith("recovery timed out after 3600s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,12 @@ CHILDREN = ROOT / "tests" / "children"
 OURS = [sys.executable, "-m", "exec_server"]
 
 
+def tied() -> list[str]:
+    """Before a command: it ends with the thread that starts it, even when nobody closes it."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
+
+
 class ServerProcess:
     """A server that listens on a WebSocket or Unix socket."""
 
@@ -26,6 +33,13 @@ class ServerProcess:
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    @property
+    def resident_bytes(self) -> int:
+        """The memory that it has in use."""
+        status = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        (line,) = [line for line in status if "VmRSS" in line]
+        return int(line.split()[1]) << 10
 
     def signal(self, signum: int) -> None:
         self.process.send_signal(signum)

@@ -22,7 +22,7 @@ from exec_server.client.options import (
 )
 from exec_server.client.policy import NetworkPolicy, OnPolicyDecision, OnPolicyRequest
 from exec_server.client.processes import Processes
-from exec_server.client.token import SessionToken
+from exec_server.client.token import Cursor, SessionToken
 from exec_server.client.ways import Where, find_way
 from exec_server.errors import ConfigurationError, ConnectionClosed, SessionAttached
 from exec_server.limits import DEFAULT_LIMITS, Limits
@@ -51,6 +51,7 @@ async def connect(
     resume_session_id: str | None = None,
     session_token: str | None = None,
     reconnect: bool = True,
+    recover_for: float | None = None,
     on_state: Callable[[ConnectionState], None] | None = None,
     on_policy_request: OnPolicyRequest | None = None,
     on_policy_decision: OnPolicyDecision | None = None,
@@ -67,7 +68,8 @@ async def connect(
     resumed in time.
 
     A connection that is lost is replaced, and the session goes on, unless *reconnect* is false;
-    *on_state* is told of it. *session_token* is what `session_token()` of an earlier client gave:
+    *on_state* is told of it. It is tried for 25 seconds, or for as long as `retain` was granted, or
+    for *recover_for* seconds. *session_token* is what `session_token()` of an earlier client gave:
     its session is resumed, and `attach` goes on with its processes. *on_policy_request* decides
     what processes with a managed network may reach, and *on_policy_decision* hears of it.
 
@@ -87,6 +89,7 @@ async def connect(
         auth_token=token,
         pin=pin,
         reconnect=reconnect,
+        recover_for=recover_for,
     )
     client = await ExecServerClient.connect_websocket(
         args,
@@ -203,9 +206,19 @@ class ExecServerClient(Processes):
         if token is None:
             await client._lifeline.open(await dialler())
         else:
-            client._cursors = dict(token.cursors)
+            client._go_on_with(token.cursors)
             await client._take_over(dialler, take_over_timeout)
         return client
+
+    def _go_on_with(self, cursors: dict[str, Cursor]) -> None:
+        self._cursors = dict(cursors)
+        if self._limits.flow_window > 0:
+            windows = (
+                (process_id, min(cursor.stdout, cursor.stderr))
+                for process_id, cursor in cursors.items()
+                if cursor.has_window
+            )
+            self._followed.windows.expect(windows, grace=self._limits.recovery_window)
 
     async def _take_over(self, dialler: Dialler, seconds: float) -> None:
         """Connect to a session whose last connection the server may still believe in."""
@@ -269,10 +282,17 @@ class ExecServerClient(Processes):
         The answer is how long it will, counted anew from each disconnect; 0 or less asks for the
         server's usual time. An extension: servers without it raise MethodNotFound.
         """
-        return (await self._call(RETAIN, RetainParams(seconds), repeat=True)).seconds
+        granted = (await self._call(RETAIN, RetainParams(seconds), repeat=True)).seconds
+        self._lifeline.retained_seconds = granted if seconds > 0 else None
+        return granted
 
     def close(self) -> None:
-        """Disconnect; processes are left to the server. Idempotent."""
+        """Disconnect; processes are left to the server. Idempotent.
+
+        Those of a session that was retained do not wait for somebody to take their output.
+        """
+        if self._lifeline.retained_seconds is not None:
+            self._followed.windows.release_all()
         self._lifeline.close()
 
     async def wait_closed(self) -> None:
@@ -319,6 +339,9 @@ class ExecServerClient(Processes):
         self.fs.connection_lost()
         self.http.connection_lost(ConnectionClosed(DISCONNECTED))
         self._followed.connection_lost()
+
+    def flow_taken(self) -> dict[str, int]:
+        return self._followed.windows.taken()
 
     async def restore(self, link: Link) -> None:
         await self._followed.restore(link)

@@ -7,15 +7,17 @@ import contextlib
 from collections.abc import Iterator
 from weakref import WeakSet
 
+from exec_server.client.withheld import Withheld
 from exec_server.transport.connection import Connection
 
 
 class Flow:
     """Reads on, or lets the server feel that somebody is behind.
 
-    The protocol cannot hold back one process alone, and an answer arrives behind all the output
-    that was sent before it. So whoever takes output too slowly holds up the connection, and with
-    it the process that writes too fast, as long as nobody else is harmed:
+    Processes with a window are held back one by one, by `withheld` acknowledgements. Without
+    windows the protocol cannot do that, and an answer arrives behind all the output that was sent
+    before it. So whoever takes output too slowly holds up the connection, and with it the process
+    that writes too fast, as long as nobody else is harmed:
 
     * While nobody waits for anything, the connection is not read until those behind catch up.
     * A call under way has it read on at once; those behind hold more meanwhile, up to their bound.
@@ -29,6 +31,8 @@ class Flow:
         # Weak: a handle that was dropped claims nothing. Nobody needs to be told of it, because
         # a connection that stays unread harms nobody until somebody waits and looks here again.
         self._behind: WeakSet[object] = WeakSet()
+        self.withheld = Withheld(patience=patience, is_watched=self._was_watched)
+        self._is_news_wanted = False
         self._calls = 0
         self._watchers = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -64,12 +68,18 @@ class Flow:
     def watching(self) -> Iterator[None]:
         """News of a process are awaited inside."""
         self._watchers += 1
+        self._is_news_wanted = True
         self._update()
         try:
             yield
         finally:
             self._watchers -= 1
             self._update()
+
+    def _was_watched(self) -> bool:
+        """Whether news of any process were awaited since this was last asked."""
+        was_wanted, self._is_news_wanted = self._is_news_wanted, self._watchers > 0
+        return was_wanted
 
     def _update(self) -> None:
         is_held_up = bool(self._behind) and not self._calls

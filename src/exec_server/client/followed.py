@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -11,6 +12,7 @@ from exec_server.client.lifeline import DISCONNECTED
 from exec_server.client.link import Link
 from exec_server.client.process import OnDisconnect, OnGap, RemoteProcess
 from exec_server.client.token import Cursor
+from exec_server.client.windows import Windows
 from exec_server.errors import (
     ConnectionClosed,
     ExecServerError,
@@ -33,6 +35,7 @@ class Followed:
     """Routes events to handles, and brings handles over a lost connection."""
 
     def __init__(self, client: Processes, *, limits: Limits) -> None:
+        self.windows = Windows(client, self)
         self._client = client
         self._limits = limits
         # Weak: nobody follows a process whose handle was dropped.
@@ -50,6 +53,7 @@ class Followed:
         on_disconnect: OnDisconnect,
         on_gap: OnGap,
         after: Cursor | None = None,
+        window: int | None = None,
     ) -> RemoteProcess:
         """A new handle, to which the events of its process go from now on."""
         if process_id in self.handles or process_id in self.orphans:
@@ -59,10 +63,12 @@ class Followed:
             process_id,
             is_terminal=is_terminal,
             flow=self._client._flow,
+            windows=self.windows,
             limits=self._limits,
             on_disconnect=on_disconnect,
             on_gap=on_gap,
             after=after,
+            window=window,
         )
         self.handles[process_id] = self.known[process_id] = handle
         return handle
@@ -109,13 +115,27 @@ class Followed:
     async def catch_up(self, handle: RemoteProcess) -> None:
         """Fetch what a process has said since the handle's cursor."""
         handle.expect_answer()
-        params = process.ReadParams(handle.process_id, handle.cursor, None, 0)
-        handle.recover(await self._client._call(process.READ, params, repeat=True))
+        await self._fetch(handle, partial(self._client._call, process.READ, repeat=True))
         self._forget_if_settled(handle)
+
+    async def _fetch(
+        self,
+        handle: RemoteProcess,
+        read: Callable[[process.ReadParams], Awaitable[process.ReadResult]],
+    ) -> None:
+        """Read what lies after the handle's cursor: page by page, so that a connection that does
+        not last brings it forward, or all at once where something may be missing."""
+        process_id = handle.process_id
+        while (page := handle.page_bytes) is not None:
+            answer = await read(process.ReadParams(process_id, handle.cursor, page, 0))
+            if handle.recover_page(answer):
+                return
+        handle.recover(await read(process.ReadParams(process_id, handle.cursor, None, 0)))
 
     def abandon(self, process_id: str) -> None:
         """Stop following a process and have it killed over this connection or the next one."""
         self.drop(process_id)
+        self.windows.settle(process_id, None)
         self.orphans.add(process_id)
         link = self._client._link
         if link is not None:
@@ -145,6 +165,7 @@ class Followed:
     def connected(self, link: Link) -> None:
         for process_id in tuple(self.orphans):
             self._kill(link, process_id)
+        self.windows.connected()
 
     def connection_lost(self) -> None:
         for handle in tuple(self.handles.values()):
@@ -173,10 +194,9 @@ class Followed:
     async def _restore(self, link: Link, handle: RemoteProcess) -> None:
         """Fetch what a process has said meanwhile; what cannot be had fails it alone."""
         process_id = handle.process_id
-        params = process.ReadParams(process_id, handle.cursor, None, 0)
+        seconds = self._client._options.initialize_timeout
         try:
-            seconds = self._client._options.initialize_timeout
-            handle.recover(await link.call(process.READ, params, seconds=seconds))
+            await self._fetch(handle, partial(link.call, process.READ, seconds=seconds))
         except (RpcError, ProcessFailed) as exc:
             if is_retryable(exc):
                 raise
@@ -188,5 +208,6 @@ class Followed:
     def session_lost(self, error: ConnectionClosed) -> None:
         handles = tuple(self.handles.values())
         self.handles.clear()
+        self.windows.session_lost()
         for handle in handles:
             handle.fail(type(error)(str(error)))

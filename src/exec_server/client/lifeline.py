@@ -35,6 +35,9 @@ class Owner(Protocol):
     # Who answers the requests of the server.
     routes: dict[str, Route]
 
+    def flow_taken(self) -> dict[str, int]:
+        """The processes with windows, and up to which number their output was taken."""
+
     def event_received(self, event: Any) -> None:
         """The server pushed an event, over the connection in use or the one that will be."""
 
@@ -76,6 +79,8 @@ class Lifeline:
         self.session_id: str | None = None
         # The connection in use; None while there is none.
         self.link: Link | None = None
+        # What the server has granted the session for the time without a connection, if anything.
+        self.retained_seconds: float | None = None
         self._owner = owner
         self._options = options
         self._limits = limits
@@ -143,7 +148,8 @@ class Lifeline:
             routes=self._owner.routes,
         )
         try:
-            return link, await link.initialize(options)
+            windows = self._owner.flow_taken() if options.resume_session_id is not None else None
+            return link, await link.initialize(options, flow_processes=windows)
         except BaseException:
             link.close()
             raise
@@ -151,6 +157,7 @@ class Lifeline:
     def _install(self, link: Link, connection: Connection, result: InitializeResult) -> None:
         self.link = self._last_link = link
         self._connected_at = asyncio.get_running_loop().time()
+        self.retained_seconds = result.retained_seconds or self.retained_seconds
         self._flow.use(connection)
         self._owner.connected(result, link)
         self._set_state("connected")
@@ -187,7 +194,11 @@ class Lifeline:
     async def _retry(self, dialler: Dialler, session_id: str) -> None:
         loop = asyncio.get_running_loop()
         plan = Reconnect(
-            DISCONNECTED, now=loop.time(), connected_at=self._connected_at, limits=self._limits
+            DISCONNECTED,
+            now=loop.time(),
+            connected_at=self._connected_at,
+            window=self._recovery_window,
+            limits=self._limits,
         )
         while plan.retry_at is not None:
             await asyncio.sleep(plan.retry_at - loop.time())
@@ -201,6 +212,13 @@ class Lifeline:
                 logger.debug("session %s is not resumed: %s", session_id, exc)
                 plan.failed(exc, now=loop.time())
         self._fail(plan.message)
+
+    @property
+    def _recovery_window(self) -> float:
+        """For how long it is worth trying to resume the session."""
+        if self._options.recover_for is not None:
+            return self._options.recover_for
+        return max(self._limits.recovery_window, self.retained_seconds or 0.0)
 
     async def _attempt(self, dialler: Dialler, session_id: str) -> None:
         connection = await dialler()

@@ -65,14 +65,21 @@ class Link:
         self._peer.allow_concurrency(limits.policy_questions)
 
     async def initialize(
-        self, options: ExecServerClientConnectOptions
+        self,
+        options: ExecServerClientConnectOptions,
+        *,
+        flow_processes: dict[str, int] | None = None,
     ) -> lifecycle.InitializeResult:
-        """The whole handshake. What the server refuses is raised as it says it."""
+        """The whole handshake. What the server refuses is raised as it says it.
+
+        *flow_processes* are those of a resumed session that keep their windows.
+        """
         params = lifecycle.InitializeParams(
             options.client_name,
             options.resume_session_id,
             # One at a time is what everybody gets.
             options.concurrent_requests if options.concurrent_requests > 1 else None,
+            flow_processes or None,
         )
         try:
             result = await self.call(
@@ -117,6 +124,10 @@ class Link:
         self._unwatched.add(answer)
         answer.add_done_callback(self._ignore)
         return answer
+
+    def acknowledge(self, params: process.AckParams) -> None:
+        """Say what was taken; only servers with `processFlow` want to hear of it."""
+        self._peer.notify(process.ACK, params)
 
     def _ignore(self, answer: asyncio.Future[Any]) -> None:
         self._unwatched.discard(answer)

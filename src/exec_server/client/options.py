@@ -22,6 +22,9 @@ class ExecServerClientConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
     # How many calls the server is asked to run at once, so that a long poll delays nothing else.
     # Servers that do not know the question answer one call at a time.
     concurrent_requests: int = DEFAULT_LIMITS.max_concurrent_requests
+    # How long a lost connection is tried to be replaced; None for as long as the server is known to
+    # keep the session.
+    recover_for: float | None = None
 
 
 class RemoteExecServerConnectArgs(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +44,7 @@ class RemoteExecServerConnectArgs(msgspec.Struct, frozen=True, kw_only=True):
     pin: str | None = None
     # Whether a lost connection is replaced and its session resumed; a program's never is.
     reconnect: bool = True
+    recover_for: float | None = None
 
     def __repr__(self) -> str:
         token = "None" if self.auth_token is None else "..."
@@ -54,4 +58,5 @@ class RemoteExecServerConnectArgs(msgspec.Struct, frozen=True, kw_only=True):
             initialize_timeout=self.initialize_timeout,
             resume_session_id=self.resume_session_id,
             call_timeout=self.call_timeout,
+            recover_for=self.recover_for,
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from exec_server.client.flow import Flow
 from exec_server.errors import ExecServerError, ProcessFailed
 from exec_server.limits import Limits
 from exec_server.protocol.process import Stream
+from exec_server.state.window import Credit
 
 
 class OutputChunk(NamedTuple):
@@ -62,9 +65,26 @@ class OutputBuffer:
     It holds up to `untaken_max_bytes`; the connection slows down long before that where it can
     (see Flow). Beyond, output is discarded, and whoever takes what is left is told by
     ProcessFailed. A taker that waits is never the cause: then nothing is held back.
+
+    With `credit` the process has a window: what was taken is acknowledged by *on_due*, which says
+    whether it could, and the server lets the process wait for that. Nothing is discarded then,
+    unless somebody waits for the end of a process and nobody takes what it says.
     """
 
-    def __init__(self, flow: Flow, *, limits: Limits) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        *,
+        limits: Limits,
+        credit: Credit | None = None,
+        on_due: Callable[[int], bool] = lambda seq: False,
+    ) -> None:
+        self.credit = credit
+        self._on_due = on_due
+        # Somebody awaits the exit; and all that comes counts as taken, because of that.
+        self._awaiting = 0
+        self._has_given_way = False
+        self._was_taken = False
         self._flow = flow
         self._limits = limits
         self._stdout: deque[OutputChunk] = deque()
@@ -80,6 +100,8 @@ class OutputBuffer:
 
     def append(self, chunk: OutputChunk) -> None:
         size = len(chunk.data)
+        if self.credit is not None:
+            self.credit.receive(chunk.seq, chunk.data)
         if self._discarded or self._unread + size > self._limits.untaken_max_bytes:
             if not self._discarded:
                 self.mark(chunk.seq, Failed("output was discarded: too much had not been taken"))
@@ -111,6 +133,57 @@ class OutputBuffer:
         self._error = error
         self._wake("all")
         self._update_flow()
+
+    # The window.
+
+    def grant(self, window: int | None) -> None:
+        """The process has this window, or none (any more)."""
+        if self.credit is None:
+            return
+        if window is None:
+            self._flow.withheld.no_longer_by(self)
+            self.credit, self._is_behind = None, False
+        else:
+            self.credit.window = window
+        self._update_flow()
+
+    def skip(self, seq: int, data: bytes) -> None:
+        """A chunk came that nobody wants."""
+        if self.credit is not None:
+            self.credit.receive(seq, data)
+            self.acknowledge()
+
+    def acknowledge(self, *, at_once: bool = False) -> None:
+        """Acknowledge what was taken, if that is due or wanted *at_once*."""
+        if self.credit is None:
+            return
+        seq = self.settled_seq
+        if (self.credit.take(seq) or at_once) and self._on_due(seq):
+            self.credit.acknowledge(seq)
+
+    @property
+    def settled_seq(self) -> int:
+        """Up to which number the process need not wait for anybody."""
+        assert self.credit is not None
+        heads = [queue[0].seq for queue in (self._stdout, self._stderr) if queue]
+        if not heads or self._waiters or self._has_given_way or self._is_ended:
+            return self.credit.received
+        return min(heads) - 1
+
+    @contextlib.contextmanager
+    def awaiting(self) -> Iterator[None]:
+        """The exit of the process is awaited inside."""
+        self._awaiting += 1
+        try:
+            yield
+        finally:
+            self._awaiting -= 1
+
+    def give_way(self, *, is_watched: bool) -> None:
+        """Nobody takes anything. A reader of its own may be slow and is never hurried by others."""
+        if self._awaiting or (is_watched and not self._was_taken):
+            self._has_given_way = True
+            self._update_flow()
 
     async def take(self, wanted: Wanted) -> OutputChunk | None:
         """The next chunk of the *wanted* output, waiting for it; None after the last one.
@@ -152,7 +225,8 @@ class OutputBuffer:
             return None
         chunk = queue.popleft()
         self._unread -= len(chunk.data)
-        if self._is_behind:
+        self._was_taken, self._has_given_way = True, False
+        if self._is_behind or self.credit is not None:
             self._update_flow(is_progress=True)
         return chunk
 
@@ -175,6 +249,9 @@ class OutputBuffer:
                     future.set_result(None)
 
     def _update_flow(self, *, is_progress: bool = False) -> None:
+        if self.credit is not None:
+            self._update_window(self.credit, is_progress=is_progress)
+            return
         bound = self._limits.untaken_bytes
         # Whoever reads one stream must not be held up by the other one.
         is_blocking = not self._is_ended and not self._waiters
@@ -184,6 +261,14 @@ class OutputBuffer:
             self._flow.fall_behind(self)
         elif was_behind and not is_behind:
             self._flow.catch_up(self)
+
+    def _update_window(self, credit: Credit, *, is_progress: bool) -> None:
+        self.acknowledge()
+        was_behind, self._is_behind = self._is_behind, credit.is_withheld
+        if self._is_behind and (is_progress or not was_behind):
+            self._flow.withheld.by(self)
+        elif was_behind and not self._is_behind:
+            self._flow.withheld.no_longer_by(self)
 
 
 class OutputView:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import uuid
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import UnsetType
 
 from exec_server.client.flow import Flow
 from exec_server.client.output import (
@@ -33,9 +37,11 @@ from exec_server.protocol.process import (
 )
 from exec_server.state.event_order import EventOrder, ProcessEvent
 from exec_server.state.recovery import merge
+from exec_server.state.window import Credit
 
 if TYPE_CHECKING:
     from exec_server.client.processes import Processes
+    from exec_server.client.windows import Windows
 
 # What becomes of a handle when the connection is lost: it waits for a new one, or fails at once.
 OnDisconnect = Literal["hold", "fail"]
@@ -49,17 +55,20 @@ class RemoteProcess:
     Iterate over it for everything it says, as OutputChunks in the order of their numbers, or use
     `stdout` and `stderr`; each chunk is handed out once. What a terminal shows is in `stdout`.
 
-    Take the output, even if only to drop it. Up to 1 MiB waits here without harm. Then the
-    connection is read only while somebody needs it: first the process is slowed down as by a full
-    pipe, and if others on the same client keep needing the connection, up to 64 MiB are kept and
-    the rest is discarded, which the reader of the output is told by ProcessFailed. Answers are
-    never held up. A process that produces much while others are busy is best given a client of
-    its own.
+    Take the output, even if only to drop it. Servers of this package let a process wait, as at a
+    full pipe, while 4 MiB of what it has said are not taken, and nobody else notices. Only when
+    somebody waits for it to exit, or for others while nobody has ever read it, and nothing is
+    taken for 5 seconds, does it go on: up to 64 MiB are kept then and the rest is discarded, which
+    the reader of the output is told by ProcessFailed.
+
+    Other servers cannot hold back one process alone. Up to 1 MiB waits here without harm; then the
+    connection is read only while somebody needs it, and if others on the same client keep needing
+    it, the same bound applies. Answers are never held up.
 
     When the connection is lost the handle waits for the next one and goes on where it was: every
     byte comes once, and every write is done once. It fails with ConnectionClosed when the session
-    is lost, and with ProcessFailed when the server could not retain all of the output meanwhile.
-    Dropping a handle leaves the process running and its output is no longer followed.
+    is lost, and with ProcessFailed when a server of another kind could not retain all of the output
+    meanwhile. Dropping a handle leaves the process running and its output is no longer followed.
     """
 
     def __init__(
@@ -69,12 +78,17 @@ class RemoteProcess:
         *,
         is_terminal: bool,
         flow: Flow,
+        windows: Windows,
         limits: Limits,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
         after: Cursor | None = None,
+        window: int | None = None,
     ) -> None:
-        """With *after*, a process that runs already, and of which that much was taken before."""
+        """With *after*, a process that runs already, and of which that much was taken before.
+
+        *window* is asked for, and `windowed` tells what became of it.
+        """
         self.process_id = process_id
         self.is_terminal = is_terminal
         self.on_disconnect = on_disconnect
@@ -92,12 +106,19 @@ class RemoteProcess:
         # What it is traced by, if somebody traces.
         self.span: ProcessSpan | None = None
         self._client = client
+        self._windows = windows
         self._flow = flow
         self._limits = limits
         self._on_gap = on_gap
         self._after = after or Cursor()
         self._order = EventOrder(limits=limits, after=min(self._after.stdout, self._after.stderr))
-        self._output = OutputBuffer(flow, limits=limits)
+        self._output = OutputBuffer(
+            flow,
+            limits=limits,
+            credit=None if window is None else Credit(window, after=self._order.released),
+            on_due=partial(windows.acknowledge, process_id),
+        )
+        self._loop = asyncio.get_running_loop()
         self._returncode: int | None = None
         self._error: ExecServerError | None = None
         self._exit = asyncio.Event()
@@ -180,7 +201,7 @@ class RemoteProcess:
     async def wait(self) -> int:
         """The exit status, once there is one; output may still follow it."""
         if not self._exit.is_set():
-            with self._flow.watching():
+            with self._flow.watching(), self._output.awaiting():
                 await self._exit.wait()
         if self._returncode is None:
             assert self._error is not None
@@ -258,17 +279,35 @@ class RemoteProcess:
         return self._order.released
 
     @property
+    def flow_taken(self) -> int | None:
+        """Up to which number its output was taken, if it has a window."""
+        credit = self._output.credit
+        return None if credit is None else max(credit.acknowledged, self._output.settled_seq)
+
+    def windowed(self, window: int | UnsetType) -> None:
+        """The server has said which window it has."""
+        self._output.grant(window or None)
+
+    def acknowledge(self, *, at_once: bool = False) -> None:
+        """Tell the server what was taken, if that is due or wanted *at_once*."""
+        self._output.acknowledge(at_once=at_once)
+
+    @property
     def taken(self) -> Cursor | None:
         """Where another handle would go on; None when nothing is left to be heard or taken."""
         stdout, stderr = self._output.cursors(self._order.released)
         after = Cursor(
-            max(stdout, self._after.stdout), max(stderr, self._after.stderr), self.is_terminal
+            max(stdout, self._after.stdout),
+            max(stderr, self._after.stderr),
+            self.is_terminal,
+            self._output.credit is not None,
         )
         is_done = self._order.is_closed and min(stdout, stderr) == self._order.released
         return None if is_done else after
 
     def confined(self, answer: StartResult) -> None:
-        """The server has said how it confines the process."""
+        """The server has said how it confines the process, and which window it has."""
+        self.windowed(answer.flow_window)
         self.sandbox_type = answer.sandbox_type
         self.sandbox_rung = answer.sandbox_rung or None
 
@@ -294,8 +333,28 @@ class RemoteProcess:
         """A recovery read is under way."""
         self._order.is_in_repair = True
 
+    @property
+    def page_bytes(self) -> int | None:
+        """How much a recovery read may answer; None for everything."""
+        return None if self._output.credit is None else self._limits.recovery_page_bytes
+
+    def recover_page(self, answer: ReadResult) -> bool:
+        """Like `recover`, for a read of `page_bytes`; whether that was the last page."""
+        self.windowed(answer.flow_window)
+        if self.page_bytes is None:
+            # Nothing of it is used: it has to be read as a whole.
+            return False
+        is_last = not answer.chunks
+        # The close is told at the end of the last page, and an exit where nothing is missing.
+        answer.closed = answer.closed and is_last
+        answer.exited = answer.exited and (is_last or not isinstance(answer.dropped_bytes, int))
+        self.recover(answer)
+        self._order.is_in_repair = not is_last
+        return is_last
+
     def recover(self, answer: ReadResult) -> None:
         """Go on with what a recovery read has answered; ProcessFailed when that cannot be."""
+        self.windowed(answer.flow_window)
         may_skip = self._on_gap == "skip"
         merged = merge(self._order, self.process_id, answer, may_skip=may_skip)
         self._order.is_in_repair = False
@@ -318,7 +377,9 @@ class RemoteProcess:
             if isinstance(event, OutputEvent):
                 self._seen_bytes += len(event.chunk.data)
                 after = self._after.stderr if event.stream == "stderr" else self._after.stdout
-                if event.seq > after:
+                if event.seq <= after:
+                    self._output.skip(event.seq, event.chunk.data)
+                else:
                     self._output.append(OutputChunk(event.seq, event.stream, event.chunk.data))
             elif isinstance(event, ExitedEvent):
                 mark = Exited(event.seq, event.exit_code, event.sandbox_denied)
@@ -342,6 +403,9 @@ class RemoteProcess:
 
     def _close(self) -> None:
         self._output.end()
+        if self._output.credit is not None:
+            # All of it is here: the server need not keep anything.
+            self._windows.settle(self.process_id, self._order.released)
         if self._returncode is None:
             self._error = ProcessFailed(f"process {self.process_id} closed without an exit status")
         self._exit.set()
@@ -356,8 +420,16 @@ class RemoteProcess:
             self._output.end(error)
             self._exit.set()
             self._wake()
+            if self._output.credit is not None:
+                self._windows.settle(self.process_id, None)
             if self.span is not None:
                 self.span.failed(error)
+
+    def __del__(self) -> None:
+        if not self.is_settled and self._output.credit is not None:
+            # Perhaps in another thread, and perhaps after the loop has closed.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._windows.forget, self.process_id)
 
 
 def signal_name(signum: int | str) -> str:

@@ -6,6 +6,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import msgspec
+from msgspec import UNSET
+
 from exec_server.client import tracing
 from exec_server.client.calls import Calls, StrPath
 from exec_server.client.command import CompletedProcess, complete
@@ -157,9 +160,16 @@ class Processes(Calls):
     ) -> RemoteProcess:
         """Start a program exactly as *params* say; the rest is as for `start`."""
         process_id = params.process_id
+        window = self._wanted_window
+        if window is not None and params.flow_window is None:
+            params = msgspec.structs.replace(params, flow_window=window)
         # Before the request leaves: events may overtake its answer.
         handle = self._followed.follow(
-            process_id, is_terminal=params.tty, on_disconnect=on_disconnect, on_gap=on_gap
+            process_id,
+            is_terminal=params.tty,
+            on_disconnect=on_disconnect,
+            on_gap=on_gap,
+            window=window,
         )
         handle.span = tracing.starting(params, handle)
         try:
@@ -171,6 +181,17 @@ class Processes(Calls):
         handle.is_started = True
         return handle
 
+    @property
+    def offers_flow(self) -> bool:
+        """Whether the server has said that it knows windows."""
+        return self._info is not None and bool(self._info.capabilities.get("processFlow"))
+
+    @property
+    def _wanted_window(self) -> int | None:
+        """What is asked for every process: never so much that it would be discarded here."""
+        wanted = min(self._limits.flow_window, self._limits.untaken_max_bytes // 4)
+        return wanted if wanted > 0 and self.offers_flow else None
+
     async def _begin(
         self, handle: RemoteProcess, params: process.StartParams, *, ensure: bool
     ) -> None:
@@ -181,6 +202,7 @@ class Processes(Calls):
 
     def _undo(self, handle: RemoteProcess, error: BaseException) -> None:
         """A start has failed."""
+        handle.windowed(UNSET)
         is_unsent = isinstance(error, ConnectionClosed | CallTimeout) and not error.may_have_run
         if isinstance(error, RpcError) or is_unsent:
             self._followed.drop(handle.process_id)
@@ -217,6 +239,7 @@ class Processes(Calls):
             on_disconnect=on_disconnect,
             on_gap=on_gap,
             after=after,
+            window=self._wanted_window,
         )
         try:
             await self._followed.catch_up(handle)
@@ -224,6 +247,8 @@ class Processes(Calls):
             self._followed.drop(process_id)
             raise
         handle.is_started = True
+        self._followed.windows.claim(process_id)
+        handle.acknowledge(at_once=True)
         return handle
 
     def abandon(self, process_id: str) -> None:

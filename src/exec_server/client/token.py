@@ -16,6 +16,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
     stdout: int = 0
     stderr: int = 0
     is_terminal: bool = False
+    # Whether the server was to keep what was not taken.
+    has_window: bool = False
 
 
 class SessionToken(msgspec.Struct, frozen=True, array_like=True, tag="exec-server-1"):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import functools
 import os
 import signal
 import struct
 import termios
 from collections.abc import Callable
-from functools import partial
 from typing import Literal, Protocol
 
 import msgspec
 
-from exec_server.limits import Limits
+from exec_server.limits import MIB, Limits
 from exec_server.process.pump import Gate, Pump
 from exec_server.process.spawn import Spawned, Spawner
 from exec_server.process.stdin import Stdin
@@ -23,6 +23,7 @@ from exec_server.protocol.base64 import encode_base64
 from exec_server.sandbox.denial import is_denied
 from exec_server.sandbox.model import NOT_RUN, Rung
 from exec_server.state.output_log import OutputLog
+from exec_server.state.window import WindowBudget
 from exec_server.state.write_ids import WriteIds
 
 State = Literal["running", "exited", "closed"]
@@ -91,6 +92,7 @@ class Child:
         spawner: Spawner,
         limits: Limits,
         on_closed: Callable[[Child], None],
+        windows: WindowBudget,
     ) -> None:
         self.process_id = params.process_id
         self.argv = params.argv
@@ -111,6 +113,11 @@ class Child:
         self._spawner = spawner
         self._limits = limits
         self._on_closed = on_closed
+        self._windows = windows
+        # What of the window was taken from those of all processes, to be given back.
+        self._granted = 0
+        # Closed while the window is full.
+        self._window_gate = Gate()
         self._pumps: list[Pump] = []
         self._waiters: set[asyncio.Future[None]] = set()
         self._has_begun = False
@@ -148,9 +155,10 @@ class Child:
             fd,
             loop=loop,
             gate=self._outlet.gate,
+            window=self._window_gate,
             chunk_bytes=self._limits.chunk_bytes,
             is_terminal=self.is_tty,
-            on_data=partial(self._on_output, stream, _after_seq(stream)),
+            on_data=functools.partial(self._on_output, stream, _after_seq(stream)),
             on_end=self._maybe_close,
         )
 
@@ -168,6 +176,8 @@ class Child:
 
     def _on_output(self, stream: process.Stream, middle: bytes, data: bytes) -> None:
         seq = self.log.append(stream, data)
+        if self._granted and self.log.is_full:
+            self._window_gate.close()
         if self._outlet.is_attached:
             self._outlet.push(self._output_head, b"%d" % seq, middle, encode_base64(data), b'"}}')
         if not self._is_bulk and self.log.total_bytes > self._limits.retained_bytes:
@@ -256,7 +266,36 @@ class Child:
         self._close_stdin()
         self.close_network()
         self._wake()
+        self._settle_window()
         self._on_closed(self)
+
+    # The window.
+
+    def grant(self, asked: int) -> None:
+        """Keep all output until it is acknowledged, within a window; before `begin`."""
+        self.log.window = self._granted = self._windows.take(asked)
+        _keep_freed_memory()
+
+    def acknowledge(self, seq: int) -> None:
+        """The client has taken all output up to *seq*."""
+        self.log.acknowledge(seq)
+        self._settle_window()
+
+    def release(self) -> None:
+        """Nobody acknowledges any more: only the newest output is kept, and nothing waits."""
+        self.log.release()
+        self._settle_window()
+
+    def _settle_window(self) -> None:
+        if not self.log.is_full and not self._window_gate.is_open:
+            self._window_gate.open()
+        is_done = self.log.window is None or self.state == "closed"
+        if is_done and self.log.is_within_retention:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._windows.give_back(self._granted)
+        self._granted = 0
 
     # What is asked of it.
 
@@ -309,6 +348,7 @@ class Child:
         self._close_pumps()
         self._close_stdin()
         self.close_network()
+        self._give_back()
         self._wake()
 
     def close_network(self) -> None:
@@ -322,6 +362,13 @@ class Child:
     def _close_stdin(self) -> None:
         if self.stdin is not None:
             self.stdin.close()
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Freeing a large block tells glibc to keep twice as much for the next ones. An acknowledgement
+    frees many chunks at once, which it would otherwise return to the kernel and fault in again."""
+    bytes(4 * MIB)
 
 
 def _after_seq(stream: process.Stream) -> bytes:

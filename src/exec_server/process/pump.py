@@ -42,6 +42,10 @@ class Gate:
         self._parked.append(pump)
 
 
+# Of processes that nothing but their client's connection holds up.
+_ALWAYS_OPEN = Gate()
+
+
 class Pump:
     """Reads *fd*, which it owns, until its end."""
 
@@ -56,6 +60,7 @@ class Pump:
         "_loop",
         "_on_data",
         "_on_end",
+        "_window",
     )
 
     def __init__(
@@ -64,6 +69,7 @@ class Pump:
         *,
         loop: asyncio.AbstractEventLoop,
         gate: Gate,
+        window: Gate = _ALWAYS_OPEN,
         chunk_bytes: int,
         is_terminal: bool,
         on_data: OnData,
@@ -73,6 +79,8 @@ class Pump:
         self._fd = fd
         self._loop = loop
         self._gate = gate
+        # What holds up this process alone.
+        self._window = window
         self._is_terminal = is_terminal
         self._on_data = on_data
         self._on_end = on_end
@@ -103,7 +111,7 @@ class Pump:
                 fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _BULK_PIPE)
 
     def drain(self, max_bytes: int) -> None:
-        """Deliver what the pipe holds now, if the client can take it."""
+        """Deliver what the pipe holds now, if the client can take it; the window does not count."""
         while max_bytes > 0 and self._fd >= 0 and self._gate.is_open:
             size = self._read_once()
             if not size:
@@ -126,6 +134,10 @@ class Pump:
         if not self._gate.is_open:
             self._pause()
             self._gate.park(self)
+            return
+        if not self._window.is_open:
+            self._pause()
+            self._window.park(self)
             return
         size = self._read_once()
         if self._is_bulk and 0 < size < _SMALL_READ:

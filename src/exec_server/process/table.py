@@ -21,6 +21,7 @@ from exec_server.protocol.paths import to_native
 from exec_server.protocol.sandbox import SandboxContext
 from exec_server.state.child_env import child_env
 from exec_server.state.expiry import Expiry
+from exec_server.state.window import WindowBudget
 
 if TYPE_CHECKING:
     from exec_server.process.snapshot import Snapshots
@@ -53,6 +54,7 @@ class ProcessTable:
         limits: Limits,
         login_shell: str,
         server_env: Mapping[str, str],
+        windows: WindowBudget,
         open_network: Callable[[process.StartParams], Network] | None = None,
         open_bridge: Callable[[Any, Mapping[str, str]], Network | None] | None = None,
     ) -> None:
@@ -61,6 +63,7 @@ class ProcessTable:
         self._limits = limits
         self._login_shell = login_shell
         self._server_env = server_env
+        self._windows = windows
         self._open_network = open_network
         self._open_bridge = open_bridge
         self._loop = asyncio.get_running_loop()
@@ -99,6 +102,7 @@ class ProcessTable:
             spawner=self._spawner,
             limits=self._limits,
             on_closed=self._retain_closed,
+            windows=self._windows,
         )
         child.network = network
         try:
@@ -203,6 +207,8 @@ class ProcessTable:
         if error is not None:
             child.close_network()
         if error is None:
+            if starting.params.flow_window is not None:
+                child.grant(starting.params.flow_window)
             self._entries[process_id] = child
             # The answer leaves in the next turn of the loop, the first event in a later one.
             self._loop.call_soon(self._loop.call_soon, child.begin)
@@ -300,6 +306,27 @@ class ProcessTable:
         child.stdin.end()
         return _ACCEPTED
 
+    # process/ack
+
+    def acknowledge(self, params: process.AckParams) -> None:
+        """Output was taken, or nobody will say so any more; unknown processes are ignored."""
+        child = self._entries.get(params.process_id)
+        if not isinstance(child, Child):
+            return
+        if params.seq is None:
+            child.release()
+        else:
+            child.acknowledge(params.seq)
+
+    def resume_windows(self, taken: Mapping[str, int]) -> None:
+        """A client goes on with the processes of *taken*, and with no others."""
+        for process_id, child in self._entries.items():
+            if isinstance(child, Child) and child.log.window is not None:
+                if process_id in taken:
+                    child.acknowledge(taken[process_id])
+                else:
+                    child.release()
+
     # The rest.
 
     def signal(self, process_id: str, signum: int) -> None:
@@ -351,8 +378,13 @@ class ProcessTable:
         return max(usual, asked)
 
     def _expire(self, now: float) -> None:
-        for process_id in self._closed.expire(now=now):
-            del self._entries[process_id]
+        for process_id in tuple(self._closed.expire(now=now)):
+            child = self._entries[process_id]
+            if isinstance(child, Child) and not child.log.is_settled:
+                # Its client is on the way, or the session ends.
+                self._closed.add(process_id, now=now)
+            else:
+                del self._entries[process_id]
 
 
 def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]) -> None:
@@ -364,9 +396,12 @@ def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]
 
 
 def _start_result(child: Child) -> process.StartResult:
-    if child.sandbox is None:
-        return process.StartResult(child.process_id, "none")
-    return process.StartResult(child.process_id, _SANDBOX_TYPE, child.sandbox.rung)
+    result = process.StartResult(child.process_id, "none")
+    if child.sandbox is not None:
+        result.sandbox_type, result.sandbox_rung = _SANDBOX_TYPE, child.sandbox.rung
+    if child.log.window is not None:
+        result.flow_window = child.log.window
+    return result
 
 
 def _encoded(env: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -392,6 +427,8 @@ def _page(child: Child, cursor: int, max_bytes: int | None) -> process.ReadResul
     )
     if page.dropped_bytes is not None:
         result.dropped_bytes = page.dropped_bytes
+    if child.log.window is not None:
+        result.flow_window = child.log.window
     return result
 
 

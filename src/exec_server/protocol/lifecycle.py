@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.method import Event, Method, Nothing
+
+Taken = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class InitializeParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -14,6 +18,9 @@ class InitializeParams(msgspec.Struct, rename="camel", omit_defaults=True):
     # Ours: how many requests the client would like to have running at once. Everybody else is
     # served strictly in order.
     concurrent_requests: int | None = None
+    # Ours, with a session to resume: the processes with a window that this client follows, and up
+    # to which number their output was taken. All others lose their windows.
+    flow_processes: dict[str, Taken] | None = None
 
 
 class InitializeResult(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -21,6 +28,8 @@ class InitializeResult(msgspec.Struct, rename="camel", omit_defaults=True):
     session_id: str | None = None
     environment_info: EnvironmentInfo | None = None
     concurrent_requests: int | None = None
+    # Ours: what `session/retain` has granted to this session.
+    retained_seconds: float | None = None
 
 
 class RetainParams(msgspec.Struct, rename="camel"):

@@ -26,6 +26,7 @@ _U64_MAX = (1 << 64) - 1
 Count = Annotated[int, msgspec.Meta(ge=0)]
 # The kernel keeps a terminal's size in unsigned shorts.
 Cells = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Window = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class ShellName(msgspec.Struct, rename="camel"):
@@ -66,6 +67,9 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     # Ours: the terminal's size, where the reference has 24 by 80 for everybody.
     rows: Cells | None = None
     cols: Cells | None = None
+    # Ours: the server is to keep all output that the client has not acknowledged, up to so much,
+    # and to let the program wait beyond.
+    flow_window: Window | None = None
     # What the first revisions called `sandbox`; it is found there.
     sandbox_policy: OldSandbox | None = None
 
@@ -86,6 +90,8 @@ class StartResult(msgspec.Struct, rename="camel"):
     sandbox_type: str | None = None
     # Ours, for a sandboxed process: what enforces it; "none" when nothing needs to be, or may run.
     sandbox_rung: str | UnsetType = UNSET
+    # Ours: what was granted of the window that was asked for.
+    flow_window: int | UnsetType = UNSET
 
 
 class ReadParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -116,6 +122,8 @@ class ReadResult(msgspec.Struct, rename="camel"):
     sandbox_denied: bool = False
     # Ours: sent when output after the cursor is gone; how many bytes of it the process lost.
     dropped_bytes: int | UnsetType = UNSET
+    # Ours: the window of a process that has one.
+    flow_window: int | UnsetType = UNSET
 
 
 class WriteParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -150,6 +158,12 @@ class ResizeParams(msgspec.Struct, rename="camel"):
 
 class CloseStdinParams(msgspec.Struct, rename="camel"):
     process_id: str
+
+
+class AckParams(msgspec.Struct, rename="camel"):
+    process_id: str
+    # Everything up to this number has been taken; None gives up the window.
+    seq: Count | None
 
 
 class ProcessInfo(msgspec.Struct, rename="camel"):
@@ -200,3 +214,5 @@ LIST = Method("process/list", Nothing, ListResult, family="exec", is_control=Tru
 OUTPUT = Event("process/output", OutputEvent)
 EXITED = Event("process/exited", ExitedEvent)
 CLOSED = Event("process/closed", ClosedEvent)
+# Ours, and the only one from the client.
+ACK = Event("process/ack", AckParams)

@@ -30,6 +30,7 @@ _OF_OURS = {
     "processSignals": True,
     "processList": True,
     "processReadDroppedBytes": True,
+    "processFlow": True,
     "concurrentRequests": True,
     "sessionRetain": True,
     "fsRename": True,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from exec_server.errors import InvalidRequest, ProtocolError
+from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError
 from exec_server.process.table import ProcessTable
 from exec_server.protocol import fs, http, lifecycle, process
+from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
 from exec_server.transport.connection import Connection
 
@@ -43,6 +44,11 @@ class Context:
     def processes(self) -> ProcessTable:
         return self.require(process.START.family).processes
 
+    @property
+    def can_acknowledge(self) -> bool:
+        """Whether acknowledgements overtake requests: a write may wait for one behind it."""
+        return self.concurrency > 1
+
     @cached_property
     def files(self) -> Files:
         """What belongs to the connection alone: a resumed session finds no handles of before."""
@@ -71,6 +77,9 @@ class Context:
     # What the peer reports.
 
     def notification_received(self, method: str, params: Any) -> None:
+        if method == process.ACK.name and self._is_ready:
+            self._acknowledge(params)
+            return
         if method != lifecycle.INITIALIZED.name:
             raise ProtocolError(f"unexpected notification `{method}`")
         if self.session is None:
@@ -78,6 +87,13 @@ class Context:
         if not self._is_ready:
             self._is_ready = True
             self.peer.allow_concurrency(self.concurrency)
+
+    def _acknowledge(self, params: Any) -> None:
+        try:
+            decoded = boundary.decode_params(process.ACK.params, params)
+        except InvalidParams as exc:
+            raise ProtocolError(f"{process.ACK.name}: {exc}") from exc
+        self.processes.acknowledge(decoded)
 
     def writing_paused(self) -> None:
         if self.session is not None:

@@ -30,6 +30,7 @@ from exec_server.server.handlers import environment, fs, http, lifecycle, proces
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
 from exec_server.state.attachment import Attachments, SessionId
+from exec_server.state.window import WindowBudget
 from exec_server.transport.connection import Connection
 from exec_server.version import VERSION
 
@@ -68,6 +69,11 @@ class ExecServer:
             window=limits.detached_session_seconds, new_id=lambda: str(uuid.uuid4())
         )
         self._sessions: dict[SessionId, Session] = {}
+        self._windows = WindowBudget(
+            total_bytes=limits.flow_total_bytes,
+            max_window=limits.max_flow_window,
+            free_bytes=limits.retained_bytes,
+        )
         self._contexts: set[Context] = set()
         self._alarm = Alarm(self._attachments.next_deadline, self._expire)
         self._idle = asyncio.Event()
@@ -186,6 +192,7 @@ class ExecServer:
             limits=self.limits,
             login_shell=self._shell,
             server_env=self._server_env,
+            windows=self._windows,
             open_network=partial(self._open_network, session),
             open_bridge=self._open_bridge,
         )
@@ -238,6 +245,11 @@ class ExecServer:
 
     def _end(self, session_id: SessionId) -> None:
         self._sessions.pop(session_id).close()
+
+    @property
+    def holds_sessions(self) -> bool:
+        """Whether somebody is connected, or may come back to what is kept."""
+        return bool(self._sessions)
 
     # The end.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
 from exec_server.protocol.process import Stream
+from exec_server.state.window import cost
 
 
 class Chunk(NamedTuple):
@@ -26,6 +28,9 @@ class OutputLog:
 
     Every number from 1 on is given out exactly once, to a chunk, the exit or the close. Whole
     chunks are discarded from the oldest on, so that at most *max_bytes* in *max_chunks* remain.
+
+    With a `window` nothing is discarded before it was acknowledged; `is_full` says when the process
+    has to wait for that.
     """
 
     __slots__ = (
@@ -35,11 +40,21 @@ class OutputLog:
         "_dropped_seq",
         "_max_bytes",
         "_max_chunks",
+        "_unacknowledged",
+        "_unacknowledged_cost",
+        "acknowledged",
         "next_seq",
+        "window",
     )
 
     def __init__(self, *, max_bytes: int, max_chunks: int) -> None:
         self.next_seq = 1
+        self.window: int | None = None
+        # The last number that the client has said to have taken.
+        self.acknowledged = 0
+        # How many of the newest chunks come after it, and what they cost; counted with a window.
+        self._unacknowledged = 0
+        self._unacknowledged_cost = 0
         self._max_bytes = max_bytes
         self._max_chunks = max_chunks
         self._chunks: deque[Chunk] = deque()
@@ -52,6 +67,21 @@ class OutputLog:
         """How much the process has said so far, discarded or not."""
         return self._bytes + self._dropped
 
+    @property
+    def is_within_retention(self) -> bool:
+        """Whether no more is kept than of any process."""
+        return self._bytes <= self._max_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the window has no room for another chunk."""
+        return self.window is not None and self._unacknowledged_cost >= self.window
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing waits for an acknowledgement, be it of the exit or the close."""
+        return self.window is None or self.acknowledged == self.next_seq - 1
+
     def take_seq(self) -> int:
         """A number for an event that is not output."""
         seq = self.next_seq
@@ -62,15 +92,43 @@ class OutputLog:
         """Retain *data* and return its number."""
         seq = self.next_seq
         self.next_seq = seq + 1
-        chunks = self._chunks
-        chunks.append(Chunk(seq, stream, data))
+        self._chunks.append(Chunk(seq, stream, data))
         self._bytes += len(data)
-        while self._bytes > self._max_bytes or len(chunks) > self._max_chunks:
+        if self.window is not None:
+            self._unacknowledged += 1
+            self._unacknowledged_cost += cost(data)
+        if self._bytes > self._max_bytes or len(self._chunks) > self._max_chunks:
+            self._evict()
+        return seq
+
+    def acknowledge(self, seq: int) -> None:
+        """Everything up to *seq* has been taken; what cannot be so is ignored."""
+        if self.window is None or not self.acknowledged < seq < self.next_seq:
+            return
+        self.acknowledged = seq
+        taken = len(self._chunks) - self._unacknowledged
+        for chunk in islice(self._chunks, taken, None):
+            if chunk.seq > seq:
+                break
+            self._unacknowledged -= 1
+            self._unacknowledged_cost -= cost(chunk.data)
+        self._evict()
+
+    def release(self) -> None:
+        """Give up the window: from now on it is retained as of any process."""
+        self.window = None
+        self._unacknowledged = self._unacknowledged_cost = 0
+        self._evict()
+
+    def _evict(self) -> None:
+        chunks = self._chunks
+        while len(chunks) > self._unacknowledged and (
+            self._bytes > self._max_bytes or len(chunks) > self._max_chunks
+        ):
             oldest = chunks.popleft()
             self._bytes -= len(oldest.data)
             self._dropped += len(oldest.data)
             self._dropped_seq = oldest.seq
-        return seq
 
     def has_after(self, cursor: int) -> bool:
         """Whether any output after *cursor* is retained."""

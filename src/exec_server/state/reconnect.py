@@ -20,8 +20,9 @@ class Reconnect:
     """The attempts to resume one session after one loss.
 
     The first one is due at once, unless the connection was a very short one, and the next ones a
-    constant pause after each failure. No attempt begins after `deadline`, and none may run past it:
-    the server forgets the session soon after.
+    pause after each failure: a constant one for the usual window, a growing one after it. No
+    attempt begins after `deadline`, and none may run past it: the server forgets the session soon
+    after.
     """
 
     def __init__(
@@ -30,10 +31,13 @@ class Reconnect:
         *,
         now: float,
         connected_at: float = float("-inf"),
+        window: float | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """The connection was lost *now*, because of *cause*."""
-        self.deadline = now + limits.recovery_window
+        """The connection was lost *now*, because of *cause*; *window* is how long is tried."""
+        self._window = limits.recovery_window if window is None else window
+        self._begin = now
+        self.deadline = now + self._window
         # When the next attempt is due; None when there will be none. A server that hangs up on
         # everybody is not asked again and again without a pause.
         self.retry_at: float | None = max(now, connected_at + limits.recovery_pause)
@@ -46,15 +50,22 @@ class Reconnect:
         if not is_retryable(error):
             self.retry_at = None
             self._last_error = describe(error)
-        elif now + self._limits.recovery_pause < self.deadline:
-            self.retry_at = now + self._limits.recovery_pause
+        elif now + (pause := self._pause(now)) < self.deadline:
+            self.retry_at = now + pause
         else:
             self.ran_out()
+
+    def _pause(self, now: float) -> float:
+        elapsed = now - self._begin
+        if elapsed <= self._limits.recovery_window:
+            return self._limits.recovery_pause
+        grown = min(elapsed / 10, self._limits.recovery_max_pause)
+        return max(self._limits.recovery_pause, grown)
 
     def ran_out(self) -> None:
         """The deadline has come while an attempt was under way."""
         self.retry_at = None
-        self._last_error = f"recovery timed out after {self._limits.recovery_window:g}s"
+        self._last_error = f"recovery timed out after {self._window:g}s"
 
     @property
     def message(self) -> str:

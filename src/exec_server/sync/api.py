@@ -687,17 +687,20 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
     Iterate over it for everything it says, as OutputChunks in the order of their numbers, or use
     `stdout` and `stderr`; each chunk is handed out once. What a terminal shows is in `stdout`.
 
-    Take the output, even if only to drop it. Up to 1 MiB waits here without harm. Then the
-    connection is read only while somebody needs it: first the process is slowed down as by a full
-    pipe, and if others on the same client keep needing the connection, up to 64 MiB are kept and
-    the rest is discarded, which the reader of the output is told by ProcessFailed. Answers are
-    never held up. A process that produces much while others are busy is best given a client of
-    its own.
+    Take the output, even if only to drop it. Servers of this package let a process wait, as at a
+    full pipe, while 4 MiB of what it has said are not taken, and nobody else notices. Only when
+    somebody waits for it to exit, or for others while nobody has ever read it, and nothing is
+    taken for 5 seconds, does it go on: up to 64 MiB are kept then and the rest is discarded, which
+    the reader of the output is told by ProcessFailed.
+
+    Other servers cannot hold back one process alone. Up to 1 MiB waits here without harm; then the
+    connection is read only while somebody needs it, and if others on the same client keep needing
+    it, the same bound applies. Answers are never held up.
 
     When the connection is lost the handle waits for the next one and goes on where it was: every
     byte comes once, and every write is done once. It fails with ConnectionClosed when the session
-    is lost, and with ProcessFailed when the server could not retain all of the output meanwhile.
-    Dropping a handle leaves the process running and its output is no longer followed.
+    is lost, and with ProcessFailed when a server of another kind could not retain all of the output
+    meanwhile. Dropping a handle leaves the process running and its output is no longer followed.
     """
 
     __slots__ = ()
@@ -1097,7 +1100,10 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         return self._portal.wait(self._inner.retain(seconds))
 
     def close(self) -> None:
-        """Disconnect; processes are left to the server. Idempotent."""
+        """Disconnect; processes are left to the server. Idempotent.
+
+        Those of a session that was retained do not wait for somebody to take their output.
+        """
         self._portal.run(lambda: self._inner.close())
 
     def wait_closed(self) -> None:
@@ -1213,6 +1219,7 @@ def connect(
     resume_session_id: str | None = None,
     session_token: str | None = None,
     reconnect: bool = True,
+    recover_for: float | None = None,
     on_state: Callable[[ConnectionState], None] | None = None,
     on_policy_request: OnPolicyRequest | None = None,
     on_policy_decision: OnPolicyDecision | None = None,
@@ -1229,7 +1236,8 @@ def connect(
     resumed in time.
 
     A connection that is lost is replaced, and the session goes on, unless *reconnect* is false;
-    *on_state* is told of it. *session_token* is what `session_token()` of an earlier client gave:
+    *on_state* is told of it. It is tried for 25 seconds, or for as long as `retain` was granted, or
+    for *recover_for* seconds. *session_token* is what `session_token()` of an earlier client gave:
     its session is resumed, and `attach` goes on with its processes. *on_policy_request* decides
     what processes with a managed network may reach, and *on_policy_decision* hears of it.
 
@@ -1251,6 +1259,7 @@ def connect(
             resume_session_id=resume_session_id,
             session_token=session_token,
             reconnect=reconnect,
+            recover_for=recover_for,
             on_state=on_state,
             on_policy_request=on_policy_request,
             on_policy_decision=on_policy_decision,

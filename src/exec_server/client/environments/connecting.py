@@ -67,6 +67,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
     call_timeout: float | None = DEFAULT_LIMITS.call_timeout
     session_token: str | None = None
     reconnect: bool = True
+    recover_for: float | None = None
     on_state: Callable[[ConnectionState], None] | None = None
     on_policy_request: OnPolicyRequest | None = None
     on_policy_decision: OnPolicyDecision | None = None
@@ -86,6 +87,7 @@ class ConnectKeywords(TypedDict, total=False):
     call_timeout: float | None
     session_token: str | None
     reconnect: bool
+    recover_for: float | None
     on_state: Callable[[ConnectionState], None] | None
     on_policy_request: OnPolicyRequest | None
     on_policy_decision: OnPolicyDecision | None
@@ -145,6 +147,7 @@ async def _connect(
             client_name=options.client_name,
             call_timeout=options.call_timeout,
             initialize_timeout=seconds,
+            recover_for=options.recover_for,
         ),
         reconnect=options.reconnect and environment.can_redial,
         session_token=options.session_token,
@@ -168,6 +171,7 @@ def _args(
         auth_token=token,
         pin=options.pin,
         reconnect=options.reconnect,
+        recover_for=options.recover_for,
     )
 
 

@@ -53,6 +53,12 @@ def folder(env: Mapping[str, str]) -> Path:
     return base / "exec-server" / "paired"
 
 
+def file_of(directory: Path, name: str) -> Path:
+    """Where it is kept under *name*. Raises ConfigurationError for what is no name."""
+    check_id(name, taken=())
+    return directory / f"{name}{_SUFFIX}"
+
+
 def add_to(configuration: Configuration, directory: Path) -> Configuration:
     """*configuration* with what was paired, but for names that it has already.
 
@@ -98,8 +104,7 @@ def load(path: Path) -> Paired:
 
 def save(directory: Path, name: str, kept: Paired) -> Path:
     """Keep it under *name*, in one step. Raises ConfigurationError."""
-    check_id(name, taken=())
-    path = directory / f"{name}{_SUFFIX}"
+    path = file_of(directory, name)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Made with mode 0600.
@@ -120,9 +125,9 @@ def save(directory: Path, name: str, kept: Paired) -> Path:
 
 def forget(directory: Path, name: str) -> None:
     """ConfigurationError when nothing was paired under *name*."""
-    check_id(name, taken=())
+    path = file_of(directory, name)
     try:
-        os.unlink(directory / f"{name}{_SUFFIX}")
+        os.unlink(path)
     except FileNotFoundError:
         raise ConfigurationError(f"nothing was paired as `{name}`") from None
     except OSError as exc:

@@ -22,6 +22,10 @@ def initialize(ctx: Context, params: lifecycle.InitializeParams) -> lifecycle.In
             ctx.concurrency, min(asked, ctx.server.limits.max_concurrent_requests)
         )
         result.concurrent_requests = ctx.concurrency
+    if params.resume_session_id is not None:
+        windows = params.flow_processes if ctx.can_acknowledge else None
+        session.processes.resume_windows(windows or {})
+        result.retained_seconds = session.retained_seconds
     return result
 
 

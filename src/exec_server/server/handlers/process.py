@@ -13,6 +13,8 @@ from exec_server.server.context import Context
 
 @handles(process.START)
 def start(ctx: Context, params: process.StartParams) -> Awaitable[process.StartResult]:
+    if not ctx.can_acknowledge:
+        params.flow_window = None
     return ctx.processes.start(params)
 
 
