@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Install bubblewrap, libseccomp and zsh when they are missing and this user may. Always succeeds: without the first two
-# the sandbox's tests that need them are skipped, and the server refuses what it cannot enforce; zsh is for tests alone.
+# Install bubblewrap, libseccomp, zsh, PostgreSQL and nats-server when they are missing and this user may. Always succeeds:
+# without the first two the sandbox's tests that need them are skipped, and the server refuses what it cannot enforce. The
+# others are for tests alone, which start servers of their own; a cluster that a package makes on its own is not used.
 set -uo pipefail
 limit=120
 
@@ -13,11 +14,22 @@ has_seccomp() {
     ldconfig -p 2>/dev/null | grep -q 'libseccomp\.so\.2' || ls /usr/lib/libseccomp.so.2 >/dev/null 2>&1
 }
 
+has_postgresql() {
+    command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1
+}
+
+has_nats() {
+    # Packages put it where not everybody looks.
+    command -v nats-server >/dev/null || [ -x /usr/sbin/nats-server ]
+}
+
 [ "$(uname -s)" = Linux ] || exit 0
 missing=()
 command -v bwrap >/dev/null || missing+=(bubblewrap)
 has_seccomp || missing+=(libseccomp)
 command -v zsh >/dev/null || missing+=(zsh)
+has_postgresql || missing+=(postgresql)
+has_nats || missing+=(nats-server)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if [ "$(id -u)" = 0 ]; then
@@ -38,7 +50,7 @@ if command -v apt-get >/dev/null; then
     install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends)
     run env DEBIAN_FRONTEND=noninteractive apt-get update -qq
 elif command -v dnf >/dev/null; then
-    packages=("${missing[@]}")
+    packages=("${missing[@]/#postgresql/postgresql-server}")
     install=(dnf install -q -y)
 elif command -v apk >/dev/null; then
     packages=("${missing[@]}")

@@ -43,7 +43,7 @@ RULES = {
     "server": BELOW_SERVER,
     "client": "rpc transport version state protocol errors limits",
     "remote": "relay transport state protocol errors limits",
-    "hub": "relay.frame relay.keys transport errors limits",
+    "hub": "relay.frame relay.keys transport version errors limits",
     # Where they meet.
     "reach": "client remote errors limits",
     "registered": "server remote version errors limits",
@@ -61,7 +61,7 @@ IMPURE_IMPORTS = set(
     "socket ssl subprocess threading time uvloop".split()
 )
 # Outsiders that one package alone may import.
-SOLE_IMPORTERS = {"picows": "transport", "google": "relay"}
+SOLE_IMPORTERS = {"google": "relay", "nats": "hub", "picows": "transport", "psycopg": "hub"}
 # Programs that run with `python -I -S`, where neither we nor what we depend on can be found.
 STANDALONE = {"process.keeper", "network.inside"}
 

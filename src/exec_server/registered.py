@@ -41,7 +41,7 @@ async def run_remote_environment(
     )
     try:
         core.prepare()
-        await _run(config, core.serve, environ, _own_facts)
+        await _run(config, core.serve, environ, _own_facts, lambda: core.holds_sessions)
     finally:
         await core.stop()
 
@@ -77,11 +77,19 @@ async def _run(
     serve: Serve,
     environ: Mapping[str, str],
     facts: Callable[[], Awaitable[dict[str, str]]],
+    holds_sessions: Callable[[], bool] = lambda: False,
 ) -> NoReturn:
     http = Http(limits=config.limits)
     try:
         relay = await _relay(config, http, environ, facts)
-        await Executor(relay, serve=serve, limits=config.limits, environ=environ).run()
+        executor = Executor(
+            relay,
+            serve=serve,
+            holds_sessions=holds_sessions,
+            limits=config.limits,
+            environ=environ,
+        )
+        await executor.run()
     finally:
         await http.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,8 @@ from exec_server.hub.service import HubOptions, RunningHub, serve_hub
 from exec_server.hub.tokens import digest_of, new_token
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.keys import SEED_BYTES, KeyPair
+from tests.support import postgres
+from tests.support.postgres import Postgres
 
 PROFILE = "noise_hybrid_ik_v1"
 
@@ -181,3 +183,26 @@ async def visitor(visit: Callable[..., Awaitable[Visitor]]) -> Visitor:
 async def pair(visitor: Visitor) -> Pair:
     """An environment that is online."""
     return await bring_online(visitor)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """For everybody, with a database for each."""
+    with postgres.running() as server:
+        yield server or pytest.skip("PostgreSQL is not installed (see scripts/system.sh)")
+
+
+@pytest.fixture
+def mortal_postgres(postgres_server: Postgres) -> Iterator[Postgres]:
+    """The same, but the test may kill it or let it hang."""
+    yield postgres_server
+    postgres_server.revive()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a registry may keep its state: a new file, then a new database."""
+    if request.param == "sqlite":
+        return str(tmp_path / "state")
+    server: Postgres = request.getfixturevalue("postgres_server")
+    return server.create_database()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from contextlib import asynccontextmanager
 
@@ -51,8 +52,7 @@ async def until_online(url, secret) -> None:
 
 
 @requirement("hub/cli:tokens")
-async def test_tokens_are_made_listed_and_revoked(tmp_path):
-    state = str(tmp_path / "state")
+async def test_tokens_are_made_listed_and_revoked(state):
     made = await make_token(state, "observer", "alice", "--expires", "1000")
     plain = await finished("registry", "token", "create", "enrol", "bob", "--state", state)
     assert plain.stdout.startswith(b"exs_") and plain.stdout.count(b"\n") == 1
@@ -72,6 +72,17 @@ async def test_tokens_are_made_listed_and_revoked(tmp_path):
 
 
 @requirement("hub/cli:serve")
+async def test_urls_with_passwords_may_come_in_variables(tmp_path, monkeypatch):
+    state = str(tmp_path / "elsewhere")
+    monkeypatch.setenv("EXEC_SERVER_REGISTRY_STATE", state)
+    made = await finished("registry", "token", "create", "enrol", "bob")
+    assert (made.status, os.path.exists(state)) == (0, True), made.stderr
+    monkeypatch.setenv("EXEC_SERVER_REGISTRY_BUS", "redis://us:secret@127.0.0.1:1")
+    refused = await finished("registry")
+    assert refused.status == 1 and "nats:" in refused.stderr and "secret" not in refused.stderr
+
+
+@requirement("hub/cli:serve")
 async def test_what_cannot_be_served_is_said(tmp_path):
     state = str(tmp_path / "state")
     for words in (
@@ -79,10 +90,11 @@ async def test_what_cannot_be_served_is_said(tmp_path):
         ["--listen", "unix://x"],
         ["--listen", "nonsense"],
         ["--state", str(tmp_path)],
+        ["--state", "postgresql://x:secret@127.0.0.1:1/x"],
     ):
         done = await finished("registry", "--state", state, *words)
         assert (done.status, done.stdout) == (1, b"")
-        assert done.stderr.startswith("Error: ")
+        assert done.stderr.startswith("Error: ") and "secret" not in done.stderr
 
 
 @asynccontextmanager
@@ -108,9 +120,8 @@ async def stock_executor(url, token, tmp_path):
 
 @requirement("hub/state:durable")
 @pytest.mark.parametrize("executor", [our_executor, stock_executor])
-async def test_it_goes_on_after_a_kill_with_the_same_file(tmp_path, executor):
+async def test_it_goes_on_after_a_kill_with_the_same_state(state, tmp_path, executor):
     """The executor and the client find the way back by themselves, and nothing is lost."""
-    state = str(tmp_path / "state")
     enrolment = (await make_token(state, "enrol", "farm"))["token"]
     harness = (await make_token(state, "harness", "alice", "--env", "bui*"))["token"]
     with registry(state) as server:

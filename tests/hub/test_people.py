@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exec_server.cli import pair
+from exec_server.cli import pair, pair_claim, pair_offer
 from exec_server.cli.env import env_command
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.relay.keys import SEED_BYTES, KeyPair
@@ -63,7 +63,7 @@ def laptop(visitor, tmp_path):
 
 
 async def offered(big: Machine, name: str = "big-1") -> str:
-    offer = await big.pair("--token-file", big.token_file, name)
+    offer = await big.pair("--no-serve", "--token-file", big.token_file, name)
     assert offer.status == 0, offer.stderr
     return offer.stdout.decode().strip()
 
@@ -127,7 +127,7 @@ async def test_another_key_is_not_believed(visitor, big, laptop):
         assert done.status != 0 and "HAS CHANGED" in done.stderr
     assert not (big.home / "touched").exists()
     big.file("state/exec-server/identity", "nonsense")
-    offer = await big.pair("--token-file", big.token_file, "big-1")
+    offer = await big.pair("--no-serve", "--token-file", big.token_file, "big-1")
     assert (offer.status, offer.stdout) == (1, b"") and "identity" in offer.stderr
 
 
@@ -154,24 +154,31 @@ async def test_a_name_that_is_taken_gets_a_number(visitor, big, laptop, monkeypa
     laptop.file("codex/environments.toml", toml)
     for name in ("CODEX_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, laptop.env[name])
-    url, secret = visitor.hub.url, Path(big.token_file).read_text()
+    url = visitor.hub.url
+    plan = pair_offer.Plan(
+        registry=url,
+        name="big-1",
+        identity=big.home / "identity",
+        token_file=big.token_file,
+        serves=False,
+    )
 
     async def paired(alias=None):
-        await pair._offer(url, "big-1", str(big.home / "identity"), None, secret)
+        await pair_offer.offer(plan)
         code = capsys.readouterr().out.strip()
-        assert await pair._claim(url, code, alias) == 0
+        assert await pair_claim.claim(url, code, alias) == 0
         return capsys.readouterr().out.strip()
 
     # Before the code is spent.
     with pytest.raises(ConfigurationError, match="duplicated"):
-        await pair._claim(url, "K7QF-2MXT-9PWRSA", "big-1")
+        await pair_claim.claim(url, "K7QF-2MXT-9PWRSA", "big-1")
     assert await paired() == "big-1-2"
     assert await paired() == "big-1-2"
     assert await paired("mine") == "mine"
 
 
 def test_every_name_can_be_spelled_as_ours_are():
-    candidates = pair._candidates("a.b" * 40)
+    candidates = pair_claim.candidates("a.b" * 40)
     first, second = next(candidates), next(candidates)
     assert first.startswith("a-ba-b") and len(first) == 64
     assert second.endswith("-2") and len(second) == 64
@@ -184,13 +191,18 @@ def test_every_name_can_be_spelled_as_ours_are():
 def test_an_answer_that_could_do_harm_is_none(changes):
     granted = {"environment_id": "e", "token": "t", "fingerprint": "f", "proof": "p", **changes}
     with pytest.raises(RegistryError, match="something else"):
-        pair._accept(granted, "https://r", "AAAAAA")
+        pair_claim.read_granted(granted)
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "--registry http://localhost",
+        "",
+        "--registry http://localhost --serve --no-serve",
+        "--forget x --serve",
+        "K7QF-2MXT-9PWRSA@localhost --registry http://localhost",
+        "K7QF-2MXT-9PWRSA@localhost --label a=b",
+        "--registry http://localhost x -- --no-such-option",
         "--registry http://localhost x --code y",
         "--registry http://localhost x --as y",
         "--registry http://localhost --code y --identity f",

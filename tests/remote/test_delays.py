@@ -24,6 +24,15 @@ def test_rendezvous_pauses_double_up_to_half_a_minute(draw, factor):
     assert pauses == [base * factor for base in (1, 2, 4, 8, 16, 30, 30)]
 
 
+@requirement("remote/delays:sessions")
+def test_those_who_are_looked_for_do_not_wait_that_long():
+    redial = Redial(random=lambda: 1.0)
+    pauses = [redial.next_pause(hurry=True) for _ in range(7)]
+    assert pauses == [1, 2, 4, 5, 5, 5, 5]
+    assert sum(pauses[:4]) < DEFAULT_LIMITS.recovery_window / 2
+    assert redial.next_pause() == 30
+
+
 @requirement("remote/delays:rendezvous")
 def test_only_a_lasting_socket_begins_the_pauses_anew():
     redial = Redial(random=lambda: 1.0)

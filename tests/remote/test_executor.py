@@ -82,6 +82,26 @@ async def test_a_later_refusal_of_the_registry_ends_it(relay):
             await task
 
 
+@requirement("remote/registry:errors")
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_registry_that_fails_later_ends_one_with_nothing_to_lose(relay, status):
+    with pytest.raises(RegistryError, match=f"failed \\({status}"):
+        async with executor(relay) as task:
+            relay.script("register", Scripted.error(status))
+            relay.refuse("environment", 403)
+            relay.cut("environment")
+            await task
+
+
+@requirement("remote/executor:registers-again")
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_registry_that_is_away_does_not_end_one_with_sessions(online, client, status):
+    online.script("register", Scripted.error(status), Scripted.error(status))
+    online.refuse("environment", 403)
+    online.cut("environment")
+    await online.until(lambda: len(online.operations("register")) == 4 and online.is_online())
+
+
 @pytest.fixture
 def complaints(monkeypatch):
     """What an executor logs of its rendezvous, as it does so."""

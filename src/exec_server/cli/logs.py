@@ -4,33 +4,104 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
+from typing import Any, Literal
+
+logger = logging.getLogger(__name__)
+
+Style = Literal["text", "json"]
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and a traceback if there is one."""
+    """One JSON object a line: time, level, logger, message; a traceback and a trace's ids if any.
+
+    Whatever is logged, it is a line and it is JSON.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         import msgspec
 
         event = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{record.msecs:03.0f}",
+            "time": _moment(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
+            **_trace(),
         }
         if record.exc_info:
             event["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(event).decode()
+        if record.stack_info:
+            event["stack"] = record.stack_info
+        return msgspec.json.encode({name: _sound(text) for name, text in event.items()}).decode()
 
 
-def configure(level: str, style: Literal["text", "json"]) -> None:
+def configure(level: str, style: Style) -> None:
     """Send this package's events of *level* and above to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     if style == "json":
         handler.setFormatter(JsonFormatter())
+        _log_what_is_printed()
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level.upper())
+
+
+def complain(error: Exception, style: Style) -> None:
+    """Say why the program ends: as people expect it, or in a line like all others."""
+    if style == "json":
+        logger.critical("%s", error)
+    else:
+        print(f"Error: {error}", file=sys.stderr)
+
+
+def _moment(at: float) -> str:
+    from datetime import UTC, datetime
+
+    moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return moment.removesuffix("+00:00") + "Z"
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception as exc:
+        # A mistake in the call; what was meant is still worth a line.
+        return f"{record.msg} ({exc})"
+
+
+def _trace() -> dict[str, str]:
+    """The ids of the current span, where spans are collected; we import nothing for it."""
+    api = sys.modules.get("opentelemetry.trace")
+    if api is None:
+        return {}
+    span = api.get_current_span()
+    if not span.is_recording():
+        return {}
+    context = span.get_span_context()
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+
+
+def _sound(text: str) -> str:
+    """Without halves of characters, such as names of files may have."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _log_what_is_printed() -> None:
+    """Python's own words on stderr become events, too."""
+    import threading
+
+    def uncaught(*exc_info: Any) -> None:
+        logger.critical("the program failed", exc_info=exc_info)
+
+    def in_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not SystemExit:
+            exc_info: Any = (args.exc_type, args.exc_value, args.exc_traceback)
+            logger.critical("a thread failed", exc_info=exc_info)
+
+    def unraisable(args: sys.UnraisableHookArgs) -> None:
+        exc_info: Any = (args.exc_type, args.exc_value, args.exc_traceback)
+        logger.error("%s", args.err_msg or "an exception was ignored", exc_info=exc_info)
+
+    logging.captureWarnings(True)
+    sys.excepthook, threading.excepthook, sys.unraisablehook = uncaught, in_thread, unraisable

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import signal
-import sys
 from typing import Any
 
 from exec_server.cli import connecting, exit_codes, logs
 from exec_server.cli.arguments import Parser
-from exec_server.cli.registry_options import add_state, private_file
+from exec_server.cli.registry_options import BUS_VARIABLE, add_state, private_file
 from exec_server.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 _DESCRIPTION = """\
 Run a registry and rendezvous: executors that nobody can connect to register here and keep one
@@ -43,6 +46,10 @@ examples:
 
   For everybody:
       exec-server registry --listen ws://0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
+
+  Two machines and a code, without any token (see `exec-server pair --help`):
+      exec-server registry --listen ws://127.0.0.1:8700 --open-pairing
+      exec-server pair --registry http://127.0.0.1:8700 big-1
 """
 
 
@@ -81,6 +88,23 @@ def serve_parser() -> Parser:
         action="store_true",
         help="serve the older relay too, which this registry can read",
     )
+    add(
+        "--open-pairing",
+        action="store_true",
+        help="let machines without a token ask for a pairing code, for names that nobody else has",
+    )
+    add(
+        "--bus",
+        metavar="<URL>",
+        help="nats://HOST:PORT[,HOST:PORT...]: be one of several nodes, with the same --state; "
+        f"what others must not see is better in {BUS_VARIABLE}",
+    )
+    add(
+        "--node-url",
+        metavar="<URL>",
+        help="how others reach this one of several nodes; clients are sent to their executor's",
+    )
+    add("--bus-credentials", metavar="<FILE>", help="a NATS credentials file for --bus")
     add("--audit-log", metavar="<FILE>", help="append events to this file, a line of JSON each")
     add("--log-level", choices=("error", "warning", "info", "debug"), default="info")
     add("--log-format", choices=("text", "json"), default="text")
@@ -93,7 +117,7 @@ def _serve_command(words: list[str]) -> int:
     try:
         return connecting.in_loop(_serve(vars(values)))
     except ConfigurationError as exc:
-        print(f"Error: {exc}", file=sys.stderr)
+        logs.complain(exc, values.log_format)
         return exit_codes.FAILED
 
 
@@ -112,7 +136,11 @@ async def _serve(given: dict[str, Any]) -> int:
         tls_key=given["tls_key"],
         is_behind_proxy=given["behind_proxy"],
         allows_plaintext=given["allow_plaintext"],
+        allows_open_pairing=given["open_pairing"],
         audit_log=given["audit_log"],
+        node_url=given["node_url"],
+        bus=given["bus"] or os.environ.get(BUS_VARIABLE) or None,
+        bus_credentials=given["bus_credentials"],
     )
     _raise_descriptor_limit()
     stopped = asyncio.Event()
@@ -121,11 +149,8 @@ async def _serve(given: dict[str, Any]) -> int:
         loop.add_signal_handler(signum, stopped.set)
     async with serve_hub(options) as hub:
         print(hub.url, flush=True)
-        if not await hub.store.tokens():
-            print(
-                "nobody has a token yet: see `exec-server registry token create --help`",
-                file=sys.stderr,
-            )
+        if not options.allows_open_pairing and not await hub.store.tokens():
+            logger.warning("nobody has a token yet: see `exec-server registry token create --help`")
         await stopped.wait()
     return exit_codes.OK
 

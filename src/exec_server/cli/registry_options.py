@@ -12,22 +12,27 @@ from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.remote.places import state_home
 
 TOKEN_VARIABLE = "EXEC_SERVER_REGISTRY_TOKEN"
+# For URLs with passwords, which would be seen in a list of processes.
+STATE_VARIABLE = "EXEC_SERVER_REGISTRY_STATE"
+BUS_VARIABLE = "EXEC_SERVER_REGISTRY_BUS"
 _SECONDS = 10.0
 
 
 def add_state(parser: Parser) -> None:
     parser.add_argument(
         "--state",
-        metavar="<FILE>",
-        help="the registry's SQLite file "
+        metavar="<FILE|URL>",
+        help="the registry's SQLite file, or postgresql://USER@HOST/DATABASE; passwords are better "
+        f"in PGPASSFILE, or all of it in {STATE_VARIABLE} "
         "[default: registry.sqlite3 in $XDG_STATE_HOME/exec-server]",
     )
 
 
-def private_file(path: str | None) -> str:
-    """Where the state is; its folder is made when it is ours to choose."""
-    if path is not None:
-        return path
+def private_file(state: str | None) -> str:
+    """Where the state is, a file or a URL; its folder is made when it is ours to choose."""
+    state = state or os.environ.get(STATE_VARIABLE)
+    if state:
+        return state
     folder = state_home()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return str(folder / "registry.sqlite3")
@@ -84,4 +89,8 @@ async def ask(
         return decoded
     error = decoded.get("error") if isinstance(decoded, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
-    raise RegistryError(f"the registry refuses ({answer.status}): {message or 'no reason given'}")
+    raise RegistryError(
+        f"the registry refuses ({answer.status}): {message or 'no reason given'}",
+        status=answer.status,
+        error_code=error.get("code") if isinstance(error, dict) else None,
+    )

@@ -24,8 +24,9 @@ _KINDS: dict[str, tuple[Right, ...]] = {
 }
 
 _DESCRIPTION = """\
-Make, list and revoke the tokens of a registry, in its state file and so on its machine; a running
-registry follows within a second, and ends the connections of a token that was revoked.
+Make, list and revoke the tokens of a registry where it has its state, which is a file of its
+machine or a database; a running registry follows within a second, and ends the connections of a
+token that was revoked.
 """
 
 _EPILOG = """\
@@ -74,9 +75,9 @@ def token_command(words: list[str]) -> int:
     values = parser.parse_intermixed_args(words)
 
     async def work() -> int:
-        from exec_server.hub.sqlite import SqliteStore
+        from exec_server.hub.store.opening import open_store
 
-        store = await SqliteStore.open(private_file(values.state))
+        store = await open_store(private_file(values.state))
         try:
             return await _ACTIONS[values.action](parser, values, store)
         finally:

@@ -143,7 +143,7 @@ class Api:
         )
         if generation is None:
             raise Refusal(409, "environment_taken", "this name is another principal's")
-        self._rendezvous.supersede(environment_id, registration_id)
+        await self._rendezvous.supersede(environment_id, generation)
         await self._audit.note(
             "registered",
             token=token,
@@ -152,7 +152,7 @@ class Api:
             detail=f"generation {generation}",
         )
         url = self._url(
-            caller,
+            caller.base_url,
             "environment",
             environment_id,
             registration_id,
@@ -185,15 +185,18 @@ class Api:
             raise Refusal(404, "environment_not_found", "nobody has registered this environment")
         if environment.executor_key is None:
             raise Refusal(409, "plaintext_environment", "this environment is of the older relay")
-        if not self._rendezvous.is_online(environment):
+        presence = await self._rendezvous.presence(environment)
+        if presence is None:
             raise Refusal(409, "environment_offline", "the executor is not connected")
         authorization, secret = await self._authorize(environment, harness_key, token)
         await self._store.bind_token(token.id, environment_id, now=self._clock())
         await self._audit.note(
             "connect", token=token, environment_id=environment_id, address=caller.address
         )
+        # Straight to the executor's node, where there is a way.
+        base_url = presence.url or caller.base_url
         url = self._url(
-            caller,
+            base_url,
             "harness",
             environment_id,
             environment.registration_id,
@@ -249,7 +252,7 @@ class Api:
 
     def _url(
         self,
-        caller: Caller,
+        base_url: str,
         role: Role,
         environment_id: str,
         registration_id: str,
@@ -266,7 +269,7 @@ class Api:
             int(self._clock() + seconds),
             authorization_id,
         )
-        return caller.base_url + self._signer.target(granted)
+        return base_url + self._signer.target(granted)
 
 
 def _object(body: bytes) -> dict[str, Any]:

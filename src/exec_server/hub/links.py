@@ -50,6 +50,8 @@ class Link:
 
     async def carry(self, receive: Receive) -> None:
         """Move messages until the socket is gone; what is queued then is given up."""
+        # Nobody has listened so far.
+        self._heard_at = self._loop.time()
         self._schedule_tick()
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from exec_server.hub.bus import Bus
+from exec_server.hub.cluster.messages import Presence
+from exec_server.hub.cluster.seats import Seats
 from exec_server.hub.records import Environment, Token
 from exec_server.hub.store import Store
 from exec_server.hub.tokens import allows
@@ -27,25 +28,25 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     bytes: int
 
 
-async def listed(store: Store, bus: Bus, token: Token) -> list[Listed]:
+async def listed(store: Store, seats: Seats, token: Token) -> list[Listed]:
     """What the holder of *token* may see."""
     sees_all = "observe" in token.rights
+    present = await seats.census()
     return [
-        _describe(environment, bus)
+        _describe(environment, present.get(environment.id))
         for environment in await store.environments()
         if sees_all or allows(token, "list", environment.id)
     ]
 
 
-def _describe(environment: Environment, bus: Bus) -> Listed:
-    seat = bus.find(environment.id)
-    if seat is not None and seat.registration_id != environment.registration_id:
-        seat = None
+def _describe(environment: Environment, presence: Presence | None) -> Listed:
+    if presence is not None and presence.registration_id != environment.registration_id:
+        presence = None
     facts = environment.facts
     return Listed(
         name=environment.id,
-        is_online=seat is not None,
-        online_since=seat.since if seat else None,
+        is_online=presence is not None,
+        online_since=presence.since if presence else None,
         registered_at=environment.registered_at,
         principal=environment.principal,
         version=facts.version,
@@ -53,6 +54,6 @@ def _describe(environment: Environment, bus: Bus) -> Listed:
         sandbox=facts.sandbox,
         labels=facts.labels,
         is_encrypted=not environment.is_plaintext,
-        streams=seat.exchange.streams if seat else 0,
-        bytes=seat.exchange.bytes if seat else 0,
+        streams=presence.streams if presence else 0,
+        bytes=presence.bytes if presence else 0,
     )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
 
 from exec_server.hub.audit import Audit
-from exec_server.hub.records import Pairing, Pledge, Token
+from exec_server.hub.records import Pairing, Pledge, Right, Token
 from exec_server.hub.refusals import Refusal
 from exec_server.hub.store import Store
-from exec_server.hub.throttle import Throttle
-from exec_server.hub.tokens import digest_of, new_token
+from exec_server.hub.throttle import SharedThrottle
+from exec_server.hub.tokens import digest_of, new_id, new_secret, new_token
 from exec_server.limits import Limits
 from exec_server.relay.keys import PublicKeys
 
@@ -21,7 +23,10 @@ from exec_server.relay.keys import PublicKeys
 _ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
 _CODE_LETTERS = 8
 _PLEDGE_CHARACTERS = 200
-_EVERYBODY = "everybody"
+_TYPED_CHARACTERS = 64
+_ENROL: tuple[Right, ...] = ("enrol",)
+# The pattern of who may use everything; any narrower one keeps its names from strangers.
+_ANY_NAME = "*"
 
 
 class Pairings:
@@ -32,29 +37,70 @@ class Pairings:
     """
 
     def __init__(
-        self, store: Store, audit: Audit, *, limits: Limits, clock: Callable[[], float]
+        self,
+        store: Store,
+        audit: Audit,
+        *,
+        limits: Limits,
+        clock: Callable[[], float],
+        is_open: bool = False,
     ) -> None:
+        """Where it *is_open*, machines without a token get codes for names that nobody has."""
         self._store = store
         self._audit = audit
         self._limits = limits
         self._clock = clock
-        self._guesses = Throttle(
-            at_once=limits.hub_failures,
-            seconds_each=limits.hub_failure_seconds,
-            remembered=limits.hub_failing_addresses,
+        self._is_open = is_open
+        remembered = limits.hub_failing_addresses
+        self._guesses = SharedThrottle(
+            each=(limits.hub_failures, limits.hub_failure_seconds),
+            everybody=(limits.hub_pairing_failures, 60 / limits.hub_pairing_failures),
+            remembered=remembered,
         )
-        self._all_guesses = Throttle(
-            at_once=limits.hub_pairing_failures,
-            seconds_each=60 / limits.hub_pairing_failures,
-            remembered=1,
+        self._offers = SharedThrottle(
+            each=(limits.hub_open_offers, limits.hub_open_offer_seconds),
+            everybody=(limits.hub_all_open_offers, limits.hub_all_open_offer_seconds),
+            remembered=remembered,
         )
+
+    # The machine that shows a code. Every method raises Refusal.
 
     async def offer(
         self, token: Token, environment_id: str, pledge: Pledge, *, address: str
     ) -> dict[str, Any]:
         """A code for whoever is to use *environment_id*, which *token* may enrol."""
+        if _is_strangers(token):
+            self._take_turn(address)
+        return await self._offer(token, environment_id, pledge, address=address, is_open=False)
+
+    async def offer_openly(
+        self, environment_id: str, pledge: Pledge, *, address: str
+    ) -> dict[str, Any]:
+        """A code for somebody without a token. The answer's ticket becomes one by the claim."""
+        if not self._is_open:
+            raise Refusal(
+                401,
+                "invalid_token",
+                "a token that may enrol is needed (`exec-server registry token create enrol`), "
+                "because this registry was not started with --open-pairing",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        self._take_turn(address)
+        token = _enrolment(environment_id, new_id(), now=self._clock())
+        return await self._offer(token, environment_id, pledge, address=address, is_open=True)
+
+    def _take_turn(self, address: str) -> None:
+        """Strangers cannot use up the codes that there may be, whatever they do."""
+        now = self._clock()
+        _slow_down(self._offers, address, "too_many_offers", "too many codes", now=now)
+        self._offers.failed(address, now=now)
+
+    async def _offer(
+        self, token: Token, environment_id: str, pledge: Pledge, *, address: str, is_open: bool
+    ) -> dict[str, Any]:
         now = self._clock()
         code = "".join(secrets.choice(_ALPHABET) for _ in range(_CODE_LETTERS))
+        ticket = new_secret()
         pairing = Pairing(
             digest=digest_of(code),
             environment_id=environment_id,
@@ -63,18 +109,53 @@ class Pairings:
             expires_at=now + self._limits.hub_pairing_seconds,
             fingerprint=pledge.fingerprint,
             proof=pledge.proof,
+            ticket=digest_of(ticket),
+            is_open=is_open,
+            serves=pledge.serves,
         )
         if not await self._store.add_pairing(pairing, most=self._limits.hub_pairings, now=now):
             raise Refusal(503, "too_many_pairings", "too many codes wait to be typed")
+        # Looked at when our own offer can be seen: of two at once, one or both are refused.
+        if await self._is_taken(pairing, now=now):
+            await self._store.drop_pairing(pairing.digest)
+            raise Refusal(409, "environment_taken", "this name is another's; choose another one")
         await self._audit.note(
             "pairing offered", token=token, environment_id=environment_id, address=address
         )
-        shown = f"{code[:4]}-{code[4:]}"
         return {
-            "code": shown,
+            "code": f"{code[:4]}-{code[4:]}",
             "expires_in": self._limits.hub_pairing_seconds,
+            "ticket": ticket,
             "registered_fingerprint": await self._registered_fingerprint(environment_id),
         }
+
+    async def _is_taken(self, pairing: Pairing, *, now: float) -> bool:
+        """Whether somebody else has this name; for strangers also whether anybody may have it.
+
+        Who was let in to a machine of this name must not get into the next one that is called so.
+        """
+        name = pairing.environment_id
+        environment = await self._store.environment(name)
+        if environment is not None and environment.principal != pairing.principal:
+            if not await self._store.ended_tokens({environment.token_id}, now=now):
+                return True
+        others = [
+            each
+            for each in await self._store.pairings_of(name, now=now)
+            if each.digest != pairing.digest and not await self._is_given_up(each, now=now)
+        ]
+        if not pairing.is_open:
+            return any(each.is_open and each.token_id != pairing.token_id for each in others)
+        tokens = await self._store.tokens_for(name, now=now)
+        return bool(others) or any(_keeps(token, name) for token in tokens)
+
+    async def _is_given_up(self, pairing: Pairing, *, now: float) -> bool:
+        """Whether a code was typed and the token behind it has ended since."""
+        if pairing.claimed_at is None:
+            return False
+        token = await self._store.token(pairing.token_id)
+        # It may be just about to be made.
+        return token is not None and not token.is_good(now)
 
     async def _registered_fingerprint(self, environment_id: str) -> str | None:
         """Of the key that the environment was last registered with."""
@@ -83,38 +164,97 @@ class Pairings:
             return None
         return PublicKeys.from_object(msgspec.json.decode(environment.executor_key)).fingerprint
 
+    async def state(self, environment_id: str, ticket: str) -> dict[str, Any]:
+        """Whether the code was typed, for who has its ticket."""
+        now = self._clock()
+        pairing = await self._of_ticket(environment_id, ticket, now=now)
+        is_claimed = pairing.claimed_at is not None
+        if is_claimed and pairing.is_open:
+            # Not before the ticket is a token.
+            is_claimed = await self._store.find_token(pairing.ticket) is not None
+        return {
+            "state": "claimed" if is_claimed else "waiting",
+            "expires_in": pairing.expires_at - now,
+        }
+
+    async def withdraw(self, environment_id: str, ticket: str, *, address: str) -> dict[str, Any]:
+        """The code is good no longer."""
+        pairing = await self._of_ticket(environment_id, ticket, now=self._clock())
+        is_withdrawn = await self._store.drop_pairing(pairing.digest)
+        if is_withdrawn:
+            await self._audit.note(
+                "pairing withdrawn",
+                token_id=pairing.token_id,
+                environment_id=environment_id,
+                address=address,
+            )
+        return {"state": "withdrawn" if is_withdrawn else "claimed"}
+
+    async def _of_ticket(self, environment_id: str, ticket: str, *, now: float) -> Pairing:
+        digest = digest_of(ticket)
+        for pairing in await self._store.pairings_of(environment_id, now=now):
+            if hmac.compare_digest(pairing.ticket, digest):
+                return pairing
+        raise Refusal(404, "unknown_pairing", "this offer is not known, or no longer good")
+
+    # The machine that types it.
+
     async def claim(self, typed: str, *, address: str) -> dict[str, Any]:
         """A token for the environment behind a code. Raises Refusal."""
         now = self._clock()
-        wait = max(
-            self._guesses.retry_after(address, now=now),
-            self._all_guesses.retry_after(_EVERYBODY, now=now),
-        )
-        if wait > 0:
-            headers = {"Retry-After": str(int(wait) + 1)}
-            raise Refusal(429, "too_many_failures", "too many wrong codes", headers=headers)
+        _slow_down(self._guesses, address, "too_many_failures", "too many wrong codes", now=now)
         code = "".join(typed.upper().replace("-", " ").split())
         pairing = await self._store.take_pairing(digest_of(code), now=now)
-        if pairing is None or await self._store.ended_tokens({pairing.token_id}, now=now):
+        if pairing is None or await self._has_ended(pairing, now=now):
             self._guesses.failed(address, now=now)
-            self._all_guesses.failed(_EVERYBODY, now=now)
             raise Refusal(404, "unknown_code", "this code is not known, or no longer good")
-        token, secret = new_token(
-            f"paired with {pairing.environment_id}",
-            ("connect", "list"),
-            (pairing.environment_id,),
-            now=now,
-        )
+        if pairing.is_open:
+            enrolment = _enrolment(pairing.environment_id, pairing.token_id, now=now)
+            await self._store.add_token(enrolment, pairing.ticket)
+        name = pairing.environment_id
+        token, secret = new_token(_user(name), ("connect", "list"), (name,), now=now)
         await self._store.add_token(token, digest_of(secret))
-        await self._audit.note(
-            "paired", token=token, environment_id=pairing.environment_id, address=address
-        )
+        await self._audit.note("paired", token=token, environment_id=name, address=address)
         return {
-            "environment_id": pairing.environment_id,
+            "environment_id": name,
             "token": secret,
             "fingerprint": pairing.fingerprint,
             "proof": pairing.proof,
+            "serves": pairing.serves,
         }
+
+    async def _has_ended(self, pairing: Pairing, *, now: float) -> bool:
+        """Whether the token behind it has; one that is yet to be made cannot."""
+        if pairing.is_open:
+            return False
+        return bool(await self._store.ended_tokens({pairing.token_id}, now=now))
+
+    # Either.
+
+    async def give_up(self, token: Token, *, address: str) -> dict[str, Any]:
+        """End a token by the will of its holder.
+
+        With the enrolment of a machine that came without a token, those who were paired with it
+        end too, and its name is free.
+        """
+        now = self._clock()
+        ended = [token]
+        if _is_strangers(token):
+            (name,) = token.patterns
+            tokens = await self._store.tokens_for(name, now=now)
+            ended += [each for each in tokens if each.principal == _user(name)]
+        for each in ended:
+            await self._store.revoke_token(each.id, now=now)
+        await self._audit.note("token given up", token=token, address=address)
+        return {"revoked": [each.id for each in ended]}
+
+
+def _slow_down(
+    throttle: SharedThrottle, address: str, code: str, message: str, *, now: float
+) -> None:
+    wait = throttle.retry_after(address, now=now)
+    if wait > 0:
+        raise Refusal(429, code, message, headers={"Retry-After": str(int(wait) + 1)})
 
 
 def read_pledge(body: bytes) -> Pledge:
@@ -126,3 +266,48 @@ def read_pledge(body: bytes) -> Pledge:
     if pledge is None or max(len(pledge.fingerprint), len(pledge.proof)) > _PLEDGE_CHARACTERS:
         raise Refusal(400, "invalid_request", "`fingerprint` and `proof` are short texts")
     return pledge
+
+
+def read_code(body: bytes) -> str:
+    """What was typed; nonsense is a Refusal."""
+    try:
+        code = msgspec.json.decode(body)["code"]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
+        code = None
+    if not isinstance(code, str) or len(code) > _TYPED_CHARACTERS:
+        raise Refusal(400, "invalid_request", "a code is needed")
+    return code
+
+
+def _enrolment(environment_id: str, token_id: str, *, now: float) -> Token:
+    """What the ticket of an open offer stands for, once its code was typed."""
+    return Token(
+        id=token_id,
+        principal=_machine(environment_id),
+        rights=_ENROL,
+        patterns=(environment_id,),
+        created_at=now,
+    )
+
+
+def _machine(environment_id: str) -> str:
+    """The principal of a machine that came without a token."""
+    return f"machine {environment_id}"
+
+
+def _is_strangers(token: Token) -> bool:
+    """Whether it was made for a machine that came without one."""
+    return token.rights == _ENROL and [_machine(name) for name in token.patterns] == [
+        token.principal
+    ]
+
+
+def _user(environment_id: str) -> str:
+    """The principal of who typed a code."""
+    return f"paired with {environment_id}"
+
+
+def _keeps(token: Token, environment_id: str) -> bool:
+    """Whether a name is among those that a token is for, unless it is for all."""
+    narrow = [pattern for pattern in token.patterns if pattern != _ANY_NAME]
+    return any(fnmatchcase(environment_id, pattern) for pattern in narrow)

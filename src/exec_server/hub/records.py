@@ -90,15 +90,24 @@ class Pledge(msgspec.Struct, frozen=True, kw_only=True):
     # Of the key that the executor serves with.
     fingerprint: str = ""
     proof: str = ""
+    # Whether it is served as soon as the code was typed.
+    serves: bool = False
 
 
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):
-    """A code that waits to be typed."""
+    """A code that waits to be typed, or was typed a moment ago."""
 
     digest: bytes
     environment_id: str
+    # The token that is behind it, or that is made when it is typed.
     token_id: str
     principal: str
     expires_at: float
     fingerprint: str = ""
     proof: str = ""
+    # The digest of what its machine asks about it with.
+    ticket: bytes = b""
+    # Whether it was given without a token: the ticket becomes one when the code is typed.
+    is_open: bool = False
+    serves: bool = False
+    claimed_at: float | None = None

@@ -12,13 +12,22 @@ from aiohttp import web
 
 from exec_server.errors import RelayError
 from exec_server.hub.audit import Audit
-from exec_server.hub.bus import Bus, Seat
+from exec_server.hub.bus import BusUnavailable
+from exec_server.hub.cluster.messages import Presence
+from exec_server.hub.cluster.seat import Seat
+from exec_server.hub.cluster.seats import Passage, Seats
 from exec_server.hub.links import Link
 from exec_server.hub.records import Environment, Token
 from exec_server.hub.refusals import no_socket
-from exec_server.hub.routing import GOING_AWAY, POLICY_VIOLATION, Exchange, Memory
+from exec_server.hub.routing import (
+    GOING_AWAY,
+    POLICY_VIOLATION,
+    TRY_AGAIN_LATER,
+    Exchange,
+    Memory,
+)
 from exec_server.hub.signing import Pass
-from exec_server.hub.store import Store
+from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -30,7 +39,7 @@ class Rendezvous:
     def __init__(
         self,
         store: Store,
-        bus: Bus,
+        seats: Seats,
         audit: Audit,
         *,
         limits: Limits,
@@ -38,7 +47,7 @@ class Rendezvous:
         allows_plaintext: bool = False,
     ) -> None:
         self._store = store
-        self._bus = bus
+        self._seats = seats
         self._audit = audit
         self._limits = limits
         self._clock = clock
@@ -48,11 +57,15 @@ class Rendezvous:
         self._sockets = 0
         self._none_left = asyncio.Event()
         self._none_left.set()
-        self.memory = Memory(limits.hub_total_bytes)
         self.is_draining = False
+        self.harnesses = 0
         # Of exchanges that have ended.
         self.frames = 0
         self.bytes = 0
+
+    @property
+    def memory(self) -> Memory:
+        return self._seats.memory
 
     @property
     def sockets(self) -> int:
@@ -64,16 +77,17 @@ class Rendezvous:
         self, request: web.Request, granted: Pass, *, address: str
     ) -> web.StreamResponse:
         environment = await self._expected(granted)
-        self._check_generation(environment, granted)
+        await self._check_generation(environment, granted)
         token = await self._good_token(granted.token_id)
         socket = self._new_socket(environment)
         await socket.prepare(request)
         link = Link(socket, request, limits=self._limits, takes_text=True)
-        exchange = Exchange(link, memory=self.memory, limits=self._limits)
+        exchange = Exchange(link, memory=self._seats.memory, limits=self._limits)
         link.tell(exchange.executor_took)
         seat = Seat(
             environment_id=environment.id,
             registration_id=environment.registration_id,
+            generation=environment.generation,
             link=link,
             exchange=exchange,
             address=address,
@@ -84,48 +98,49 @@ class Rendezvous:
         return socket
 
     async def _sit(self, seat: Seat, token: Token) -> None:
-        before = self._bus.take_seat(seat)
-        if before is not None:
-            before.exchange.end("the executor has a newer socket")
-            before.link.cut(GOING_AWAY, "a newer socket serves this environment")
         exchange, loop = seat.exchange, self._loop
         try:
-            await self._note("executor online", seat, token)
-            # It may have been replaced while its socket came about.
-            newest = await self._store.environment(seat.environment_id)
-            if newest is None or newest.registration_id != seat.registration_id:
-                seat.link.end(GOING_AWAY, "a newer registration serves this environment")
+            await self._take(seat)
+            await self._note("executor online", seat.environment_id, token, seat.address)
             await seat.link.carry(lambda data: exchange.from_executor(data, now=loop.time()))
         finally:
-            self._bus.leave_seat(seat)
             exchange.end("the executor is gone")
             seat.link.give_up()
-            self.frames += exchange.frames
-            self.bytes += exchange.bytes
-            await self._note("executor offline", seat, token)
+            self._count_of(exchange)
+            await self._seats.leave(seat)
+            await self._note("executor offline", seat.environment_id, token, seat.address)
 
-    def _check_generation(self, environment: Environment, granted: Pass) -> None:
+    async def _take(self, seat: Seat) -> None:
+        try:
+            has_seat = await self._seats.take(seat)
+            # It may have been replaced while its socket came about.
+            newest = await self._store.environment(seat.environment_id)
+        except (BusUnavailable, StoreUnavailable) as exc:
+            logger.warning("no seat for %s: %s", seat.environment_id, exc)
+            seat.link.end(TRY_AGAIN_LATER, "the registry cannot reach what it needs")
+            return
+        if not has_seat or newest is None or newest.registration_id != seat.registration_id:
+            seat.link.end(GOING_AWAY, "a newer registration serves this environment")
+
+    async def _check_generation(self, environment: Environment, granted: Pass) -> None:
         if environment.registration_id == granted.registration_id:
             return
         # A 4xx makes it register again and replace the newer one. Two of one name would do that in
         # turn for ever, so the older has to wait while the newer lives.
-        seat = self._bus.find(environment.id)
         is_fresh = self._clock() - environment.registered_at < self._limits.hub_registration_grace
-        if is_fresh or (seat and seat.registration_id == environment.registration_id):
+        if is_fresh or await self.presence(environment) is not None:
             raise no_socket("route_unavailable")
         raise no_socket("unexpected_executor_registration_id")
 
-    def supersede(self, environment_id: str, registration_id: str) -> None:
+    async def supersede(self, environment_id: str, generation: int) -> None:
         """A newer registration has come: the older one's socket ends at once."""
-        seat = self._bus.find(environment_id)
-        if seat is not None and seat.registration_id != registration_id:
-            self._bus.leave_seat(seat)
-            seat.exchange.end("a newer executor has registered")
-            seat.link.cut(GOING_AWAY, "a newer registration serves this environment")
+        await self._seats.supersede(environment_id, generation)
 
-    def is_online(self, environment: Environment) -> bool:
-        seat = self._bus.find(environment.id)
-        return seat is not None and seat.registration_id == environment.registration_id
+    async def presence(self, environment: Environment) -> Presence | None:
+        """Where the executor of the newest registration is connected."""
+        found = await self._seats.find(environment.id)
+        is_newest = found is not None and found.registration_id == environment.registration_id
+        return found if is_newest else None
 
     # The harness.
 
@@ -136,7 +151,7 @@ class Rendezvous:
         # A 401 gets the harness a new bundle, which is what it needs here.
         if environment.registration_id != granted.registration_id:
             raise no_socket("unexpected_executor_registration_id", status=401)
-        self._seat_with_room(environment)
+        await self._check_room(environment)
         token = await self._good_token(granted.token_id)
         if not await self._store.open_authorization(granted.authorization_id, now=self._clock()):
             raise no_socket("expired")
@@ -146,42 +161,53 @@ class Rendezvous:
         self, request: web.Request, environment: Environment, *, token: Token, address: str
     ) -> web.StreamResponse:
         """Make the socket of *request* a harness of the environment's executor."""
-        self._seat_with_room(environment)
+        await self._check_room(environment)
         socket = self._new_socket(environment)
         await socket.prepare(request)
         link = Link(socket, request, limits=self._limits)
         with self._counted(link, token):
-            seat = self._bus.find(environment.id)
-            if seat is None or seat.registration_id != environment.registration_id:
+            passage = await self._join(environment, link)
+            if passage is None:
                 await socket.close(code=GOING_AWAY, message=b"the executor is gone")
                 return socket
-            await self._converse(link, seat, token, address)
+            await self._converse(link, passage, environment.id, token, address)
         return socket
 
-    async def _converse(self, link: Link, seat: Seat, token: Token, address: str) -> None:
-        exchange, loop = seat.exchange, self._loop
-        harness = exchange.join(link, now=loop.time())
-        link.tell(lambda _, size: exchange.harness_took(harness, size))
+    async def _join(self, environment: Environment, link: Link) -> Passage | None:
+        try:
+            return await self._seats.join(environment.id, environment.registration_id, link)
+        except BusUnavailable as exc:
+            logger.warning("no way to %s: %s", environment.id, exc)
+            return None
+
+    async def _converse(
+        self, link: Link, passage: Passage, environment_id: str, token: Token, address: str
+    ) -> None:
+        exchange, loop = passage.exchange, self._loop
 
         def receive(data: bytes) -> None:
             try:
-                exchange.from_harness(harness, data, now=loop.time())
+                exchange.from_harness(passage.harness, data, now=loop.time())
             except RelayError as exc:
                 link.end(POLICY_VIOLATION, str(exc))
 
+        self.harnesses += 1
         try:
-            await self._note("harness online", seat, token, address)
+            await self._note("harness online", environment_id, token, address)
             await link.carry(receive)
         finally:
-            exchange.leave(harness)
+            self.harnesses -= 1
+            self._seats.close(passage)
             link.give_up()
-            await self._note("harness offline", seat, token, address)
+            if passage.channel is not None:
+                self._count_of(exchange)
+            await self._note("harness offline", environment_id, token, address)
 
-    def _seat_with_room(self, environment: Environment) -> None:
-        seat = self._bus.find(environment.id)
-        if seat is None or seat.registration_id != environment.registration_id:
+    async def _check_room(self, environment: Environment) -> None:
+        presence = await self.presence(environment)
+        if presence is None:
             raise no_socket("route_unavailable", status=401)
-        if not seat.exchange.has_room:
+        if not presence.has_room:
             raise no_socket("route_unavailable")
 
     # Both.
@@ -239,14 +265,13 @@ class Rendezvous:
             if not self._sockets:
                 self._none_left.set()
 
-    async def _note(self, name: str, seat: Seat, token: Token, address: str | None = None) -> None:
-        await self._audit.note(
-            name,
-            token=token,
-            environment_id=seat.environment_id,
-            address=seat.address if address is None else address,
-        )
-        logger.info("%s: %s", name, seat.environment_id)
+    def _count_of(self, exchange: Exchange) -> None:
+        self.frames += exchange.frames
+        self.bytes += exchange.bytes
+
+    async def _note(self, name: str, environment_id: str, token: Token, address: str) -> None:
+        await self._audit.note(name, token=token, environment_id=environment_id, address=address)
+        logger.info("%s: %s", name, environment_id)
 
     async def end_revoked(self) -> None:
         """End the sockets whose tokens are no longer good."""

@@ -16,13 +16,16 @@ from aiohttp import web
 from exec_server.errors import ConfigurationError
 from exec_server.hub.api import Api
 from exec_server.hub.audit import Audit
-from exec_server.hub.bus import MemoryBus
+from exec_server.hub.bus import Bus
+from exec_server.hub.bus.memory import MemoryBus
+from exec_server.hub.cluster.seats import Seats
 from exec_server.hub.doors import Doors
 from exec_server.hub.pairing import Pairings
 from exec_server.hub.rendezvous import Rendezvous
 from exec_server.hub.signing import Signer
-from exec_server.hub.sqlite import SqliteStore
-from exec_server.hub.store import Store
+from exec_server.hub.store import Store, StoreUnavailable
+from exec_server.hub.store.opening import open_store
+from exec_server.hub.telemetry import Watch, exporting
 from exec_server.hub.tls import Certificate
 from exec_server.hub.tokens import Gate
 from exec_server.hub.web import Parts, Site
@@ -38,7 +41,7 @@ _DAY = 24 * 3600.0
 
 class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
     listen: TcpAddress = TcpAddress("127.0.0.1", 0)
-    # The SQLite file.
+    # A SQLite file, or `postgresql://USER@HOST/DATABASE`.
     state: str
     # How everybody else calls us, when that is not what they ask for: `wss://registry.example.net`.
     public_url: str | None = None
@@ -46,7 +49,18 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str | None = None
     is_behind_proxy: bool = False
     allows_plaintext: bool = False
+    # Whether machines without a token get pairing codes for names that nobody has.
+    allows_open_pairing: bool = False
     audit_log: str | None = None
+    # How everybody else calls this one of several nodes.
+    node_url: str | None = None
+    # What several nodes are joined by: `nats://HOST:PORT`.
+    bus: str | None = None
+    bus_credentials: str | None = None
+
+    def __repr__(self) -> str:
+        """Without the state, whose URL may have a password."""
+        return f"HubOptions({self.listen.url})"
 
 
 class RunningHub(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,14 +78,24 @@ async def serve_hub(
     *,
     limits: Limits = DEFAULT_LIMITS,
     clock: Callable[[], float] = time.time,
+    bus: Bus | None = None,
 ) -> AsyncIterator[RunningHub]:
-    """Answer until the block ends. Raises ConfigurationError."""
+    """Answer until the block ends. Raises ConfigurationError.
+
+    A *bus* that is given stands for the one of the options; it is not closed.
+    """
     certificate = _certificate(options)
     async with contextlib.AsyncExitStack() as stack:
-        store = await SqliteStore.open(options.state)
+        store = await open_store(options.state, limits=limits)
         stack.push_async_callback(store.close)
         lines = stack.enter_context(_audit_lines(options.audit_log))
-        parts = await _assemble(options, store, lines, limits=limits, clock=clock)
+        signer = Signer(await store.signing_key())
+        if bus is None:
+            bus = await stack.enter_async_context(_bus(options, signer, limits=limits))
+        seats = await stack.enter_async_context(_seats(options, bus, limits=limits))
+        parts = _assemble(options, store, signer, bus, seats, lines, limits=limits, clock=clock)
+        await stack.enter_async_context(parts.audit.kept())
+        await stack.enter_async_context(exporting(parts.watch, parts.figures, limits=limits))
         url = await stack.enter_async_context(_listening(options, parts, certificate))
         await stack.enter_async_context(_housekeeping(parts, certificate))
         # First of all everybody is sent away.
@@ -106,26 +130,60 @@ def _audit_lines(path: str | None) -> Iterator[IO[bytes] | None]:
         yield lines
 
 
-async def _assemble(
+@contextlib.asynccontextmanager
+async def _bus(options: HubOptions, signer: Signer, *, limits: Limits) -> AsyncIterator[Bus]:
+    bus: Bus
+    if options.bus is None:
+        bus = MemoryBus()
+    else:
+        from exec_server.hub.bus.nats import NatsBus
+
+        bus = await NatsBus.open(
+            options.bus,
+            name=signer.bus_name,
+            credentials=options.bus_credentials,
+            limits=limits,
+        )
+    try:
+        yield bus
+    finally:
+        await bus.close()
+
+
+@contextlib.asynccontextmanager
+async def _seats(options: HubOptions, bus: Bus, *, limits: Limits) -> AsyncIterator[Seats]:
+    url = _websocket_url(options.node_url, "--node-url")
+    seats = Seats(bus, limits=limits, url=url)
+    try:
+        await seats.start()
+        yield seats
+    finally:
+        await seats.stop()
+
+
+def _assemble(
     options: HubOptions,
     store: Store,
+    signer: Signer,
+    bus: Bus,
+    seats: Seats,
     lines: IO[bytes] | None,
     *,
     limits: Limits,
     clock: Callable[[], float],
 ) -> Parts:
-    bus = MemoryBus()
-    audit = Audit(store, clock=clock, lines=lines)
+    watch = Watch(limits=limits)
+    store = watch.store(store)
+    audit = Audit(store, limits=limits, clock=clock, lines=lines)
     rendezvous = Rendezvous(
         store,
-        bus,
+        seats,
         audit,
         limits=limits,
         clock=clock,
         allows_plaintext=options.allows_plaintext,
     )
     gate = Gate(store, limits=limits, clock=clock)
-    signer = Signer(await store.signing_key())
     api = Api(
         store,
         gate,
@@ -139,26 +197,31 @@ async def _assemble(
     return Parts(
         store=store,
         bus=bus,
+        seats=seats,
         gate=gate,
         signer=signer,
         api=api,
-        pairings=Pairings(store, audit, limits=limits, clock=clock),
+        audit=audit,
+        pairings=Pairings(
+            store, audit, limits=limits, clock=clock, is_open=options.allows_open_pairing
+        ),
         rendezvous=rendezvous,
         limits=limits,
         clock=clock,
-        public_url=_websocket_url(options.public_url),
+        watch=watch,
+        public_url=_websocket_url(options.public_url, "--public-url"),
         is_behind_proxy=options.is_behind_proxy,
     )
 
 
-def _websocket_url(url: str | None) -> str | None:
+def _websocket_url(url: str | None, option: str) -> str | None:
     if url is None:
         return None
     for http, websocket in (("https://", "wss://"), ("http://", "ws://")):
         if url.startswith(http):
             url = websocket + url.removeprefix(http)
     if not url.startswith(("ws://", "wss://")):
-        raise ConfigurationError("--public-url begins with https:// or wss://")
+        raise ConfigurationError(f"{option} begins with https:// or wss://")
     return url.rstrip("/")
 
 
@@ -214,14 +277,17 @@ async def _keep_house(parts: Parts, certificate: Certificate | None) -> None:
     forget_at = 0.0
     while True:
         try:
-            await parts.rendezvous.end_revoked()
             if certificate is not None:
                 certificate.refresh()
+            await parts.rendezvous.end_revoked()
             now = parts.clock()
             if now >= forget_at:
                 forget_at = now + _FORGETTING_SECONDS
                 days = parts.limits.hub_audit_days
                 await parts.store.forget(now=now, events_before=now - days * _DAY)
+        except StoreUnavailable:
+            # The store has said so, once.
+            pass
         except Exception:
             logger.exception("the registry could not look after itself")
         await asyncio.sleep(parts.limits.hub_revocation_seconds)

@@ -13,6 +13,7 @@ Role = Literal["environment", "harness"]
 
 _VERSION = "1"
 _KEY_ID_DIGITS = 8
+_BUS_NAME_DIGITS = 16
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -38,6 +39,11 @@ class Signer:
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._key_id = hashlib.sha256(b"key id" + key).hexdigest()[:_KEY_ID_DIGITS]
+
+    @property
+    def bus_name(self) -> str:
+        """Under which the nodes that share the key find one another, and nobody else does."""
+        return hmac.digest(self._key, b"bus", "sha256").hex()[:_BUS_NAME_DIGITS]
 
     def __repr__(self) -> str:
         return f"Signer({self._key_id})"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 from collections import OrderedDict
 
+_EVERYBODY = "everybody"
+
 
 class Throttle:
     """Failures of each address: a few at once, then one now and then.
@@ -30,6 +32,25 @@ class Throttle:
         self._until[key] = min(until, now + self._window)
         while len(self._until) > self._remembered:
             self._until.popitem(last=False)
+
+
+class SharedThrottle:
+    """The same for each address and for everybody together; both are `at_once, seconds_each`."""
+
+    def __init__(
+        self, *, each: tuple[int, float], everybody: tuple[int, float], remembered: int
+    ) -> None:
+        self._each = Throttle(at_once=each[0], seconds_each=each[1], remembered=remembered)
+        self._all = Throttle(at_once=everybody[0], seconds_each=everybody[1], remembered=1)
+
+    def retry_after(self, address: str, *, now: float) -> float:
+        return max(
+            self._each.retry_after(address, now=now), self._all.retry_after(_EVERYBODY, now=now)
+        )
+
+    def failed(self, address: str, *, now: float) -> None:
+        self._each.failed(address, now=now)
+        self._all.failed(_EVERYBODY, now=now)
 
 
 def network_of(address: str) -> str:

@@ -56,7 +56,12 @@ def new_token(
         expires_at=None if lifetime is None else now + lifetime,
         is_once=is_once,
     )
-    return token, PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+    return token, new_secret()
+
+
+def new_secret() -> str:
+    """Too long to be guessed."""
+    return PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def is_name(environment_id: str, *, limits: Limits) -> bool:
@@ -90,21 +95,22 @@ class Gate:
     async def admit(
         self,
         authorization: str | None,
-        right: Right,
+        right: Right | None,
         *,
         address: str,
         environment_id: str | None = None,
     ) -> Token:
         """The token of a request. Raises Refusal: 401, 403, or 429 for the next wrong one.
 
-        A good token is never slowed down, so nobody is locked out by a neighbour.
+        Without a *right* any good token will do. A good token is never slowed down, so nobody is
+        locked out by a neighbour.
         """
-        secret = _secret_in(authorization)
+        secret = secret_in(authorization)
         token = None if secret is None else await self._store.find_token(digest_of(secret))
         now = self._clock()
         if token is None or not token.is_good(now):
             raise self._failure(address, now, is_missing=secret is None)
-        if not allows(token, right, environment_id):
+        if right is not None and not allows(token, right, environment_id):
             raise Refusal(403, "forbidden", "this token does not allow that")
         return token
 
@@ -124,7 +130,7 @@ class Gate:
         return Refusal(401, "invalid_token", what, headers=challenge)
 
 
-def _secret_in(authorization: str | None) -> str | None:
+def secret_in(authorization: str | None) -> str | None:
     """The bearer token, or the password of who comes with a browser."""
     scheme, _, value = (authorization or "").partition(" ")
     value = value.strip(" \t")

@@ -11,17 +11,19 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from exec_server.hub import metrics, page
+from exec_server.hub import metrics, page, telemetry
 from exec_server.hub.api import Api, Caller
-from exec_server.hub.bus import Bus
+from exec_server.hub.audit import Audit
+from exec_server.hub.bus import Bus, BusUnavailable
+from exec_server.hub.cluster.seats import Seats
 from exec_server.hub.listing import listed
-from exec_server.hub.pairing import Pairings, read_pledge
+from exec_server.hub.pairing import Pairings, read_code, read_pledge
 from exec_server.hub.records import Token
 from exec_server.hub.refusals import Refusal, no_socket
 from exec_server.hub.rendezvous import Rendezvous
 from exec_server.hub.signing import Refused, Signer
-from exec_server.hub.store import Store
-from exec_server.hub.tokens import Gate, is_name
+from exec_server.hub.store import Store, StoreUnavailable
+from exec_server.hub.tokens import Gate, is_name, secret_in
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -35,15 +37,25 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     store: Store
     bus: Bus
+    seats: Seats
     gate: Gate
     signer: Signer
     api: Api
+    audit: Audit
     pairings: Pairings
     rendezvous: Rendezvous
     limits: Limits
     clock: Callable[[], float]
+    watch: telemetry.Watch
     public_url: str | None = None
     is_behind_proxy: bool = False
+
+    def figures(self) -> list[metrics.Figure]:
+        """What the page, `/metrics` and a collector show."""
+        return [
+            *metrics.figures(self.seats, self.rendezvous, self.gate),
+            *self.watch.figures(),
+        ]
 
 
 class Site:
@@ -55,9 +67,11 @@ class Site:
 
     def application(self) -> web.Application:
         application = web.Application(
-            middlewares=[self._answer], client_max_size=self._parts.limits.hub_request_bytes
+            middlewares=[self._parts.watch.middleware, self._answer],
+            client_max_size=self._parts.limits.hub_request_bytes,
         )
         application.on_response_prepare.append(_say_little)
+        application.on_response_prepare.append(telemetry.upgraded)
         route = application.router.add_route
         route("POST", "/cloud/environment/{id}/register", self._register)
         route("POST", "/cloud/environment/{id}/facts", self._facts)
@@ -68,7 +82,10 @@ class Site:
         route("GET", "/api/environments", self._environments)
         route("GET", "/api/events", self._events)
         route("POST", "/api/pairings/{id}", self._offer)
+        route("GET", "/api/pairings/{id}", self._offered)
+        route("DELETE", "/api/pairings/{id}", self._withdraw)
         route("POST", "/api/pair", self._pair)
+        route("DELETE", "/api/tokens/self", self._give_up)
         route("GET", "/", self._page)
         route("GET", "/metrics", self._metrics)
         route("GET", "/healthz", self._healthz)
@@ -88,10 +105,17 @@ class Site:
             response = _refused(refusal)
         except web.HTTPException as exc:
             response = _refused(_of_http(exc, request))
+        except BusUnavailable as exc:
+            logger.warning("%s failed: %s", operation, exc)
+            response = _refused(_unreachable(request))
+        except StoreUnavailable:
+            response = _refused(_stateless(request))
+        except ConnectionResetError:
+            # Whoever asked has gone, and does not hear this.
+            response = _refused(Refusal(400, "gone", "the connection was lost"))
         except Exception:
             logger.exception("a request failed: %s", operation)
             response = _refused(Refusal(500, "internal_error", "the registry failed"))
-        self._requests.count(operation, response.status)
         return response
 
     # The registry.
@@ -141,7 +165,7 @@ class Site:
 
     async def _environments(self, request: web.Request) -> web.Response:
         token = await self._admit(request, "list")
-        return _json(await listed(self._parts.store, self._parts.bus, token))
+        return _json(await listed(self._parts.store, self._parts.seats, token))
 
     async def _events(self, request: web.Request) -> web.Response:
         await self._admit(request, "observe")
@@ -150,6 +174,7 @@ class Site:
             since, limit = float(query.get("since", 0)), int(query.get("limit", 100))
         except ValueError:
             raise Refusal(400, "invalid_request", "`since` and `limit` are numbers") from None
+        await self._parts.audit.settled()
         events = await self._parts.store.events(
             environment_id=query.get("environment"),
             principal=query.get("principal"),
@@ -162,33 +187,44 @@ class Site:
         caller, environment_id = self._caller(request), _id(request)
         if not is_name(environment_id, limits=self._parts.limits):
             raise Refusal(400, "invalid_environment_id", "this is no name of an environment")
+        pairings, address = self._parts.pairings, caller.address
+        if caller.authorization is None:
+            pledge = read_pledge(await self._body(request))
+            return _json(await pairings.offer_openly(environment_id, pledge, address=address))
         token = await self._parts.gate.admit(
-            caller.authorization, "enrol", address=caller.address, environment_id=environment_id
+            caller.authorization, "enrol", address=address, environment_id=environment_id
         )
         pledge = read_pledge(await self._body(request))
-        return _json(
-            await self._parts.pairings.offer(token, environment_id, pledge, address=caller.address)
-        )
+        return _json(await pairings.offer(token, environment_id, pledge, address=address))
+
+    async def _offered(self, request: web.Request) -> web.Response:
+        ticket = secret_in(self._caller(request).authorization) or ""
+        return _json(await self._parts.pairings.state(_id(request), ticket))
+
+    async def _withdraw(self, request: web.Request) -> web.Response:
+        caller = self._caller(request)
+        ticket, address = secret_in(caller.authorization) or "", caller.address
+        return _json(await self._parts.pairings.withdraw(_id(request), ticket, address=address))
 
     async def _pair(self, request: web.Request) -> web.Response:
-        try:
-            code = msgspec.json.decode(await self._body(request))["code"]
-        except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError):
-            code = None
-        if not isinstance(code, str) or len(code) > 64:
-            raise Refusal(400, "invalid_request", "a code is needed")
+        code = read_code(await self._body(request))
         address = self._caller(request).address
         return _json(await self._parts.pairings.claim(code, address=address))
 
+    async def _give_up(self, request: web.Request) -> web.Response:
+        token = await self._admit(request, None)
+        address = self._caller(request).address
+        return _json(await self._parts.pairings.give_up(token, address=address))
+
     async def _page(self, request: web.Request) -> web.Response:
         token = await self._admit(request, "observe")
-        environments = await listed(self._parts.store, self._parts.bus, token)
-        text = page.render(environments, self._figures(), now=self._parts.clock())
+        environments = await listed(self._parts.store, self._parts.seats, token)
+        text = page.render(environments, self._parts.figures(), now=self._parts.clock())
         return web.Response(text=text, content_type="text/html", headers=page.HEADERS)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         await self._admit(request, "observe")
-        text = metrics.exposition(self._figures(), self._requests)
+        text = metrics.exposition(self._parts.figures(), self._parts.watch.requests)
         return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def _healthz(self, request: web.Request) -> web.Response:
@@ -199,12 +235,11 @@ class Site:
             raise Refusal(503, "draining", "the registry stops")
         async with asyncio.timeout(self._parts.limits.registry_timeout):
             await self._parts.store.environment("readyz")
+        if self._parts.bus.connected_since is None:
+            raise Refusal(503, "nodes_unreachable", "the other nodes cannot be reached")
         return web.Response(text="ready\n")
 
     # Requests.
-
-    def _figures(self) -> list[metrics.Figure]:
-        return metrics.figures(self._parts.bus, self._parts.rendezvous, self._parts.gate)
 
     async def _admit(self, request: web.Request, right: Any) -> Token:
         caller = self._caller(request)
@@ -224,6 +259,7 @@ class Site:
             forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
             address = forwarded or address
             is_secure = request.headers.get("X-Forwarded-Proto") == "https"
+        telemetry.comes_from(address)
         base_url = self._parts.public_url
         if base_url is None:
             if not _HOST.fullmatch(request.host):
@@ -250,6 +286,7 @@ def _json(value: Any) -> web.Response:
 
 
 def _refused(refusal: Refusal) -> web.Response:
+    telemetry.refused(refusal.code)
     return web.Response(
         status=refusal.status,
         body=refusal.body,
@@ -264,6 +301,22 @@ def _of_http(exc: web.HTTPException, request: web.Request) -> Refusal:
     headers = {name: exc.headers[name] for name in ("Allow",) if name in exc.headers}
     code = (exc.reason or "error").lower().replace(" ", "_")
     return Refusal(exc.status, code, exc.reason or "", headers=headers)
+
+
+def _unreachable(request: web.Request) -> Refusal:
+    """The other nodes are; whoever asks may try again."""
+    if request.path.startswith("/rendezvous"):
+        return no_socket("route_unavailable")
+    text = "the registry's nodes cannot reach one another"
+    return Refusal(503, "nodes_unreachable", text, headers={"Retry-After": "1"})
+
+
+def _stateless(request: web.Request) -> Refusal:
+    """The state is away; whoever asks may try again."""
+    if request.path.startswith("/rendezvous"):
+        return no_socket("route_unavailable")
+    text = "the registry cannot reach its state"
+    return Refusal(503, "state_unavailable", text, headers={"Retry-After": "1"})
 
 
 def _check_origin(request: web.Request) -> None:

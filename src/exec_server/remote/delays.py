@@ -31,7 +31,10 @@ class Redial:
         if seconds >= self._limits.rendezvous_lasting:
             self._base = self._limits.rendezvous_pause
 
-    def next_pause(self) -> float:
+    def next_pause(self, *, hurry: bool = False) -> float:
+        """However many there were, one of those who *hurry* is short."""
         base = self._base
         self._base = min(base * 2, self._limits.rendezvous_max_pause)
+        if hurry:
+            base = min(base, self._limits.rendezvous_hurried_pause)
         return base * (0.5 + self._random() / 2)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SCHEMES = ("noise+https://", "noise+http://")
 _UNAUTHORIZED = 401
+# A session is kept for half a minute: pauses that grow further leave it only a few attempts.
+_RECOVERY_DOUBLINGS = 2
 
 
 def parse_url(url: str) -> tuple[str, str]:
@@ -126,8 +128,8 @@ class NoiseDialler:
     async def _next(self, opened_at: float) -> Connection:
         lived = asyncio.get_running_loop().time() - opened_at
         if self._failures or lived < self._limits.registry_pause:
-            pause = registry_pause(self._failures, random=self._random, limits=self._limits)
-            await asyncio.sleep(pause)
+            attempt = min(self._failures, _RECOVERY_DOUBLINGS)
+            await asyncio.sleep(registry_pause(attempt, random=self._random, limits=self._limits))
         self._failures += 1
         connection = await self._open(await self._next_bundle())
         self._failures = 0

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import random as randomness
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NoReturn
 
@@ -14,7 +14,11 @@ from exec_server.errors import ConfigurationError, ConnectError, RegistryError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.remote.delays import Random, Redial, registry_pause
 from exec_server.remote.physical import Physical, Serve
-from exec_server.remote.registry import Registration, may_register_later
+from exec_server.remote.registry import (
+    Registration,
+    may_register_again,
+    may_register_later,
+)
 from exec_server.remote.relays import Relay
 from exec_server.remote.tracing import trace_headers
 from exec_server.transport.frames import dial_frames
@@ -33,12 +37,15 @@ class Executor:
         relay: Relay,
         *,
         serve: Serve,
+        holds_sessions: Callable[[], bool] = lambda: False,
         limits: Limits = DEFAULT_LIMITS,
         environ: Mapping[str, str] = os.environ,
         random: Random = randomness.random,
     ) -> None:
         self._relay = relay
         self._serve = serve
+        # Their harnesses look for us, and their processes would end with us.
+        self._holds_sessions = holds_sessions
         self._limits = limits
         self._environ = environ
         self._random = random
@@ -50,7 +57,7 @@ class Executor:
         while True:
             if await self._serve_once(registration) or self._relay.registers_each_time:
                 registration = await self._register()
-            await asyncio.sleep(self._redial.next_pause())
+            await asyncio.sleep(self._redial.next_pause(hurry=self._holds_sessions()))
 
     async def _register(self) -> Registration:
         attempt = 0
@@ -58,7 +65,8 @@ class Executor:
             try:
                 registration = await self._relay.register()
             except RegistryError as exc:
-                if not may_register_later(exc):
+                is_patient = self._holds_sessions() and may_register_again(exc)
+                if not (is_patient or may_register_later(exc)):
                     raise
                 logger.warning("registration is put off: %s", exc)
                 await asyncio.sleep(

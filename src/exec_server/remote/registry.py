@@ -175,6 +175,11 @@ def may_register_later(error: RegistryError) -> bool:
     return error.status == HTTPStatus.BAD_GATEWAY and error.error_code == _UNAVAILABLE
 
 
+def may_register_again(error: RegistryError) -> bool:
+    """Whether one that has something to lose does: the registry has not refused it."""
+    return error.status is None or _may_pass(error.status)
+
+
 def may_connect_later(error: RegistryError) -> bool:
     """Whether a harness tries again: the registry or the executor may have a better day."""
     status = error.status
@@ -182,6 +187,10 @@ def may_connect_later(error: RegistryError) -> bool:
         return True
     if status == HTTPStatus.CONFLICT:
         return error.error_code == _OFFLINE
+    return _may_pass(status)
+
+
+def _may_pass(status: int) -> bool:
     return status >= 500 or status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 

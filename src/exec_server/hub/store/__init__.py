@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from exec_server.errors import ExecServerError
 from exec_server.hub.records import Authorization, Environment, Event, Facts, Pairing, Token
 
 
+class StoreUnavailable(ExecServerError):
+    """The state cannot be reached now. What was asked for may have happened all the same."""
+
+    retryable = True
+
+
 class Store(Protocol):
-    """Times are seconds since 1970; secrets come as their SHA-256 digests."""
+    """Times are seconds since 1970; secrets come as their SHA-256 digests.
+
+    Any call may raise StoreUnavailable, within `Limits.hub_store_timeout` of being made.
+    """
 
     async def signing_key(self) -> bytes:
         """The key of this registry; made when it is first asked for."""
@@ -25,8 +35,14 @@ class Store(Protocol):
 
     async def token(self, token_id: str) -> Token | None: ...
 
+    async def tokens_for(self, environment_id: str, *, now: float) -> list[Token]:
+        """Good tokens of which a pattern may match that name; the caller has to look."""
+
     async def bind_token(self, token_id: str, environment_id: str, *, now: float) -> bool:
-        """Use a token for an environment; False when it enrols once and has enrolled another."""
+        """Use a token for an environment; False when it enrols once and has enrolled another.
+
+        When one that may enrol many was used last is known to the minute.
+        """
 
     async def revoke_token(self, token_id: str, *, now: float) -> bool:
         """Whether there was one to revoke."""
@@ -72,7 +88,8 @@ class Store(Protocol):
 
     # What happened.
 
-    async def add_event(self, event: Event) -> None: ...
+    async def add_events(self, events: Sequence[Event]) -> None:
+        """All of them or none."""
 
     async def events(
         self,
@@ -87,10 +104,16 @@ class Store(Protocol):
     # Pairing.
 
     async def add_pairing(self, pairing: Pairing, *, most: int, now: float) -> bool:
-        """False when too many wait already."""
+        """False when too many wait already; of nodes that ask at once each may add one more."""
 
     async def take_pairing(self, digest: bytes, *, now: float) -> Pairing | None:
-        """The code is gone afterwards."""
+        """The code is spent afterwards; what became of it is remembered a minute longer."""
+
+    async def drop_pairing(self, digest: bytes) -> bool:
+        """Whether there was one that nobody has taken."""
+
+    async def pairings_of(self, environment_id: str, *, now: float) -> list[Pairing]:
+        """Those of a name that have not expired, taken or not."""
 
     # House.
 

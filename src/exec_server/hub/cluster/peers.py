@@ -1,0 +1,156 @@
+"""Which other nodes of the registry live: each says so every second, and silence counts.
+
+Servers of the bus know sooner when a node has died, because nobody listens for it any more. Nobody
+does for a moment when it changes its server, so it has to have been silent for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from exec_server.hub.bus import Bus, BusUnavailable, Unsubscribe
+from exec_server.hub.cluster.messages import Beat, encode
+from exec_server.limits import Limits
+
+logger = logging.getLogger(__name__)
+
+_SUBJECT = "beats"
+_read = msgspec.msgpack.Decoder(Beat).decode
+# Nodes that were given up and are still spoken of.
+_REMEMBERED = 64
+# Who was heard within so many beats has missed none, but for a moment's delay.
+_STEADY_BEATS = 1.5
+
+
+class Peers:
+    """Calls *lost* with a node's name when it, or its belief in us, is gone.
+
+    Both sides of a pair have to agree on that: a node that was given up while it was merely slow
+    finds itself in the other's beats, and gives that one up, too.
+    """
+
+    def __init__(self, bus: Bus, node: str, *, lost: Callable[[str], None], limits: Limits) -> None:
+        self._bus = bus
+        self._node = node
+        self._lost = lost
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._heard_at: dict[str, float] = {}
+        # How often we gave a node up, and it us.
+        self._given_up: dict[str, int] = {}
+        self._gave_us_up: dict[str, int] = {}
+        self._beat_at = self._loop.time()
+        self._unsubscribe: list[Unsubscribe] = []
+        self._questions: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        self._unsubscribe.append(await self._bus.answer(_alive(self._node), lambda data: b""))
+        self._unsubscribe.append(await self._bus.subscribe(_SUBJECT, self._hear))
+        self._beat()
+
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in tuple(self._questions):
+            task.cancel()
+        await asyncio.gather(*self._questions, return_exceptions=True)
+        for unsubscribe in self._unsubscribe:
+            await unsubscribe()
+
+    @property
+    def nodes(self) -> list[str]:
+        """The others that live."""
+        return list(self._heard_at)
+
+    @property
+    def are_steady(self) -> bool:
+        """Whether all were heard just now, so that who does not answer is not there.
+
+        Otherwise one of them may be about to change its server.
+        """
+        if not self._heard_at:
+            return True
+        now, since = self._loop.time(), self._bus.connected_since
+        if since is None or now - since < self._limits.hub_settle_seconds:
+            return False
+        limit = now - _STEADY_BEATS * self._limits.hub_beat_seconds
+        return all(heard_at > limit for heard_at in self._heard_at.values())
+
+    def _hear(self, data: bytes) -> None:
+        try:
+            beat = _read(data)
+        except msgspec.DecodeError:
+            return
+        if beat.node == self._node:
+            return
+        is_new = beat.node not in self._heard_at
+        self._heard_at[beat.node] = self._loop.time()
+        if is_new:
+            logger.info("node %s is there", beat.node)
+            self._say_that_we_live()
+        times = beat.given_up.get(self._node, 0)
+        if times != self._gave_us_up.get(beat.node, 0):
+            self._gave_us_up[beat.node] = times
+            self._lost(beat.node)
+
+    def _beat(self) -> None:
+        now = self._loop.time()
+        self._timer = self._loop.call_at(now + self._limits.hub_beat_seconds, self._beat)
+        if now - self._beat_at > self._limits.hub_peer_seconds:
+            # We were away, and nobody was silent. Whoever gave us up says so.
+            self._heard_at = dict.fromkeys(self._heard_at, now)
+        self._beat_at = now
+        self._give_up_the_silent(now)
+        self._say_that_we_live()
+
+    def _say_that_we_live(self) -> None:
+        self._bus.publish(_SUBJECT, encode(Beat(self._node, self._given_up)))
+
+    def _give_up_the_silent(self, now: float) -> None:
+        for node in tuple(self._heard_at):
+            silent = self._silence(node, now)
+            if silent > self._limits.hub_peer_seconds:
+                self._give_up(node)
+            elif silent > self._limits.hub_settle_seconds:
+                task = self._loop.create_task(self._ask_for(node), name="ask for a node")
+                self._questions.add(task)
+                task.add_done_callback(self._questions.discard)
+
+    def _silence(self, node: str, now: float) -> float:
+        # Who can hear again has to be given the time to.
+        return now - max(self._heard_at[node], self._bus.connected_since or 0.0)
+
+    async def _ask_for(self, node: str) -> None:
+        try:
+            answer = await self._bus.request(
+                _alive(node), b"", timeout=self._limits.hub_beat_seconds
+            )
+        except BusUnavailable:
+            # It may be slow, or we are cut off.
+            return
+        if answer is not None or node not in self._heard_at:
+            return
+        if self._silence(node, self._loop.time()) > self._limits.hub_settle_seconds:
+            self._give_up(node)
+
+    def _give_up(self, node: str) -> None:
+        logger.warning("node %s is gone", node)
+        del self._heard_at[node]
+        self._gave_us_up.pop(node, None)
+        self._remember(node)
+        self._lost(node)
+
+    def _remember(self, node: str) -> None:
+        times = self._given_up.pop(node, 0) + 1
+        self._given_up[node] = times
+        while len(self._given_up) > _REMEMBERED:
+            del self._given_up[next(iter(self._given_up))]
+
+
+def _alive(node: str) -> str:
+    return f"alive.{node}"

@@ -1,0 +1,342 @@
+"""Every statement of the registry, once, in the SQL that SQLite and PostgreSQL share.
+
+Each is atomic by itself, which also is what makes single use hold between nodes. In PostgreSQL
+a statement that meets another one's row waits for it, and then looks at the row anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import Awaitable, Collection, Iterable, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import msgspec
+
+from exec_server.hub.records import Authorization, Environment, Event, Facts, Pairing, Token
+from exec_server.hub.store import StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_S = TypeVar("_S", bound=msgspec.Struct)
+Row = dict[str, Any]
+
+_KEY_BYTES = 32
+# How much longer a code that was typed is remembered, so that its machine hears of it.
+_CLAIMED_SECONDS = 60.0
+_PAIRING_FLAGS = ("is_open", "serves")
+# How old what we know of a token's last use may be.
+_USED_SECONDS = 60.0
+
+
+class Engine(Protocol):
+    """A database. Statements have `?` where their values go; both raise StoreUnavailable."""
+
+    # Gives the texts of the JSON array that is its value.
+    listed: ClassVar[str]
+
+    async def read(self, statement: str, values: Sequence[Any]) -> list[Row]:
+        """The rows that a statement gives, which may be one that changes something."""
+
+    async def write(self, statement: str, values: Sequence[Any]) -> int:
+        """How many rows have changed."""
+
+    async def close(self) -> None: ...
+
+
+class SqlStore:
+    """A `Store` in a database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_away = False
+        self._answers = 0
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+    async def signing_key(self) -> bytes:
+        await self._write(
+            "INSERT INTO secrets (name, value) VALUES ('signing', ?) ON CONFLICT DO NOTHING",
+            os.urandom(_KEY_BYTES),
+        )
+        rows = await self._read("SELECT value FROM secrets WHERE name = 'signing'")
+        return bytes(rows[0]["value"])
+
+    # Tokens.
+
+    async def add_token(self, token: Token, digest: bytes) -> None:
+        row = {
+            **msgspec.structs.asdict(token),
+            "rights": _json(token.rights),
+            "patterns": _json(token.patterns),
+            "is_once": int(token.is_once),
+            "digest": digest,
+        }
+        await self._insert("tokens", [row])
+
+    async def tokens(self) -> list[Token]:
+        rows = await self._read("SELECT * FROM tokens ORDER BY created_at, id")
+        return [_token(row) for row in rows]
+
+    async def find_token(self, digest: bytes) -> Token | None:
+        rows = await self._read("SELECT * FROM tokens WHERE digest = ?", digest)
+        return _token(rows[0]) if rows else None
+
+    async def token(self, token_id: str) -> Token | None:
+        rows = await self._read("SELECT * FROM tokens WHERE id = ?", token_id)
+        return _token(rows[0]) if rows else None
+
+    async def tokens_for(self, environment_id: str, *, now: float) -> list[Token]:
+        rows = await self._read(
+            "SELECT * FROM tokens WHERE revoked_at IS NULL"
+            " AND (expires_at IS NULL OR expires_at > ?)"
+            " AND (patterns LIKE ? OR patterns LIKE ? OR patterns LIKE ?)",
+            now,
+            f'%"{environment_id}"%',
+            "%*%",
+            "%?%",
+        )
+        return [_token(row) for row in rows]
+
+    async def bind_token(self, token_id: str, environment_id: str, *, now: float) -> bool:
+        # Thousands may share a token, and would wait for one another to write to its row.
+        known = await self._read(
+            "SELECT id FROM tokens WHERE id = ? AND is_once = 0 AND last_used_at > ?",
+            token_id,
+            now - _USED_SECONDS,
+        )
+        if known:
+            return True
+        changed = await self._write(
+            "UPDATE tokens SET last_used_at = ?, bound_to = CASE is_once WHEN 1 THEN ? END"
+            " WHERE id = ? AND (is_once = 0 OR bound_to IS NULL OR bound_to = ?)",
+            now,
+            environment_id,
+            token_id,
+            environment_id,
+        )
+        return changed == 1
+
+    async def revoke_token(self, token_id: str, *, now: float) -> bool:
+        statement = "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
+        return await self._write(statement, now, token_id) == 1
+
+    async def ended_tokens(self, token_ids: Collection[str], *, now: float) -> set[str]:
+        # One value for all, and rows for few: each of thousands would take its time every second.
+        rows = await self._read(
+            f"WITH given (id) AS ({self._engine.listed}) SELECT given.id FROM given"
+            " LEFT JOIN tokens ON tokens.id = given.id AND tokens.revoked_at IS NULL"
+            " AND (tokens.expires_at IS NULL OR tokens.expires_at > ?) WHERE tokens.id IS NULL",
+            _json(list(token_ids)),
+            now,
+        )
+        return {row["id"] for row in rows}
+
+    # Environments.
+
+    async def register(
+        self,
+        environment_id: str,
+        *,
+        registration_id: str,
+        executor_key: str | None,
+        token: Token,
+        facts: Facts,
+        now: float,
+    ) -> int | None:
+        rows = await self._read(
+            "INSERT INTO environments (id, registration_id, generation, executor_key, token_id,"
+            " principal, registered_at, facts) VALUES (?, ?, 1, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET registration_id = excluded.registration_id,"
+            " generation = environments.generation + 1, executor_key = excluded.executor_key,"
+            " token_id = excluded.token_id, principal = excluded.principal,"
+            " registered_at = excluded.registered_at, facts = excluded.facts"
+            " WHERE environments.principal = excluded.principal OR NOT EXISTS (SELECT 1 FROM tokens"
+            " WHERE id = environments.token_id AND revoked_at IS NULL"
+            " AND (expires_at IS NULL OR expires_at > ?)) RETURNING generation",
+            environment_id,
+            registration_id,
+            executor_key,
+            token.id,
+            token.principal,
+            now,
+            _json(facts),
+            now,
+        )
+        return int(rows[0]["generation"]) if rows else None
+
+    async def set_facts(self, environment_id: str, *, registration_id: str, facts: Facts) -> bool:
+        changed = await self._write(
+            "UPDATE environments SET facts = ? WHERE id = ? AND registration_id = ?",
+            _json(facts),
+            environment_id,
+            registration_id,
+        )
+        return changed == 1
+
+    async def environment(self, environment_id: str) -> Environment | None:
+        rows = await self._read("SELECT * FROM environments WHERE id = ?", environment_id)
+        return _environment(rows[0]) if rows else None
+
+    async def environments(self) -> list[Environment]:
+        rows = await self._read("SELECT * FROM environments ORDER BY id")
+        return [_environment(row) for row in rows]
+
+    # Authorizations.
+
+    async def add_authorization(self, authorization: Authorization, digest: bytes) -> None:
+        row = {**msgspec.structs.asdict(authorization), "digest": digest}
+        await self._insert("authorizations", [row])
+
+    async def open_authorization(self, authorization_id: str, *, now: float) -> bool:
+        changed = await self._write(
+            "UPDATE authorizations SET opened_at = ?"
+            " WHERE id = ? AND opened_at IS NULL AND expires_at > ?",
+            now,
+            authorization_id,
+            now,
+        )
+        return changed == 1
+
+    async def use_authorization(
+        self, digest: bytes, *, registration_id: str, harness_key: str, now: float
+    ) -> Authorization | None:
+        rows = await self._read(
+            "UPDATE authorizations SET used_at = ? WHERE digest = ? AND used_at IS NULL"
+            " AND expires_at > ? AND registration_id = ? AND harness_key = ? RETURNING *",
+            now,
+            digest,
+            now,
+            registration_id,
+            harness_key,
+        )
+        return _record(Authorization, rows[0]) if rows else None
+
+    # What happened.
+
+    async def add_events(self, events: Sequence[Event]) -> None:
+        await self._insert("events", [msgspec.structs.asdict(event) for event in events])
+
+    async def events(
+        self,
+        *,
+        environment_id: str | None = None,
+        principal: str | None = None,
+        since: float = 0.0,
+        limit: int = 100,
+    ) -> list[Event]:
+        wanted = {"environment_id": environment_id, "principal": principal}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        conditions = " AND ".join(["at >= ?", *(f"{name} = ?" for name in given)])
+        rows = await self._read(
+            f"SELECT * FROM events WHERE {conditions} ORDER BY at DESC, rowid DESC LIMIT ?",
+            since,
+            *given.values(),
+            limit,
+        )
+        return [_record(Event, row) for row in rows]
+
+    # Pairing.
+
+    async def add_pairing(self, pairing: Pairing, *, most: int, now: float) -> bool:
+        row = msgspec.structs.asdict(pairing)
+        row.update({name: int(row[name]) for name in _PAIRING_FLAGS})
+        changed = await self._write(
+            f"INSERT INTO pairings ({', '.join(row)}) SELECT {_marks(row)}"
+            " WHERE (SELECT count(*) FROM pairings WHERE expires_at > ?) < ?",
+            *row.values(),
+            now,
+            most,
+        )
+        return changed == 1
+
+    async def take_pairing(self, digest: bytes, *, now: float) -> Pairing | None:
+        rows = await self._read(
+            "UPDATE pairings SET claimed_at = ?, expires_at = expires_at + ?"
+            " WHERE digest = ? AND expires_at > ? AND claimed_at IS NULL RETURNING *",
+            now,
+            _CLAIMED_SECONDS,
+            digest,
+            now,
+        )
+        return _pairing(rows[0]) if rows else None
+
+    async def drop_pairing(self, digest: bytes) -> bool:
+        statement = "DELETE FROM pairings WHERE digest = ? AND claimed_at IS NULL"
+        return await self._write(statement, digest) == 1
+
+    async def pairings_of(self, environment_id: str, *, now: float) -> list[Pairing]:
+        rows = await self._read(
+            "SELECT * FROM pairings WHERE environment_id = ? AND expires_at > ?",
+            environment_id,
+            now,
+        )
+        return [_pairing(row) for row in rows]
+
+    # House.
+
+    async def forget(self, *, now: float, events_before: float) -> None:
+        await self._write("DELETE FROM authorizations WHERE expires_at < ?", now)
+        await self._write("DELETE FROM pairings WHERE expires_at < ?", now)
+        await self._write("DELETE FROM events WHERE at < ?", events_before)
+
+    # Statements.
+
+    async def _insert(self, table: str, rows: Sequence[Row]) -> None:
+        names = ", ".join(rows[0])
+        marks = ", ".join(f"({_marks(row)})" for row in rows)
+        values = itertools.chain.from_iterable(row.values() for row in rows)
+        await self._write(f"INSERT INTO {table} ({names}) VALUES {marks}", *values)
+
+    async def _write(self, statement: str, *values: Any) -> int:
+        return await self._watched(self._engine.write(statement, values))
+
+    async def _read(self, statement: str, *values: Any) -> list[Row]:
+        return await self._watched(self._engine.read(statement, values))
+
+    async def _watched(self, work: Awaitable[_T]) -> _T:
+        """An outage is told of once, here; who asks in vain needs not."""
+        before = self._answers
+        try:
+            answer = await work
+        except StoreUnavailable as exc:
+            if before != self._answers:
+                # Others had more luck meanwhile, so it is no outage, or one that is over.
+                logger.info("a statement failed: %s", exc)
+            elif not self._is_away:
+                self._is_away = True
+                logger.warning("the registry's state is away: %s", exc)
+            raise
+        self._answers += 1
+        if self._is_away:
+            self._is_away = False
+            logger.warning("the registry's state is back")
+        return answer
+
+
+def _marks(values: Iterable[Any]) -> str:
+    return ", ".join("?" for _ in values)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _record(kind: type[_S], row: Row) -> _S:
+    return msgspec.convert({name: row[name] for name in kind.__struct_fields__}, kind)
+
+
+def _token(row: Row) -> Token:
+    decoded = {name: msgspec.json.decode(row[name]) for name in ("rights", "patterns")}
+    return _record(Token, {**row, **decoded, "is_once": bool(row["is_once"])})
+
+
+def _pairing(row: Row) -> Pairing:
+    return _record(Pairing, {**row, **{name: bool(row[name]) for name in _PAIRING_FLAGS}})
+
+
+def _environment(row: Row) -> Environment:
+    return _record(Environment, {**row, "facts": msgspec.json.decode(row["facts"])})

@@ -1,0 +1,144 @@
+"""The engine of one node: a SQLite file.
+
+The standard library's driver runs in one thread of its own, so statements queue up there and the
+loop never waits for the disk. Each is a transaction by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, TypeVar
+
+from exec_server.errors import ConfigurationError
+from exec_server.hub.store import StoreUnavailable
+
+_T = TypeVar("_T")
+
+# Applied in order, each once; `user_version` counts them. Never change one that was released.
+MIGRATIONS = (
+    """
+    CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+    CREATE TABLE tokens (
+        id TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE, principal TEXT NOT NULL,
+        rights TEXT NOT NULL, patterns TEXT NOT NULL, created_at REAL NOT NULL, expires_at REAL,
+        is_once INTEGER NOT NULL, bound_to TEXT, revoked_at REAL, last_used_at REAL
+    );
+    CREATE TABLE environments (
+        id TEXT PRIMARY KEY, registration_id TEXT NOT NULL, generation INTEGER NOT NULL,
+        executor_key TEXT, token_id TEXT NOT NULL, principal TEXT NOT NULL,
+        registered_at REAL NOT NULL, facts TEXT NOT NULL
+    );
+    CREATE TABLE authorizations (
+        id TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE, environment_id TEXT NOT NULL,
+        registration_id TEXT NOT NULL, harness_key TEXT NOT NULL, token_id TEXT NOT NULL,
+        expires_at REAL NOT NULL, opened_at REAL, used_at REAL
+    );
+    CREATE INDEX authorizations_expire ON authorizations (expires_at);
+    CREATE TABLE events (
+        at REAL NOT NULL, name TEXT NOT NULL, principal TEXT NOT NULL, token_id TEXT NOT NULL,
+        environment_id TEXT NOT NULL, address TEXT NOT NULL, detail TEXT NOT NULL
+    );
+    CREATE INDEX events_at ON events (at);
+    CREATE INDEX events_of ON events (environment_id, at);
+    CREATE TABLE pairings (
+        digest BLOB PRIMARY KEY, environment_id TEXT NOT NULL, token_id TEXT NOT NULL,
+        principal TEXT NOT NULL, expires_at REAL NOT NULL, fingerprint TEXT NOT NULL,
+        proof TEXT NOT NULL
+    );
+    """,
+    """
+    ALTER TABLE pairings ADD COLUMN ticket BLOB NOT NULL DEFAULT x'';
+    ALTER TABLE pairings ADD COLUMN is_open INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE pairings ADD COLUMN serves INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE pairings ADD COLUMN claimed_at REAL;
+    """,
+)
+
+
+class SqliteEngine:
+    """Statements on the file at *path*, which only its owner can read."""
+
+    listed: ClassVar[str] = "SELECT value FROM json_each(?)"
+
+    def __init__(self, path: str, *, seconds: float) -> None:
+        self._path = path
+        self._seconds = seconds
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry store")
+
+    @classmethod
+    async def open(cls, path: str, *, seconds: float) -> SqliteEngine:
+        """ConfigurationError when the file is not ours to use; *seconds* are any statement's."""
+        engine = cls(path, seconds=seconds)
+        try:
+            engine._db = await engine._in_thread(lambda: _connect(path, seconds))
+        except (sqlite3.Error, OSError) as exc:
+            engine._thread.shutdown()
+            raise ConfigurationError(f"cannot open the registry's state {path}: {exc}") from exc
+        except ConfigurationError:
+            engine._thread.shutdown()
+            raise
+        return engine
+
+    _db: sqlite3.Connection
+
+    async def close(self) -> None:
+        await self._in_thread(lambda: self._db.close())
+        self._thread.shutdown()
+
+    async def write(self, statement: str, values: Sequence[Any]) -> int:
+        return await self._in_time(lambda: self._db.execute(statement, values).rowcount)
+
+    async def read(self, statement: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+        rows = await self._in_time(lambda: self._db.execute(statement, values).fetchall())
+        return [dict(row) for row in rows]
+
+    async def _in_time(self, work: Callable[[], _T]) -> _T:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._in_thread(work)
+        except TimeoutError:
+            raise StoreUnavailable(f"{self._path} is too slow") from None
+        except sqlite3.OperationalError as exc:
+            raise StoreUnavailable(f"{self._path}: {exc}") from exc
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _connect(path: str, busy_seconds: float) -> sqlite3.Connection:
+    # Nobody else may read it, not even between its creation and a chmod.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # Without isolation_level each statement is its own transaction, committed when it returns.
+    # Another process may hold the file for a while, such as `registry token revoke`.
+    db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    db.row_factory = sqlite3.Row
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        # In WAL mode this loses nothing when the process is killed.
+        db.execute("PRAGMA synchronous = NORMAL")
+        _migrate(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _migrate(db: sqlite3.Connection, path: str) -> None:
+    # Nobody else migrates meanwhile; the version is read inside.
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version > len(MIGRATIONS):
+            raise ConfigurationError(f"the registry's state {path} is of a newer version")
+        for script in MIGRATIONS[version:]:
+            for statement in filter(str.strip, script.split(";")):
+                db.execute(statement)
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise

@@ -1,0 +1,35 @@
+"""Says numbered lines of a length, each with the time, until a file is there or so many were said.
+
+    says_numbered_lines.py MARK STOP LENGTH PAUSE MOST
+
+MARK gets a line at the start and, at the end, how many bytes were said and their SHA-256.
+"""
+
+import hashlib
+import os
+import sys
+import time
+
+mark, stop, length, pause, most = sys.argv[1:]
+
+
+def note(text: str) -> None:
+    with open(mark, "a", encoding="ascii") as file:
+        file.write(text + "\n")
+
+
+note("runs")
+digest, said = hashlib.sha256(), 0
+for number in range(int(most)):
+    line = f"{number} {time.monotonic():.6f} ".encode()
+    line += b"." * (int(length) - len(line) - 1) + b"\n"
+    sys.stdout.buffer.write(line)
+    digest.update(line)
+    said += len(line)
+    if float(pause):
+        sys.stdout.buffer.flush()
+        time.sleep(float(pause))
+    if os.path.exists(stop):
+        break
+sys.stdout.buffer.flush()
+note(f"said {said} {digest.hexdigest()}")

@@ -1,0 +1,96 @@
+"""Several nodes on one bus, of each kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from exec_server.hub.bus import Bus
+from exec_server.hub.bus.memory import Medium, MemoryBus
+from exec_server.hub.bus.nats import NatsBus
+from tests.support.chaotic_bus import ChaoticBus
+from tests.support.nats import NatsCluster
+
+# Turns what would hang into a failure.
+SECONDS = 20.0
+
+# Makes one more node on the bus of a test.
+Join = Callable[[], Awaitable[Bus]]
+
+
+@pytest.fixture(scope="session")
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+    with NatsCluster(tmp_path_factory.mktemp("nats")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def registry_name(request: pytest.FixtureRequest) -> str:
+    """Keeps tests that share a server apart."""
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
+
+
+@pytest.fixture(params=["memory", "chaotic", "nats"])
+def server(request: pytest.FixtureRequest) -> NatsCluster | str:
+    """Where the bus of a test is; before anybody counts what the test leaves behind."""
+    if request.param == "nats":
+        running: NatsCluster = request.getfixturevalue("one_server")
+        return running
+    return str(request.param)
+
+
+@pytest.fixture
+async def join(
+    server: NatsCluster | str, registry_name: str, no_leaks: None
+) -> AsyncIterator[Join]:
+    medium = Medium()
+    nodes: list[Bus] = []
+
+    async def make() -> Bus:
+        if isinstance(server, NatsCluster):
+            return await NatsBus.open(server.url, name=registry_name)
+        return MemoryBus(medium) if server == "memory" else ChaoticBus(MemoryBus(medium))
+
+    async def make_one_more() -> Bus:
+        nodes.append(await make())
+        return nodes[-1]
+
+    yield make_one_more
+    for node in nodes:
+        await node.close()
+
+
+@pytest.fixture
+async def open_nats(registry_name: str) -> AsyncIterator[Callable[..., Awaitable[NatsBus]]]:
+    """Opens buses of NATS that are closed at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def open_one(cluster: NatsCluster, **options: Any) -> NatsBus:
+            bus = await NatsBus.open(cluster.url, **{"name": registry_name, **options})
+            stack.push_async_callback(bus.close)
+            return bus
+
+        yield open_one
+
+
+class Heard:
+    """What a subscription has received."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, data: bytes) -> None:
+        self.messages.append(data)
+        self._more.set()
+
+    async def until(self, *, count: int) -> list[bytes]:
+        async with asyncio.timeout(SECONDS):
+            while len(self.messages) < count:
+                self._more.clear()
+                await self._more.wait()
+        return self.messages

@@ -1,0 +1,131 @@
+"""What the nodes do about a node, or a fence, that is away: sooner than by its silence alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from exec_server.hub.bus import BusUnavailable, Held
+from exec_server.hub.bus.memory import MemoryBus
+from exec_server.relay.frame import Reset, decode
+from tests.hub.cluster.test_nodes import QUICK, Nodes, exchange_frames, harness_at
+from tests.hub.conftest import bring_online
+from tests.hub.test_rendezvous import ended, frame, received
+from tests.requirements import requirement
+from tests.support.chaotic_bus import ChaoticBus
+from tests.support.files import until
+
+# Nobody waits for silence to tell.
+PATIENT = msgspec.structs.replace(QUICK, hub_peer_seconds=60.0, hub_fence_seconds=0.1)
+
+
+class Unfenced(MemoryBus):
+    """A bus whose servers have no leader: messages flow, and the fence does not answer."""
+
+    is_away = True
+    held_values = 0
+
+    async def held(self, key: str) -> Held | None:
+        self._check()
+        return await super().held(key)
+
+    async def hold(self, key: str, value: bytes, *, after: int) -> int | None:
+        self._check()
+        revision = await super().hold(key, value, after=after)
+        self.held_values += revision is not None
+        return revision
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise BusUnavailable("no leader")
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path, no_leaks: None) -> AsyncIterator[Nodes]:
+    async with AsyncExitStack() as stack:
+        yield Nodes(stack, tmp_path)
+
+
+async def until_served(visitor, pair) -> None:
+    """By whichever node; the executor hears nothing when it has a seat."""
+    async with asyncio.timeout(10):
+        while (await visitor.connect(pair.name, pair.harness)).status != 200:
+            pass
+
+
+@requirement("hub/cluster:no-fence")
+async def test_without_the_fence_executors_are_served_and_found(nodes):
+    buses = [Unfenced(nodes.medium), Unfenced(nodes.medium)]
+    first, second = [await nodes.add(bus, PATIENT) for bus in buses]
+    pair = await bring_online(first)
+    await until_served(second, pair)
+    await exchange_frames(pair.executor, await harness_at(second, pair), 3)
+    for bus in buses:
+        bus.is_away = False
+    await until(lambda: buses[0].held_values > 0)
+
+
+@requirement("hub/cluster:no-fence")
+async def test_without_the_fence_a_socket_that_comes_back_elsewhere_is_the_one(nodes):
+    first, second = [await nodes.add(Unfenced(nodes.medium), PATIENT) for _ in range(2)]
+    pair = await bring_online(first)
+    await until_served(second, pair)
+    url = pair.registration["url"].replace(first.hub.url[4:], second.hub.url[4:])
+    executor = await second.open(url)
+    assert await ended(pair.executor) == []
+    for visitor in (first, second):
+        await until_served(visitor, pair)
+        harness = await harness_at(visitor, pair)
+        await exchange_frames(executor, harness, 3)
+        await harness.close()
+        await received(executor)
+
+
+@requirement("hub/cluster:no-fence")
+async def test_a_newer_registration_wins_when_the_fence_is_back(nodes):
+    apart = ChaoticBus(MemoryBus(nodes.medium))
+    first, second = await nodes.add(apart, PATIENT), await nodes.add(limits=PATIENT)
+    pair = await bring_online(first)
+    await until_served(first, pair)
+    apart.cut_off()
+    newer = (await second.register(pair.name, pair.enrolment)).body
+    executor = await second.open(newer["url"])
+    await until_served(second, pair)
+    apart.let_back()
+    assert await ended(pair.executor) == []
+    await exchange_frames(executor, await harness_at(first, pair), 3)
+
+
+@requirement("hub/cluster:replaced")
+async def test_harnesses_hear_at_once_that_their_executor_is_elsewhere(nodes):
+    dead = ChaoticBus(MemoryBus(nodes.medium))
+    first = await nodes.add(dead, PATIENT)
+    second, third = [await nodes.add(limits=PATIENT) for _ in range(2)]
+    pair = await bring_online(first)
+    harness = await harness_at(second, pair)
+    await harness.send_bytes(frame("s"))
+    await received(pair.executor)
+    dead.cut_off()
+    url = pair.registration["url"].replace(first.hub.url[4:], third.hub.url[4:])
+    executor = await third.open(url)
+    (lost,) = await ended(harness)
+    assert isinstance(decode(lost).body, Reset)
+    await exchange_frames(executor, await harness_at(second, pair), 3)
+
+
+@requirement("hub/cluster:silence")
+async def test_a_node_for_which_nobody_listens_any_more_is_given_up_early(nodes):
+    bus = MemoryBus(nodes.medium)
+    first, second = await nodes.add(bus, PATIENT), await nodes.add(limits=PATIENT)
+    pair = await bring_online(first)
+    harness = await harness_at(second, pair)
+    await harness.send_bytes(frame("s"))
+    await received(pair.executor)
+    await bus.close()
+    (lost,) = await ended(harness)
+    assert isinstance(decode(lost).body, Reset)

@@ -1,0 +1,181 @@
+"""A bus that behaves as badly as its contract allows, the same way for the same seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Literal, NamedTuple
+
+from exec_server.hub.bus import Answer, Bus, BusUnavailable, Held, Receive, Unsubscribe
+
+Fate = Literal["lose", "double", "delay", "pass"]
+
+_LATE_SECONDS = 0.01
+
+
+class Rates(NamedTuple):
+    """How often each happens, between 0 and 1. All zero: the bus below, unchanged."""
+
+    # Of what is published, and of the answers to requests.
+    lose: float = 0.0
+    double: float = 0.0
+    # Overtaken by up to `places` later ones to any subject.
+    delay: float = 0.0
+    places: int = 4
+    # Of `hold`: it fails before it has happened, or after.
+    hold_undone: float = 0.0
+    hold_done: float = 0.0
+
+
+class ChaoticBus:
+    """Wraps one end of a bus. Each end has its own dice, rolled in the order of its calls."""
+
+    def __init__(self, bus: Bus, *, seed: int = 0, rates: Rates = Rates()) -> None:  # noqa: B008
+        self._bus = bus
+        self._random = random.Random(seed)
+        self._loop = asyncio.get_running_loop()
+        self.rates = rates
+        self._back_since: float | None = None
+        self._is_cut_off = False
+        self._delayed: list[_Delayed] = []
+        # What happened, for a test that wants to know whether anything did.
+        self.fates: dict[Fate, int] = {"lose": 0, "double": 0, "delay": 0, "pass": 0}
+
+    # What only a test does.
+
+    def cut_off(self) -> None:
+        """From now on nothing reaches this node or comes from it."""
+        self._is_cut_off = True
+        self._delayed.clear()
+
+    def let_back(self) -> None:
+        self._is_cut_off = False
+        self._back_since = self._loop.time()
+
+    def settle(self) -> None:
+        """Nothing bad happens from now on, and what was delayed arrives."""
+        self._overtake(self.rates.places)
+        self.rates = Rates()
+
+    # The contract.
+
+    @property
+    def message_bytes(self) -> int:
+        return self._bus.message_bytes
+
+    @property
+    def connected_since(self) -> float | None:
+        since = self._bus.connected_since
+        if since is None or self._is_cut_off:
+            return None
+        return max(since, self._back_since or since)
+
+    def publish(self, subject: str, data: bytes) -> None:
+        if self._is_cut_off:
+            return
+        fate = self._roll()
+        if fate == "delay":
+            self._overtake(1)
+            places = self._random.randint(1, self.rates.places)
+            self._delayed.append(_Delayed(places, subject, data))
+            # On a quiet bus nobody overtakes it, and it is only late.
+            self._loop.call_later(_LATE_SECONDS, self._overtake, self.rates.places)
+            return
+        for _ in range({"lose": 0, "double": 2}.get(fate, 1)):
+            self._bus.publish(subject, data)
+        self._overtake(1)
+
+    async def subscribe(self, subject: str, receive: Receive) -> Unsubscribe:
+        self._check_reachable()
+
+        def receive_unless_cut_off(data: bytes) -> None:
+            if not self._is_cut_off:
+                receive(data)
+
+        return await self._bus.subscribe(subject, receive_unless_cut_off)
+
+    async def answer(self, subject: str, answer: Answer) -> Unsubscribe:
+        self._check_reachable()
+
+        def answer_unless_cut_off(data: bytes) -> bytes:
+            if self._is_cut_off:
+                raise _NotHeard
+            return answer(data)
+
+        return await self._bus.answer(subject, answer_unless_cut_off)
+
+    async def request(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        timeout: float,  # noqa: ASYNC109 (a part of the contract)
+    ) -> bytes | None:
+        self._check_reachable()
+        fate = self._roll()
+        answer = await self._bus.request(subject, data, timeout=timeout)
+        if fate == "double":
+            answer = await self._bus.request(subject, data, timeout=timeout)
+        if fate == "delay":
+            await asyncio.sleep(0)
+        self._check_reachable()
+        # That nobody answers is told by the servers, with the same chance to be lost.
+        if fate == "lose":
+            raise BusUnavailable("the answer was lost")
+        return answer
+
+    async def held(self, key: str) -> Held | None:
+        self._check_reachable()
+        return await self._bus.held(key)
+
+    async def hold(self, key: str, value: bytes, *, after: int) -> int | None:
+        self._check_reachable()
+        chance = self._random.random()
+        if chance < self.rates.hold_undone:
+            raise BusUnavailable("the value was lost")
+        revision = await self._bus.hold(key, value, after=after)
+        if self._is_cut_off or chance > 1 - self.rates.hold_done:
+            raise BusUnavailable("the answer was lost")
+        return revision
+
+    async def close(self) -> None:
+        self._delayed.clear()
+        await self._bus.close()
+
+    def _roll(self) -> Fate:
+        chance = self._random.random()
+        fate: Fate = "pass"
+        if chance < self.rates.lose:
+            fate = "lose"
+        elif chance < self.rates.lose + self.rates.double:
+            fate = "double"
+        elif chance < self.rates.lose + self.rates.double + self.rates.delay:
+            fate = "delay"
+        self.fates[fate] += 1
+        return fate
+
+    def _overtake(self, count: int) -> None:
+        """*count* messages were sent: those that were overtaken often enough follow."""
+        before, self._delayed = self._delayed, []
+        for message in before:
+            later = message._replace(places=message.places - count)
+            if later.places > 0:
+                self._delayed.append(later)
+            else:
+                self._bus.publish(message.subject, message.data)
+
+    def _check_reachable(self) -> None:
+        if self._is_cut_off:
+            raise BusUnavailable("this node is cut off")
+
+
+class _Delayed(NamedTuple):
+    """A published message that so many later ones overtake."""
+
+    places: int
+    subject: str
+    data: bytes
+
+
+class _NotHeard(Exception):
+    """Instead of an answer."""

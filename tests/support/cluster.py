@@ -1,0 +1,269 @@
+"""A registry of several nodes as it is run: processes, a NATS cluster and a PostgreSQL.
+
+Every component has a name: `node-0`, `nats-0`, ..., `postgres`. Each keeps its ports and its files
+when it is killed and started again. None of them survives this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+import pytest
+
+from exec_server.hub.records import Right
+from exec_server.hub.store.opening import open_store
+from exec_server.hub.tokens import digest_of, new_token
+from tests.support.nats import NatsCluster, free_ports
+from tests.support.postgres import Postgres, binaries
+from tests.support.servers import OURS, tied
+
+READY_SECONDS = 30.0
+_PAUSE = 0.02
+
+
+class Process:
+    """A program of ours whose log is a file, tied to the thread that starts it."""
+
+    def __init__(self, folder: Path, name: str, words: Sequence[str]) -> None:
+        self._folder = folder
+        self._name = name
+        self._words = words
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it was started, and not killed since."""
+        return self._child is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has, by itself."""
+        return self._child is not None and self._child.poll() is not None
+
+    def start(self) -> None:
+        assert not self.is_wanted or self.has_ended, f"{self._name} runs"
+        with (self._folder / f"{self._name}.log").open("ab") as log:
+            self._child = subprocess.Popen(
+                [*tied(), *OURS, *self._words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "XDG_STATE_HOME": str(self._folder / "state")},
+            )
+
+    def signal(self, signum: int) -> None:
+        assert self._child is not None
+        self._child.send_signal(signum)
+
+    def kill(self) -> None:
+        """By SIGKILL; nothing happens when it does not run."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+
+    def log(self) -> str:
+        return (self._folder / f"{self._name}.log").read_text(errors="replace")
+
+
+class Cluster:
+    """`with Cluster(folder) as cluster:` returns once everything answers.
+
+    Start it in the main thread, outside of any loop. What it does later may be done in a loop.
+    """
+
+    def __init__(
+        self, folder: Path, *, nodes: int = 3, servers: int = 3, public_url: str | None = None
+    ) -> None:
+        """The test is skipped where NATS or PostgreSQL is not installed."""
+        programs = binaries()
+        if programs is None:
+            pytest.skip("PostgreSQL is not installed (see scripts/system.sh)")
+        self.folder = folder
+        self.nats = NatsCluster(folder, servers)
+        self.postgres = Postgres(programs)
+        self._count = nodes
+        self._public_url = public_url
+        self._stack = contextlib.ExitStack()
+        self._nodes: list[Process] = []
+        self.ports = free_ports(nodes)
+        self.state = ""
+
+    def __enter__(self) -> Self:
+        with self._stack as stack:
+            self.nats = stack.enter_context(self.nats)
+            stack.enter_context(self.postgres)
+            self.state = self.postgres.create_database()
+            asyncio.run(self.nats.ready())
+            self._nodes = [self._new_node(index) for index in range(self._count)]
+            for node in self._nodes:
+                stack.callback(node.kill)
+                node.start()
+            asyncio.run(self.ready())
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _new_node(self, index: int) -> Process:
+        words = ["registry", "--listen", f"ws://127.0.0.1:{self.ports[index]}"]
+        words += ["--state", self.state, "--bus", self.nats.url]
+        if self._public_url is not None:
+            words += ["--public-url", self._public_url]
+        return Process(self.folder, f"node-{index}", words)
+
+    # Components, by name.
+
+    @property
+    def nodes(self) -> list[str]:
+        return [f"node-{index}" for index in range(self._count)]
+
+    @property
+    def servers(self) -> list[str]:
+        return [f"nats-{index}" for index in range(self.nats.size)]
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.nodes, *self.servers, "postgres"]
+
+    def kill(self, name: str) -> None:
+        """By SIGKILL; returns when it is gone."""
+        kind, index = _parts(name)
+        if kind == "node":
+            self._nodes[index].kill()
+        elif kind == "nats":
+            self.nats.kill(index)
+        else:
+            self.postgres.kill()
+
+    def start(self, name: str) -> None:
+        """One that was killed; `ready` waits for it."""
+        kind, index = _parts(name)
+        if kind == "node":
+            self._nodes[index].start()
+        elif kind == "nats":
+            self.nats.start(index)
+        else:
+            self.postgres.begin()
+
+    def pause(self, name: str) -> None:
+        """It lives and says nothing, until `resume`."""
+        kind, index = _parts(name)
+        if kind == "node":
+            self._nodes[index].signal(signal.SIGSTOP)
+        elif kind == "nats":
+            self.nats.pause(index)
+        else:
+            self.postgres.pause()
+
+    def resume(self, name: str) -> None:
+        kind, index = _parts(name)
+        if kind == "node":
+            self._nodes[index].signal(signal.SIGCONT)
+        elif kind == "nats":
+            self.nats.resume(index)
+        else:
+            self.postgres.resume()
+
+    async def ready(self) -> None:
+        """Returns when everything that runs answers."""
+        async with asyncio.timeout(READY_SECONDS):
+            if self.postgres.is_running:
+                while not await asyncio.to_thread(self.postgres.answers):
+                    assert self.postgres.is_running, self.postgres.log()
+            await self.nats.ready()
+            for node, port in zip(self._nodes, self.ports, strict=True):
+                await _until_accepts(node, port)
+
+    def revive(self) -> list[str]:
+        """Start the nodes that have ended by themselves, as a supervisor does; who they were.
+
+        One that finds no state or no bus when it starts says so and ends.
+        """
+        ended = [name for name, node in zip(self.nodes, self._nodes, strict=True) if node.has_ended]
+        for name in ended:
+            self.start(name)
+        return ended
+
+    def log(self, name: str) -> str:
+        kind, index = _parts(name)
+        if kind == "node":
+            return self._nodes[index].log()
+        return self.nats.log(index) if kind == "nats" else self.postgres.log()
+
+    # Who uses it.
+
+    async def token(self, *rights: Right) -> str:
+        """A new one, for every environment."""
+        store = await open_store(self.state)
+        try:
+            token, secret = new_token("tester", rights, ("*",), now=time.time())
+            await store.add_token(token, digest_of(secret))
+        finally:
+            await store.close()
+        return secret
+
+    async def until_online(self, name: str, token: str) -> None:
+        """Returns once the environment is there for everybody; *token* may list."""
+        headers = {"Authorization": f"Bearer {token}"}
+        url = f"http://127.0.0.1:{self.ports[0]}/api/environments"
+        async with asyncio.timeout(READY_SECONDS), aiohttp.ClientSession(headers=headers) as web:
+            while True:
+                async with web.get(url) as response:
+                    found = await response.json()
+                if any(each["name"] == name and each["isOnline"] for each in found):
+                    return
+
+    @contextlib.contextmanager
+    def executor(self, url: str, name: str, token: str) -> Iterator[Process]:
+        """`exec-server --remote URL`, which may not be connected yet; killed at the end."""
+        file = self.folder / f"{name}.token"
+        file.write_text(token)
+        file.chmod(0o600)
+        words = ["--remote", url, "--environment-id", name, "--registry-token-file", str(file)]
+        process = Process(self.folder, f"executor-{name}", words)
+        process.start()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _parts(name: str) -> tuple[str, int]:
+    kind, _, index = name.partition("-")
+    if kind not in ("node", "nats", "postgres"):
+        raise ValueError(f"no component is called {name}")
+    return kind, int(index or 0)
+
+
+async def _until_accepts(node: Process, port: int) -> None:
+    while node.is_wanted and not await _accepts(port):
+        assert not node.has_ended, node.log()
+        await asyncio.sleep(_PAUSE)
+
+
+async def _accepts(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
