@@ -3,228 +3,205 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import shlex
+import signal
 import sys
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
 
-import msgspec
-
-from exec_server.cli import connecting, exit_codes, pair_code
-from exec_server.cli.arguments import Parser
-from exec_server.cli.registry_options import add_registry, ask, token_of
-from exec_server.client.environments import paired
-from exec_server.client.environments.config import check_id
-from exec_server.errors import ConfigurationError, RegistryError, UntrustedExecutor
+from exec_server.cli import connecting, exit_codes, pair_claim, pair_forget, pair_offer
+from exec_server.cli.arguments import Append, Parser, label
+from exec_server.cli.pair_address import full, is_address, read_address
+from exec_server.cli.registry_options import add_registry
+from exec_server.errors import ConfigurationError, ExecServerError
+from exec_server.remote.enrolled import check_name
 
 _DESCRIPTION = """\
-Introduce two machines that both reach a registry. On the machine that runs commands, give the name
-of its environment: a code is printed, good once and for five minutes. On the other machine, give
-the code: from then on the environment has a name there, which every command takes for a server,
-and only the holder of the first machine's key is believed to be it.
+Introduce two machines that both reach a registry, with one command on each. On the machine that is
+to run commands, a code is printed, good once and for five minutes; as soon as it was typed, the
+machine is served under its name, until Ctrl-C. On the other machine, type the code: from then on
+every command takes that name for a server, and only the holder of the first machine's key is
+believed to be it.
 """
 
 _EPILOG = """\
-The key is in the --identity file, which is made when it is missing; serve the environment with it.
-The last part of the code is not told to the registry, so that it cannot put in another key.
+A registry that was started with --open-pairing gives codes to everybody, for names that nobody else
+has. Any other one wants a token that may enrol the name: --token-file, or the variable. The token
+that a machine gets without one is useless until the code was typed, and for that name alone.
+
+The key is in the --identity file, which is made when it is missing. The last part of the code is
+not told to the registry, so that it cannot put in another key.
 
 exit status:
-  0    a code was printed, or the environment has its name
-  1    the registry refuses, or the key is not the one that the code stands for
+  0    it was served until a signal; with --no-serve a code was printed; or the environment has its
+       name, or is forgotten
+  1    the registry refuses, nobody typed the code, or the key is not the one that it stands for
   2    the command line is wrong
+  128+N  signal N came while the code was waited for, which is withdrawn
 
 examples:
-  On the big machine, which may enrol environments:
-      exec-server pair --registry https://registry.example.net --token-file enrol.token big-1
-      exec-server --remote https://registry.example.net --environment-id big-1 \\
-          --registry-token-file enrol.token --identity ~/.local/state/exec-server/identity
+  On the big machine:
+      exec-server pair --registry https://registry.example.net big-1
 
-  On the laptop:
-      exec-server pair --registry https://registry.example.net --code K7QF-2MXT-9PWRSA
+  On the laptop, as the big machine says:
+      exec-server pair K7QF-2MXT-9PWRSA@registry.example.net
       exec-server shell big-1
-"""
 
-_NAME_CHARACTERS = 64
+  On the big machine the next time; with a code for a second laptop while it is served:
+      exec-server pair --serve big-1
+      exec-server pair --registry https://registry.example.net --no-serve big-1
+
+  With labels, and any further option of the server after `--`:
+      exec-server pair --registry https://registry.example.net --label gpu=2 big-1 \\
+          -- --log-level info
+
+  The end of it: on the laptop for the laptop, on the big machine for everybody:
+      exec-server pair --forget big-1
+"""
 
 
 def pair_command(words: list[str]) -> int:
-    """Offer a code, use one, or forget what was paired."""
+    """Offer a code and serve, use a code, or forget what was paired."""
+    words, serving = _split(words)
+    parser = _parser()
+    values = parser.parse_intermixed_args(words)
+    _check(parser, values, serving)
+    try:
+        if values.word is not None and is_address(values.word):
+            values.code, values.registry = read_address(values.word)
+        elif values.registry is not None:
+            values.registry = full(values.registry)
+        if values.forget is None and values.code is None:
+            return _serve_or_offer(values, serving)
+    except KeyboardInterrupt:
+        return exit_codes.BY_SIGNAL + signal.SIGINT
+    except ExecServerError as exc:
+        print(f"Error: {exc}", file=sys.stderr)
+        return exit_codes.FAILED
+
+    async def work() -> int:
+        if values.forget is not None:
+            return await pair_forget.forget(values.forget)
+        is_json = values.output == "json"
+        return await pair_claim.claim(values.registry, values.code, values.alias, is_json=is_json)
+
+    return connecting.run_command(work, log_level="warning")
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """What is ours, and what the server is given."""
+    if "--" not in words:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
+
+
+def _parser() -> Parser:
     parser = Parser(
         "exec-server pair",
-        usage="[OPTIONS] --registry URL (NAME | --code CODE)",
+        usage="[OPTIONS] (--registry URL | --serve) [ENVIRONMENT] [-- OPTIONS...]\n"
+        "       exec-server pair [OPTIONS] CODE@REGISTRY\n"
+        "       exec-server pair --forget NAME",
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
     add_registry(parser, required=False)
     add = parser.add_argument
-    add("name", metavar="NAME", nargs="?", help="the environment to be used")
+    add(
+        "word",
+        metavar="ENVIRONMENT | CODE@REGISTRY",
+        nargs="?",
+        help="what this machine is to be called [default: its host name]; or what the other shows",
+    )
+    add("--code", metavar="<CODE>", help="what the other machine shows, with --registry")
+    add("--as", metavar="<NAME>", dest="alias", help="what to call it here [default: its name]")
     add(
         "--identity",
         metavar="<FILE>",
-        help="the key that NAME is served with [default: identity in $XDG_STATE_HOME/exec-server]",
+        help="the key to serve with [default: identity in $XDG_STATE_HOME/exec-server]",
     )
-    add("--code", metavar="<CODE>", help="what the other machine shows")
-    add("--as", metavar="<NAME>", dest="alias", help="what to call it here [default: its name]")
-    add("--forget", metavar="<NAME>", help="forget what was paired under this name")
-    values = parser.parse_intermixed_args(words)
-    _check(parser, values)
-
-    async def work() -> int:
-        if values.forget is not None:
-            paired.forget(paired.folder(os.environ), values.forget)
-            return exit_codes.OK
-        if values.code is not None:
-            return await _claim(values.registry, values.code, values.alias)
-        return await _offer(
-            values.registry, values.name, values.identity, values.token_file, token_of(values)
-        )
-
-    return connecting.run_command(work, log_level="warning")
+    add(
+        "--label",
+        metavar="<KEY=VALUE>",
+        dest="labels",
+        action=Append,
+        type=label,
+        help="what the registry shows of this machine; may be repeated",
+    )
+    add("--serve", action="store_true", help="serve what was paired before, without a new code")
+    add("--no-serve", action="store_true", help="only print a code, and how to serve")
+    add("--forget", metavar="<NAME>", help="undo it, here and at the registry")
+    connecting.add_output(parser)
+    return parser
 
 
-def _check(parser: Parser, values: argparse.Namespace) -> None:
-    given = [each for each in (values.name, values.code, values.forget) if each is not None]
-    if len(given) != 1:
+def _check(parser: Parser, values: argparse.Namespace, serving: list[str]) -> None:
+    is_typed = values.code is not None or (values.word is not None and is_address(values.word))
+    if values.forget is not None:
+        if is_typed or values.word is not None or values.serve or values.no_serve:
+            parser.error("--forget stands alone")
+        return
+    if values.code is not None and values.word is not None:
         parser.error("give the name of an environment, or the code of another machine")
-    if values.registry is None and values.forget is None:
+    if values.registry is None and not values.serve and (values.code is not None or not is_typed):
         parser.error("the following arguments are required: --registry")
-    if values.alias is not None and values.code is None:
+    if is_typed and values.code is None and values.registry is not None:
+        parser.error("CODE@REGISTRY names the registry already")
+    if values.alias is not None and not is_typed:
         parser.error("--as is for who has a code")
-    if values.identity is not None and values.name is None:
-        parser.error("--identity is for the machine that is to be used")
+    if values.serve and values.no_serve:
+        parser.error("--serve and --no-serve exclude each other")
+    is_for_serving = values.identity or values.labels or values.serve or values.no_serve or serving
+    if is_typed and is_for_serving:
+        parser.error("--identity, --label and --serve are for the machine that is to be used")
 
 
-# The machine that runs commands.
+# The machine that is to be used.
 
 
-async def _offer(
-    registry: str, name: str, identity: str | None, token_file: str | None, token: str
-) -> int:
-    path, fingerprint = _identity(identity)
-    secret = pair_code.new_secret()
-    pledge = {"fingerprint": fingerprint, "proof": pair_code.prove(secret, name, fingerprint)}
-    offered = await ask(registry, "POST", f"/api/pairings/{name}", token=token, body=pledge)
-    code = f"{offered['code']}-{secret}"
-    print(code, flush=True)
-    minutes = offered["expires_in"] / 60
-    print(
-        f"within {minutes:.0f} minutes, on the other machine:\n"
-        f"  exec-server pair --registry {shlex.quote(registry)} --code {code}",
-        file=sys.stderr,
+def _serve_or_offer(values: argparse.Namespace, serving: list[str]) -> int:
+    plan = _plan(values, serving)
+    from exec_server.cli.serve_options import parse_serve
+
+    # What is wrong with its options is told before anybody types a code.
+    parse_serve(pair_offer.serving_words(plan, values.token_file))
+    if not values.serve:
+        # Not as other commands: what is logged, and how, is the server's to say.
+        status = connecting.in_loop(pair_offer.offer(plan))
+        if status != exit_codes.OK or not plan.serves:
+            return status
+    return _serve(plan)
+
+
+def _plan(values: argparse.Namespace, serving: list[str]) -> pair_offer.Plan:
+    """Raises ConfigurationError."""
+    name = check_name(values.word) if values.word is not None else pair_offer.host_name()
+    known = pair_offer.known_enrolment(name, values.registry)
+    if values.serve and known is None and values.registry is None:
+        raise ConfigurationError(f"this machine is not enrolled as `{name}`: a code comes first")
+    identity = values.identity or (known.identity if known else pair_offer.default_identity())
+    labels = [word for key, text in values.labels for word in ("--label", f"{key}={text}")]
+    registry = values.registry
+    if registry is None:
+        assert known is not None
+        registry = known.registry
+    return pair_offer.Plan(
+        registry=registry,
+        name=name,
+        identity=Path(identity).absolute(),
+        token_file=values.token_file,
+        serving=(*labels, *serving),
+        serves=not values.no_serve,
+        is_json=values.output == "json",
     )
-    if offered["registered_fingerprint"] != fingerprint:
-        print(
-            f"and here, where {name} has to be served with the key that the code stands for:\n"
-            f"  {_serving(registry, name, path, token_file)}",
-            file=sys.stderr,
+
+
+def _serve(plan: pair_offer.Plan) -> int:
+    from exec_server.cli.serve import serve_command
+
+    holder = pair_offer.holder_of(plan)
+    if holder.token is None:
+        raise ConfigurationError(
+            f"this machine is not enrolled as `{plan.name}`; a code comes first:\n"
+            f"  exec-server pair --registry {shlex.quote(plan.registry)} {plan.name}"
         )
-    return exit_codes.OK
-
-
-def _identity(given: str | None) -> tuple[Path, str]:
-    from exec_server.remote.identity import create_identity, load_identity
-    from exec_server.remote.places import state_home
-
-    path = state_home() / "identity" if given is None else Path(given)
-    keys = load_identity(path) if path.exists() else create_identity(path)
-    return path, keys.public.fingerprint
-
-
-def _serving(registry: str, name: str, identity: Path, token_file: str | None) -> str:
-    words = ["exec-server", "--remote", registry, "--environment-id", name]
-    words += ["--identity", str(identity)]
-    if token_file is not None:
-        words += ["--registry-token-file", token_file]
-    return shlex.join(words)
-
-
-# The machine that uses it.
-
-
-async def _claim(registry: str, typed: str, alias: str | None) -> int:
-    told, secret = pair_code.split(typed)
-    registry = registry.rstrip("/")
-    if alias is not None:
-        check_id(alias, taken=_configured())
-    granted = await ask(registry, "POST", "/api/pair", body={"code": told})
-    kept, fingerprint = _accept(granted, registry, secret)
-    name = alias or _free_name(kept)
-    _pin(kept, fingerprint)
-    paired.save(paired.folder(os.environ), name, kept)
-    print(name, flush=True)
-    print(
-        f"paired with {kept.environment}; for example\n  exec-server shell {name}", file=sys.stderr
-    )
-    return exit_codes.OK
-
-
-class _Granted(msgspec.Struct, frozen=True):
-    """The registry's answer: texts that can be shown, sent and kept without harm."""
-
-    environment_id: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,128}\Z")]
-    token: Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,1000}\Z")]
-    fingerprint: Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,200}\Z")]
-    proof: Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,200}\Z")]
-
-
-def _accept(answer: Any, registry: str, secret: str) -> tuple[paired.Paired, str]:
-    """What to keep, and the key's fingerprint, if the answer can be believed."""
-    try:
-        granted = msgspec.convert(answer, _Granted)
-    except msgspec.ValidationError:
-        raise RegistryError("the registry answered with something else than a pairing") from None
-    name, fingerprint = granted.environment_id, granted.fingerprint
-    if not pair_code.is_proven(granted.proof, secret, name, fingerprint):
-        raise UntrustedExecutor(
-            "the last part of the code does not fit to the key that the registry names. It was "
-            "mistyped, or somebody pretends to be the other machine. Nothing was kept; ask for a "
-            "new code"
-        )
-    return paired.Paired(registry=registry, environment=name, token=granted.token), fingerprint
-
-
-def _pin(kept: paired.Paired, fingerprint: str) -> None:
-    """From now on this key alone is good. Raises UntrustedExecutor when another one is known."""
-    from exec_server.remote.trust import FIRST_USE, Trust
-
-    trust = Trust(kept.registry, kept.environment, pin=FIRST_USE)
-    trust.check(fingerprint)
-    trust.remember(fingerprint)
-
-
-def _free_name(kept: paired.Paired) -> str:
-    """Its name as ours are spelled, or with a number when something else is called so."""
-    taken = _configured()
-    directory = paired.folder(os.environ)
-    others = {
-        each.id
-        for each in paired.environments(directory)
-        if (each.registry_url, each.environment_id) != (kept.registry, kept.environment)
-    }
-    for name in _candidates(kept.environment):
-        try:
-            check_id(name, taken=(*taken, *others))
-        except ConfigurationError:
-            continue
-        return name
-    raise AssertionError("there are always more numbers")
-
-
-def _candidates(environment_id: str) -> Iterator[str]:
-    base = re.sub("[^A-Za-z0-9_-]", "-", environment_id)
-    yield base[:_NAME_CHARACTERS]
-    for number in count(2):
-        suffix = f"-{number}"
-        yield base[: _NAME_CHARACTERS - len(suffix)] + suffix
-
-
-def _configured() -> list[str]:
-    """Names that come before those that were paired."""
-    from exec_server.client.environments import config
-
-    found = config.load(config.home_directory(os.environ), os.environ)
-    return [each.id for each in found.environments]
+    return serve_command(pair_offer.serving_words(plan, holder.token_file))

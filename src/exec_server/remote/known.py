@@ -1,7 +1,8 @@
 """The executors that were seen before, in a file like ssh's: one key for each environment.
 
 A line holds the registry, the environment and the fingerprint; the first line for an environment
-counts. Lines are only ever added, each in one step, so that programs need no lock between them.
+counts. Lines are only ever added or made comments, each in one step, so that programs need no lock
+between them.
 """
 
 from __future__ import annotations
@@ -62,6 +63,22 @@ class KnownExecutors:
             raise self._unusable("what was written is gone")
         return found
 
+    def forget(self, registry_url: str, environment_id: str) -> bool:
+        """Make comments of its lines; whether there was one. ConfigurationError when it fails."""
+        name = _name(registry_url, environment_id)
+        self._read()
+        try:
+            with self._path.open("r+b", buffering=0) as file:
+                starts = _starts_of(file.read(_FILE_BYTES), name)
+                for start in starts:
+                    os.pwrite(file.fileno(), b"#", start)
+                os.fsync(file.fileno())
+        except FileNotFoundError:
+            return False
+        except OSError as exc:
+            raise self._unusable(exc.strerror or str(exc)) from None
+        return bool(starts)
+
     def _append(self, line: str) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Somebody's editor may have left the last line open.
@@ -96,6 +113,17 @@ class KnownExecutors:
 
     def _unusable(self, why: str) -> ConfigurationError:
         return ConfigurationError(f"cannot use the known executors in `{self._path}`: {why}")
+
+
+def _starts_of(data: bytes, name: tuple[str, str]) -> list[int]:
+    """Where the lines of an environment begin; a `#` there hides one, whatever others add."""
+    starts, offset = [], 0
+    for line in data.splitlines(keepends=True):
+        words = line.decode("utf-8", "replace").split()
+        if tuple(words[:2]) == name:
+            starts.append(offset + len(line) - len(line.lstrip()))
+        offset += len(line)
+    return starts
 
 
 def _name(registry_url: str, environment_id: str) -> tuple[str, str]:
