@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop check format bench transfer fuzz proto reference system lock clean
+.PHONY: help run test interop check format bench transfer soak fuzz proto reference system lock clean
 
 help: ## what there is
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -36,6 +36,9 @@ bench: .venv/.stamp reference ## measure, beside the reference where it can be h
 transfer: .venv/.stamp ## copy files with `exec-server cp`, scp, sftp and rsync; ARGS go to bench/transfer.py
 	$(BIN)/python bench/transfer.py $(ARGS)
 
+soak: .venv/.stamp system ## two minutes in which parts of a registry of several nodes are killed; ARGS go to soak/run.py
+	$(BIN)/python soak/run.py $(ARGS)
+
 fuzz: .venv/.stamp ## a long search for input that breaks a decoder; ARGS go to pytest
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q tests/fuzz -p no:cacheprovider --timeout=3600 $(ARGS)
 
@@ -53,7 +56,7 @@ lock: ## resolve pyproject.toml into the lock files; ARGS go to pip-compile, for
 
 clean: ## remove the environment and all caches; the reference in .reference stays
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
-	find src tests bench examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests bench soak examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What the server needs, and nothing for its development.
 .venv/.stamp-run: requirements.lock requirements-build.lock pyproject.toml

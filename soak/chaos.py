@@ -1,0 +1,93 @@
+"""Kills parts of a cluster, and starts them again a moment later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.support.balancer import Balancer
+from tests.support.cluster import Cluster
+
+logger = logging.getLogger(__name__)
+
+# What the balancer holds; each of them goes with this chance.
+CONNECTIONS = "connections"
+_CUT_CHANCE = 0.5
+# Seconds from one kill to the next, and from a kill to the start.
+_BETWEEN = (1.0, 4.0)
+_DOWN = (0.1, 1.5)
+# How often nodes that have ended by themselves are looked for, and what all may take in the end.
+_SUPERVISING_SECONDS = 0.5
+_SETTLE_SECONDS = 60.0
+
+
+class Chaos:
+    """What is killed when depends on *draw* alone."""
+
+    def __init__(
+        self, cluster: Cluster, balancer: Balancer, victims: Sequence[str], draw: random.Random
+    ) -> None:
+        self._cluster = cluster
+        self._balancer = balancer
+        self._victims = victims
+        self._draw = draw
+        # Apart, because how much it is asked depends on how many there are.
+        self._cutting = random.Random(draw.random())
+        self._down: set[str] = set()
+        self.kills: Counter[str] = Counter()
+        # Of nodes that found no state or no bus when they started, and were started once more.
+        self.revivals = 0
+
+    async def run(self, seconds: float) -> None:
+        """Returns when everything answers again."""
+        async with asyncio.TaskGroup() as tasks:
+            supervising = tasks.create_task(self._supervise())
+            async with asyncio.TaskGroup() as starting:
+                await self._kill(seconds, starting)
+            supervising.cancel()
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            while not await self._is_ready():
+                self._revive()
+
+    async def _kill(self, seconds: float, starting: asyncio.TaskGroup) -> None:
+        began_at = time.monotonic()
+        while time.monotonic() - began_at < seconds:
+            await asyncio.sleep(self._draw.uniform(*_BETWEEN))
+            victim, pause = self._draw.choice(self._victims), self._draw.uniform(*_DOWN)
+            # One that is down is drawn and passed over: the next draws are the same.
+            if victim in self._down:
+                continue
+            self.kills[victim] += 1
+            logger.info("killing %s", victim)
+            if victim == CONNECTIONS:
+                self._balancer.cut(_CUT_CHANCE, draw=self._cutting)
+            else:
+                self._cluster.kill(victim)
+                self._down.add(victim)
+                starting.create_task(self._start(victim, pause))
+
+    async def _start(self, victim: str, pause: float) -> None:
+        await asyncio.sleep(pause)
+        self._cluster.start(victim)
+        self._down.discard(victim)
+
+    async def _supervise(self) -> None:
+        while True:
+            await asyncio.sleep(_SUPERVISING_SECONDS)
+            self._revive()
+
+    def _revive(self) -> None:
+        for name in self._cluster.revive():
+            logger.info("%s has ended by itself", name)
+            self.revivals += 1
+
+    async def _is_ready(self) -> bool:
+        try:
+            await self._cluster.ready()
+        except AssertionError:
+            return False
+        return True

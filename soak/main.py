@@ -1,0 +1,131 @@
+"""The soak as a whole: start everything, break it for a while, and see that nothing was lost."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import random
+import shutil
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from exec_server.cli.connecting import in_loop
+from soak import report
+from soak.chaos import CONNECTIONS, Chaos
+from soak.harnesses import Echoes, Files, Flood, Harness, Ticks, Visits
+from tests.support.balancer import Balancer
+from tests.support.cluster import Cluster
+from tests.support.nats import free_ports
+
+_NAME = "soak"
+# What everybody may take to finish once nothing is killed any more.
+_FINISH_SECONDS = 90.0
+
+
+def main(words: list[str]) -> int:
+    options = _options(words)
+    seed = options.seed if options.seed is not None else random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}, {options.seconds:g} s", flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="exec-soak-"))
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")
+    logging.basicConfig(
+        filename=folder / "soak.log",
+        level=logging.DEBUG,
+        format="%(asctime)s %(name)s: %(message)s",
+    )
+    (port,) = free_ports(1)
+    try:
+        with Cluster(folder, public_url=f"http://127.0.0.1:{port}") as cluster:
+            is_well = in_loop(_soak(cluster, port, seed=seed, options=options))
+    except pytest.skip.Exception as exc:
+        print(f"nothing to do: {exc}")
+        return 1
+    if is_well and not options.keep:
+        shutil.rmtree(folder)
+    else:
+        print(f"the logs are in {folder}")
+    if not is_well:
+        print(f"failed with seed {seed}")
+    return 0 if is_well else 1
+
+
+def _options(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="soak/run.py", description=__doc__)
+    add = parser.add_argument
+    add("--seconds", type=float, default=120.0, help="how long to kill [%(default)s]")
+    add("--seed", type=int, help="what to kill when; drawn when it is not given")
+    add("--each", type=int, default=2, help="harnesses of each kind [%(default)s]")
+    add("--only", nargs="*", default=[], help="kill nothing but these: node-0, nats-1, ...")
+    add("--fast-pause", type=float, default=0.0, help="seconds between lines of fast output")
+    add("--keep", action="store_true", help="leave the logs of all parts behind")
+    return parser.parse_args(words)
+
+
+async def _soak(cluster: Cluster, port: int, *, seed: int, options: argparse.Namespace) -> bool:
+    enrolment = await cluster.token("enrol")
+    secret = await cluster.token("connect", "list")
+    draw = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        balancer = await stack.enter_async_context(Balancer(cluster.ports, port=port).run())
+        stack.enter_context(cluster.executor(balancer.url, _NAME, enrolment))
+        await cluster.until_online(_NAME, secret)
+        where = f"noise+{balancer.url}/{_NAME}"
+        harnesses = _harnesses(where, secret, cluster.folder, draw, options)
+        victims = options.only or [*cluster.names, CONNECTIONS]
+        chaos = Chaos(cluster, balancer, victims, draw)
+        error = await _outlast(harnesses, chaos, options.seconds)
+    print(report.text(harnesses, chaos), flush=True)
+    if error is not None:
+        print(report.failure(error), flush=True)
+    return error is None
+
+
+def _harnesses(
+    url: str, token: str, folder: Path, draw: random.Random, options: argparse.Namespace
+) -> list[Harness]:
+    made: list[Harness] = []
+    for number in range(options.each):
+        marks = folder / f"marks-{number}"
+        marks.mkdir()
+        pause = options.fast_pause
+        made += [
+            Flood(f"flood-{number}", url, token, marks, pause=pause),
+            Ticks(f"ticks-{number}", url, token, marks),
+            Echoes(f"echoes-{number}", url, token, marks),
+            Files(f"files-{number}", url, token, marks, random.Random(draw.random())),
+            Visits(f"visits-{number}", url, token, marks),
+        ]
+    return made
+
+
+async def _outlast(harnesses: list[Harness], chaos: Chaos, seconds: float) -> BaseException | None:
+    """What went wrong first, if anything did."""
+    started_at = time.monotonic()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for harness in harnesses:
+                tasks.create_task(harness.run(), name=harness.name)
+            await asyncio.gather(*(harness.has_begun.wait() for harness in harnesses))
+            print(f"all run after {time.monotonic() - started_at:.1f} s", flush=True)
+            await chaos.run(seconds)
+            for harness in harnesses:
+                harness.stop()
+            tasks.create_task(_expire(harnesses))
+    except (Exception, BaseExceptionGroup) as exc:
+        return exc
+    return None
+
+
+async def _expire(harnesses: list[Harness]) -> None:
+    try:
+        async with asyncio.timeout(_FINISH_SECONDS):
+            await asyncio.gather(*(harness.is_over.wait() for harness in harnesses))
+    except TimeoutError:
+        late = [harness.name for harness in harnesses if not harness.is_over.is_set()]
+        raise AssertionError(f"not finished after {_FINISH_SECONDS:g} s: {late}") from None
