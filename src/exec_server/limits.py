@@ -229,8 +229,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     hub_all_open_offer_seconds: float = 6.0
     # The bus between nodes: how long it may take to come to be, and any answer of its servers; what
     # waits to be sent before more is lost; how often a server is asked whether it lives (at the
-    # third time it is given up), the least pause between two attempts to find another one, and after how
-    # long without any the whole connection is made anew.
+    # third time it is given up), the least pause between two attempts to find another one, and
+    # after how long without any the whole connection is made anew.
     bus_start_timeout: float = 10.0
     bus_timeout: float = 5.0
     bus_waiting_bytes: int = 64 * MIB
