@@ -14,10 +14,11 @@ import pytest
 
 from exec_server.hub.bus import Bus
 from exec_server.hub.bus.memory import Medium, MemoryBus
+from exec_server.hub.cluster import seats
 from exec_server.hub.service import HubOptions, serve_hub
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.frame import Reset, decode
-from tests.hub.conftest import Visitor, bring_online, transport_of
+from tests.hub.conftest import Pair, Visitor, bring_online, transport_of
 from tests.hub.test_rendezvous import ended, frame, received, seq_of
 from tests.requirements import requirement
 from tests.support.chaotic_bus import ChaoticBus, Rates
@@ -60,11 +61,20 @@ async def nodes(tmp_path: Path, no_leaks: None) -> AsyncIterator[Nodes]:
         yield Nodes(stack, tmp_path)
 
 
-async def harness_at(visitor: Visitor, pair: Any) -> aiohttp.ClientWebSocketResponse:
+async def harness_at(visitor: Visitor, pair: Pair) -> aiohttp.ClientWebSocketResponse:
     """A harness of *pair*'s environment whose socket is at another node."""
     answer = await visitor.connect(pair.name, pair.harness)
     assert answer.status == 200, answer
     return await visitor.open(answer.body["url"])
+
+
+async def joined(first: Visitor, second: Visitor) -> tuple[Pair, Any]:
+    """An executor at one node and a harness at another, with a stream between them."""
+    pair = await bring_online(first)
+    harness = await harness_at(second, pair)
+    await harness.send_bytes(frame("s"))
+    await received(pair.executor)
+    return pair, harness
 
 
 async def exchange_frames(executor, harness, count: int, size: int = 2000) -> None:
@@ -112,10 +122,7 @@ async def test_frames_of_every_size_cross_unchanged(nodes):
 @pytest.mark.parametrize("how", ["close", "drop"])
 async def test_the_executor_hears_of_a_harness_of_another_node_that_is_gone(nodes, how):
     first, second = await nodes.add(), await nodes.add()
-    pair = await bring_online(first)
-    harness = await harness_at(second, pair)
-    await harness.send_bytes(frame("s"))
-    await received(pair.executor)
+    pair, harness = await joined(first, second)
     if how == "close":
         await harness.close()
     else:
@@ -127,10 +134,7 @@ async def test_the_executor_hears_of_a_harness_of_another_node_that_is_gone(node
 @requirement("hub/nodes:ends")
 async def test_a_harness_hears_that_the_executor_of_another_node_is_gone(nodes):
     first, second = await nodes.add(), await nodes.add()
-    pair = await bring_online(first)
-    harness = await harness_at(second, pair)
-    await harness.send_bytes(frame("s"))
-    await received(pair.executor)
+    pair, harness = await joined(first, second)
     await pair.executor.close()
     (lost,) = await ended(harness)
     assert isinstance(decode(lost).body, Reset)
@@ -141,10 +145,7 @@ async def test_a_harness_hears_that_the_executor_of_another_node_is_gone(nodes):
 @requirement("hub/nodes:newest")
 async def test_a_registration_at_another_node_replaces_the_one_before(nodes):
     first, second = await nodes.add(), await nodes.add()
-    pair = await bring_online(first)
-    harness = await harness_at(second, pair)
-    await harness.send_bytes(frame("s"))
-    await received(pair.executor)
+    pair, harness = await joined(first, second)
     newer = (await second.register(pair.name, pair.enrolment)).body
     assert await ended(pair.executor) == []
     assert isinstance(decode((await ended(harness))[-1]).body, Reset)
@@ -192,10 +193,7 @@ async def test_a_stream_of_a_harness_of_another_node_is_not_disturbed(nodes):
 @requirement("hub/nodes:pressure")
 async def test_a_harness_that_does_not_read_makes_the_executor_of_another_node_wait(nodes):
     first, second = await nodes.add(), await nodes.add()
-    pair = await bring_online(first)
-    harness = await harness_at(second, pair)
-    await harness.send_bytes(frame("s"))
-    await received(pair.executor)
+    pair, harness = await joined(first, second)
     transport_of(harness).pause_reading()
     count, size = 1200, 60_000
 
@@ -259,6 +257,22 @@ async def test_every_node_lists_the_environments_of_all(nodes):
         }
 
 
+@requirement("hub/nodes:listing", "hub/listing:pages")
+async def test_a_page_has_executors_of_other_nodes_however_many_answers_that_takes(
+    nodes, monkeypatch
+):
+    monkeypatch.setattr(seats, "_PAGE", 2)
+    first, second = await nodes.add(), await nodes.add()
+    names = [f"e{number}" for number in range(7)]
+    for name in names:
+        pair = await bring_online(second, name)
+    path = "/api/environments?after=e0&limit=5"
+    answer = await first.ask("GET", path, pair.harness)
+    assert {each["name"]: each["isOnline"] for each in answer.body} == dict.fromkeys(
+        names[1:6], True
+    )
+
+
 @requirement("hub/nodes:revocation")
 async def test_a_token_that_is_revoked_ends_sockets_of_every_node(nodes):
     limits = msgspec.structs.replace(QUICK, hub_revocation_seconds=0.05)
@@ -274,10 +288,7 @@ async def test_a_token_that_is_revoked_ends_sockets_of_every_node(nodes):
 async def test_streams_to_a_node_that_is_gone_are_reset(nodes):
     cut_off = ChaoticBus(MemoryBus(nodes.medium))
     first, second = await nodes.add(cut_off), await nodes.add()
-    pair = await bring_online(first)
-    harness = await harness_at(second, pair)
-    await harness.send_bytes(frame("s"))
-    await received(pair.executor)
+    _pair, harness = await joined(first, second)
     cut_off.cut_off()
     (lost,) = await ended(harness)
     assert isinstance(decode(lost).body, Reset)
@@ -287,10 +298,7 @@ async def test_streams_to_a_node_that_is_gone_are_reset(nodes):
 async def test_an_executor_of_a_node_that_is_gone_hears_of_harnesses_and_comes_back(nodes):
     cut_off = ChaoticBus(MemoryBus(nodes.medium))
     first, second = await nodes.add(cut_off), await nodes.add()
-    pair = await bring_online(first)
-    harness = await harness_at(second, pair)
-    await harness.send_bytes(frame("s"))
-    await received(pair.executor)
+    pair, _harness = await joined(first, second)
     cut_off.cut_off()
     assert isinstance(decode(await received(pair.executor)).body, Reset)
     url = pair.registration["url"].replace(first.hub.url[4:], second.hub.url[4:])
@@ -355,9 +363,6 @@ async def test_what_a_node_says_last_arrives_when_it_stops(nodes):
         stopping = Nodes(stack, Path(nodes._state).parent)
         stopping.medium = nodes.medium
         first = await stopping.add()
-        pair = await bring_online(first)
-        harness = await harness_at(second, pair)
-        await harness.send_bytes(frame("s"))
-        await received(pair.executor)
+        _pair, harness = await joined(first, second)
     (lost,) = await ended(harness)
     assert isinstance(decode(lost).body, Reset)
