@@ -3,7 +3,7 @@
     python bench/cluster.py relay    [--megabytes 256] [--rounds 5] [--servers 3]
     python bench/cluster.py entering [--executors 2000]
     python bench/cluster.py idle     [--executors 5000] [--tokens 5000] [--seconds 60]
-    python bench/cluster.py loss     [--executors 2000]
+    python bench/cluster.py loss     [--executors 2000] [--busy 0]
 
 Executors are simulated: they register and keep a socket as real ones do, all in this process, which
 takes one of the cores. So beside each rate there is what an operation costs the processors of the
@@ -16,8 +16,9 @@ import argparse
 import asyncio
 import contextlib
 import random
+import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -182,17 +183,22 @@ def _resident(pids: list[int]) -> int:
 # Losing a node.
 
 
-async def loss(executors: int) -> str:
-    """Kill one of three nodes: how long until all of its executors have a seat elsewhere."""
+async def loss(executors: int, busy: int = 0) -> str:
+    """Kill one of three nodes: how long until all of its executors have a seat elsewhere.
+
+    Meanwhile *busy* processes do nothing, as fast as they can.
+    """
     async with (
         started(nodes=3, servers=3, is_shared=True) as registry,
         aiohttp.ClientSession() as web,
+        contextlib.AsyncExitStack() as stack,
     ):
         doomed, *others = registry.nodes
         urls = await all_of(doomed.register(web, number) for number in range(executors))
         herd = [Returning(url, others) for url in urls]
         await all_of(one.start(doomed) for one in herd)
         await _all_online(others[0], web, executors)
+        stack.enter_context(_busy(busy))
         # PostgreSQL loses those of its processes that served the node, and their figures.
         meter = registry._replace(nodes=others, postgres=[]).meter()
         doomed.kill()
@@ -209,6 +215,18 @@ async def loss(executors: int) -> str:
         f"{seconds:.1f} s and {attempts:.2f} attempts, and a seat after {spent.seconds:.1f} s\n"
         f"  {_cost(spent, executors)}"
     )
+
+
+@contextlib.contextmanager
+def _busy(count: int) -> Iterator[None]:
+    endless = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(endless) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 class Returning:
@@ -253,13 +271,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--servers", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--busy", type=int, default=0)
     values = parser.parse_args()
     executors = min(values.executors, raise_files())
     parts: dict[str, Callable[[], Awaitable[str]]] = {
         "relay": lambda: relay(values.megabytes, values.rounds, values.servers),
         "entering": lambda: entering(executors),
         "idle": lambda: idle(executors, values.tokens, values.seconds),
-        "loss": lambda: loss(executors),
+        "loss": lambda: loss(executors, values.busy),
     }
 
     async def work() -> int:

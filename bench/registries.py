@@ -102,8 +102,14 @@ class Node:
     async def online(self, web: aiohttp.ClientSession) -> int:
         """How many executors are seated, on any node, as this one sees it."""
         headers = {"Authorization": f"Bearer {self._token}"}
-        async with web.get(f"{self._server.url}/api/environments", headers=headers) as response:
-            return sum(each["isOnline"] for each in await response.json())
+        url: Any = f"{self._server.url}/api/environments"
+        online: int = 0
+        while True:
+            async with web.get(url, headers=headers) as response:
+                online += sum(each["isOnline"] for each in await response.json())
+                if "next" not in response.links:
+                    return online
+                url = response.links["next"]["url"]
 
     def here(self, url: str) -> str:
         """The same way in, by this node."""

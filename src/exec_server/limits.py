@@ -217,6 +217,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # What the state may take for an answer, and events that wait for it to come back.
     hub_store_timeout: float = 5.0
     hub_audit_waiting: int = 10_000
+    # Requests and upgrades at work at once, and others that wait for their turn: twice as many of
+    # those for whom a refusal is the end. How long a connect waits, and everybody else; clients
+    # give up after 6 and 10 seconds. And how long one that waits for other nodes keeps its place.
+    hub_admissions: int = 256
+    hub_admissions_waiting: int = 2048
+    hub_admission_seconds: float = 3.0
+    hub_long_admission_seconds: float = 5.0
+    hub_admission_lent: float = 1.0
     # Pairing: how long a code is good, wrong codes in a minute from everybody, and codes at once.
     hub_pairing_seconds: float = 300.0
     hub_pairing_failures: int = 30

@@ -6,12 +6,15 @@ import asyncio
 import json
 import os
 import signal
+import time
 from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 
 import exec_server
+from exec_server.hub.records import Event
+from exec_server.hub.store.opening import open_store
 from exec_server.remote.credentials import BearerToken
 from tests.requirements import requirement
 from tests.support.cli import finished
@@ -95,6 +98,25 @@ async def test_what_cannot_be_served_is_said(tmp_path):
         done = await finished("registry", "--state", state, *words)
         assert (done.status, done.stdout) == (1, b"")
         assert done.stderr.startswith("Error: ") and "secret" not in done.stderr
+
+
+@requirement("hub/audit:days")
+async def test_events_are_kept_as_long_as_the_command_says(tmp_path):
+    state = str(tmp_path / "state")
+    observer = (await make_token(state, "observer", "alice"))["token"]
+    store = await open_store(state)
+    now, day = time.time(), 24 * 3600.0
+    await store.add_events([Event(at=now - days * day, name=f"{days}") for days in (1, 3, 80)])
+    await store.close()
+    headers = {"Authorization": f"Bearer {observer}"}
+    names: list[str] = []
+    with registry(state, "--audit-days", "2") as server:
+        async with asyncio.timeout(20), aiohttp.ClientSession(headers=headers) as web:
+            while names != ["1"]:
+                async with web.get(f"{server.url}/api/events") as response:
+                    names = [event["name"] for event in await response.json()]
+    for wrong in ("0", "-1", "x"):
+        assert (await finished("registry", "--state", state, "--audit-days", wrong)).status == 2
 
 
 @asynccontextmanager

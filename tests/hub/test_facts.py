@@ -65,7 +65,7 @@ async def once_online(visitor, credentials, **options):
     """How the registry lists an executor of ours."""
     serving = asyncio.ensure_future(serve(visitor, credentials, **options))
     async with asyncio.timeout(20):
-        while not await visitor.hub.store.environments():
+        while not await visitor.hub.store.environments("*", limit=1):
             pass
         while not (found := await listed(visitor))["isOnline"]:
             pass
@@ -103,4 +103,4 @@ async def test_a_registry_that_does_not_want_to_know_does_no_harm(visitor):
 async def test_labels_are_not_for_the_registries_of_others(visitor):
     with pytest.raises(ConfigurationError, match="labels"):
         await serve(visitor, ApiKey("key"), labels={"gpu": "2"})
-    assert await visitor.hub.store.environments() == []
+    assert await visitor.hub.store.environments("*", limit=1) == []

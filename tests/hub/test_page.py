@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from exec_server.hub.listing import Listed
+from exec_server.hub.listing import Listed, Page, Turn
 from exec_server.hub.page import render
 from tests.hub.conftest import bring_online
 from tests.requirements import requirement
@@ -57,7 +57,8 @@ def test_nothing_an_executor_says_becomes_markup():
         streams=1,
         bytes=5 << 30,
     )
-    page = Tags(render([listed], [], now=100_000.0))
+    one = Page(turn=Turn(limit=1), environments=[listed])
+    page = Tags(render(one, [], now=100_000.0))
     assert not {"script", "img"} & set(page.names)
     assert page.text.count(evil) == 7
     assert "5.0 GiB" in page.text and "1 d 3 h" in page.text

@@ -58,7 +58,7 @@ async def unavailable(store):
     """Whether every kind of call fails, and in time."""
     loop = asyncio.get_running_loop()
     started = loop.time()
-    calls = (store.tokens(), store.bind_token("t", "e", now=1.0), store.add_events([EVENT]))
+    calls = (store.tokens(), store.environment("e"), store.add_events([EVENT]))
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert loop.time() - started < SHORT.hub_store_timeout + SLACK
     return all(isinstance(answer, StoreUnavailable) for answer in answers)
@@ -119,7 +119,7 @@ async def test_what_is_good_once_is_taken_by_one_of_three_nodes(nodes):
             b"d", registration_id="r", harness_key="k", now=5.0
         ),
         lambda node, number: node.take_pairing(b"c", now=5.0),
-        lambda node, number: node.bind_token(once.id, f"e{number}", now=5.0),
+        lambda node, number: node.bind_token(once, f"e{number}", now=5.0),
     ):
         attempts = (attempt(nodes[number % 3], number) for number in range(30))
         answers = await asyncio.gather(*attempts)
@@ -258,8 +258,8 @@ async def test_nobody_is_given_a_connection_that_was_lost_meanwhile(mortal_postg
     async with opened(mortal_postgres.create_database()) as store:
         calls = 4 * postgres._CONNECTIONS
         for _ in range(2):
-            answers = await asyncio.gather(*(store.environment("e") for _ in range(calls)))
-            assert answers == [None] * calls
+            answers = await asyncio.gather(*(store.tokens() for _ in range(calls)))
+            assert answers == [[]] * calls
             mortal_postgres.restart()
         # One alone finds its way as well.
         assert await store.tokens() == []

@@ -8,10 +8,13 @@ import os
 import signal
 from typing import Any
 
+import msgspec
+
 from exec_server.cli import connecting, exit_codes, logs
-from exec_server.cli.arguments import Parser
+from exec_server.cli.arguments import Parser, positive_count
 from exec_server.cli.registry_options import BUS_VARIABLE, add_state, private_file
 from exec_server.errors import ConfigurationError
+from exec_server.limits import DEFAULT_LIMITS
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +109,13 @@ def serve_parser() -> Parser:
     )
     add("--bus-credentials", metavar="<FILE>", help="a NATS credentials file for --bus")
     add("--audit-log", metavar="<FILE>", help="append events to this file, a line of JSON each")
+    add(
+        "--audit-days",
+        metavar="<N>",
+        type=positive_count,
+        default=DEFAULT_LIMITS.hub_audit_days,
+        help="how long events are kept in the state [default: %(default)s]",
+    )
     add("--log-level", choices=("error", "warning", "info", "debug"), default="info")
     add("--log-format", choices=("text", "json"), default="text")
     return parser
@@ -147,7 +157,8 @@ async def _serve(given: dict[str, Any]) -> int:
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stopped.set)
-    async with serve_hub(options) as hub:
+    limits = msgspec.structs.replace(DEFAULT_LIMITS, hub_audit_days=given["audit_days"])
+    async with serve_hub(options, limits=limits) as hub:
         print(hub.url, flush=True)
         if not options.allows_open_pairing and not await hub.store.tokens():
             logger.warning("nobody has a token yet: see `exec-server registry token create --help`")

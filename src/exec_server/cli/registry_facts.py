@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlencode
 
 from exec_server.cli import connecting, exit_codes
 from exec_server.cli.arguments import Parser, positive_count
-from exec_server.cli.registry_options import add_registry, ask, token_of
-from exec_server.cli.table import print_json, print_table
+from exec_server.cli.registry_options import add_registry, ask, pages, token_of
+from exec_server.cli.table import JsonList, Table, print_json, print_table
+
+_HEADINGS = ("NAME", "STATE", "VERSION", "PLATFORM", "SANDBOX", "STREAMS", "LABELS")
+# As many as one line of a request has room for; of more all environments are asked for.
+_NAMES = 50
 
 
 def env_command(words: list[str]) -> int:
@@ -35,15 +40,22 @@ async def list_environments(
     registry: str, token: str, names: Collection[str] = (), *, is_json: bool
 ) -> int:
     """Print all, or those of these names; the status says whether each of them was there."""
-    found = await ask(registry, "GET", "/api/environments", token=token)
-    if names:
-        found = [each for each in found if each["name"] in names]
+    path = "/api/environments"
+    if 0 < len(names) <= _NAMES:
+        path += "?" + urlencode([("name", name) for name in names])
+    table, values, missing = Table(_HEADINGS), JsonList(), set(names)
+    async with aclosing(pages(registry, path, token=token)) as found:
+        async for page in found:
+            # A registry may be too old to be asked for names.
+            chosen = [each for each in page if not names or each["name"] in names]
+            missing.difference_update(each["name"] for each in chosen)
+            if is_json:
+                values.add(chosen)
+            else:
+                table.add(map(_environment_row, chosen))
     if is_json:
-        print_json(found)
-    else:
-        headings = ["NAME", "STATE", "VERSION", "PLATFORM", "SANDBOX", "STREAMS", "LABELS"]
-        print_table(headings, [_environment_row(each) for each in found])
-    return exit_codes.OK if len(found) >= len(set(names)) else exit_codes.FAILED
+        values.end()
+    return exit_codes.FAILED if missing else exit_codes.OK
 
 
 def _environment_row(each: dict[str, Any]) -> list[str]:

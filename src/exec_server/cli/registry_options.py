@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
 from exec_server.cli.arguments import Parser
 from exec_server.cli.connecting import read_token_file
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.remote.places import state_home
 
+if TYPE_CHECKING:
+    from exec_server.remote.http import Answer
+
+    _Request = Callable[[str, str, Any], Awaitable[Answer]]
+
 TOKEN_VARIABLE = "EXEC_SERVER_REGISTRY_TOKEN"
 # For URLs with passwords, which would be seen in a list of processes.
 STATE_VARIABLE = "EXEC_SERVER_REGISTRY_STATE"
 BUS_VARIABLE = "EXEC_SERVER_REGISTRY_BUS"
 _SECONDS = 10.0
+# In a `Link` header.
+_NEXT = re.compile(r'<[^>?]*\?([^>]*)>; rel="next"')
 
 
 def add_state(parser: Parser) -> None:
@@ -72,18 +83,53 @@ async def ask(
     registry: str, method: str, path: str, *, token: str | None = None, body: Any = None
 ) -> Any:
     """The registry's JSON. Raises RegistryError with its own words."""
+    async with _asking(registry, token) as request:
+        return _content(await request(method, path, body))
+
+
+async def pages(registry: str, path: str, *, token: str) -> AsyncGenerator[list[Any], None]:
+    """A list of the registry, page by page. Raises RegistryError with its own words.
+
+    *path* may have a query; to be closed by who does not want all.
+    """
+    after = ""
+    async with _asking(registry, token) as request:
+        while True:
+            answer = await request("GET", path, None)
+            found = _content(answer)
+            if not isinstance(found, list):
+                raise RegistryError("the registry's answer is no list")
+            yield found
+            # Of the place that it names only the query matters: nobody else gets the token.
+            following = _NEXT.search(answer.link)
+            if following is None:
+                return
+            path = f"{path.partition('?')[0]}?{following[1]}"
+            before, after = after, parse_qs(following[1]).get("after", [""])[-1]
+            if after <= before:
+                raise RegistryError("the registry's pages do not go on")
+
+
+@asynccontextmanager
+async def _asking(registry: str, token: str | None) -> AsyncIterator[_Request]:
     from exec_server.remote.credentials import BearerToken, check_confidential
     from exec_server.remote.http import Http
 
     check_confidential(registry, "a token or code")
     headers = {} if token is None else BearerToken(token).headers()
     http = Http()
+
+    async def request(method: str, path: str, body: Any) -> Answer:
+        url = registry.rstrip("/") + path
+        return await http.request(method, url, headers=headers, body=body, seconds=_SECONDS)
+
     try:
-        answer = await http.request(
-            method, registry.rstrip("/") + path, headers=headers, body=body, seconds=_SECONDS
-        )
+        yield request
     finally:
         await http.close()
+
+
+def _content(answer: Answer) -> Any:
     decoded = answer.json()
     if answer.is_success:
         return decoded

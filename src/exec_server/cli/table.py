@@ -3,23 +3,59 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 
+class Table:
+    """Columns, printed a page of rows at a time, each as wide as it had to be so far."""
+
+    def __init__(self, headings: Sequence[str]) -> None:
+        self._widths = [0 for _ in headings]
+        self._waiting = [list(headings)]
+
+    def add(self, rows: Iterable[Sequence[str]]) -> None:
+        """The last column is not filled up."""
+        lines = self._waiting + [[readable(cell) for cell in row] for row in rows]
+        self._waiting = []
+        columns = zip(self._widths, *(map(len, line) for line in lines), strict=True)
+        self._widths = [max(column) for column in columns]
+        for line in lines:
+            cells = [cell.ljust(width) for cell, width in zip(line, self._widths, strict=True)]
+            print("  ".join(cells).rstrip())
+        sys.stdout.flush()
+
+
+class JsonList:
+    """One JSON list, printed a page of values at a time; the end has to be said."""
+
+    def __init__(self) -> None:
+        self._is_begun = False
+
+    def add(self, values: Iterable[Any]) -> None:
+        for value in values:
+            sys.stdout.write(",\n  " if self._is_begun else "[\n  ")
+            sys.stdout.write(_formatted(value).replace("\n", "\n  "))
+            self._is_begun = True
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        sys.stdout.write("\n]\n" if self._is_begun else "[]\n")
+
+
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they need to be; the last one is not filled up."""
-    lines = [list(headings), *([readable(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        print("  ".join(cells).rstrip())
+    """Columns as wide as they need to be."""
+    Table(headings).add(rows)
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    sys.stdout.write(_formatted(value) + "\n")
+
+
+def _formatted(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def readable(text: str) -> str:

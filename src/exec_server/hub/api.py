@@ -110,7 +110,7 @@ class Api:
 
     async def _enrolled(self, caller: Caller, environment_id: str) -> Token:
         token = await self._admit(caller, environment_id, "enrol")
-        if not await self._store.bind_token(token.id, environment_id, now=self._clock()):
+        if not await self._store.bind_token(token, environment_id, now=self._clock()):
             raise Refusal(403, "forbidden", "this token has enrolled another environment")
         return token
 
@@ -189,7 +189,7 @@ class Api:
         if presence is None:
             raise Refusal(409, "environment_offline", "the executor is not connected")
         authorization, secret = await self._authorize(environment, harness_key, token)
-        await self._store.bind_token(token.id, environment_id, now=self._clock())
+        await self._store.bind_token(token, environment_id, now=self._clock())
         await self._audit.note(
             "connect", token=token, environment_id=environment_id, address=caller.address
         )

@@ -17,7 +17,8 @@ from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
 
-_BATCH = 500
+# The loop stands still while a statement is made of them.
+_BATCH = 100
 # Before a store that was away is asked again.
 _PAUSE_SECONDS = 0.5
 

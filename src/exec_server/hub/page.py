@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from html import escape
 
-from exec_server.hub.listing import Listed
+from exec_server.hub.listing import Listed, Page
 from exec_server.hub.metrics import Figure
 
 # Nothing is loaded, run, framed or sent anywhere, whatever an environment calls itself.
@@ -42,22 +42,36 @@ td.number, th.number { font-variant-numeric: tabular-nums; text-align: right; }
 .offline::before { color: var(--faint); content: "\\25cb  "; }
 """
 
+# So many at once.
+ENVIRONMENTS = 200
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def render(environments: Sequence[Listed], found: Sequence[Figure], *, now: float) -> str:
-    online = sum(each.is_online for each in environments)
-    rows = "".join(_row(each, now) for each in environments)
-    table = _TABLE.format(rows=rows) if rows else "<p>No environment has registered yet.</p>"
+def render(page: Page, found: Sequence[Figure], *, now: float) -> str:
+    online = sum(each.is_online for each in page.environments)
+    is_all = not page.turn.after and page.following is None
+    rows = "".join(_row(each, now) for each in page.environments)
+    none = "<p>No environment has registered yet.</p>" if is_all else "<p>No more environments.</p>"
     facts = "".join(_figure(each) for each in found if each.kind == "gauge")
     return _PAGE.format(
         style=_STYLE,
         online=online,
-        count=len(environments),
+        count=len(page.environments),
+        where="" if is_all else " on this page",
         figures=facts,
-        table=table,
+        table=_TABLE.format(rows=rows) if rows else none,
+        links=_links(page),
         at=_moment(now),
     )
+
+
+def _links(page: Page) -> str:
+    links = []
+    if page.turn.after:
+        links.append('<a href="./">First page</a>')
+    if page.following is not None:
+        links.append(f'<a href="?{escape(page.following.query)}" rel="next">Next page</a>')
+    return f"<p>{' '.join(links)}</p>" if links else ""
 
 
 def _figure(figure: Figure) -> str:
@@ -119,8 +133,8 @@ _TABLE = """<div class="scroll"><table><thead><tr><th>Environment</th><th>State<
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>exec-server registry</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>
-<body><h1>exec-server registry: {online} of {count} environments online</h1>
+<body><h1>exec-server registry: {online} of {count} environments{where} online</h1>
 <dl>{figures}</dl>
-{table}
+{table}{links}
 <p class="faint">As of {at}</p></body></html>
 """

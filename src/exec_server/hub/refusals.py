@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 
 import msgspec
 
 REASON_HEADER = "x-codex-rendezvous-rejection-reason"
+_RETRY_SECONDS = 1, 3
 
 
 class Refusal(Exception):
@@ -39,9 +41,25 @@ _STATUS = {
 
 def no_socket(reason: str, *, status: int | None = None) -> Refusal:
     """No rendezvous for a reason that the reference knows."""
+    status = status or _STATUS.get(reason, 403)
     return Refusal(
-        status or _STATUS.get(reason, 403),
+        status,
         reason,
         f"the rendezvous refuses: {reason.replace('_', ' ')}",
-        headers={REASON_HEADER: reason},
+        headers={REASON_HEADER: reason, **(_later() if status == 503 else {})},
     )
+
+
+def put_off(path: str, code: str, message: str) -> Refusal:
+    """What *path* leads to cannot be done now; whoever asks may try again."""
+    if path.startswith("/rendezvous"):
+        return no_socket("route_unavailable")
+    if path.endswith("/register"):
+        # The one answer after which the reference's executor tries again; any other ends it.
+        return Refusal(502, "authentication_service_unavailable", message, headers=_later())
+    return Refusal(503, code, message, headers=_later())
+
+
+def _later() -> dict[str, str]:
+    """Not to everybody the same, or else they come back together."""
+    return {"Retry-After": str(random.randint(*_RETRY_SECONDS))}

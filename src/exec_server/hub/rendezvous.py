@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from exec_server.errors import RelayError
+from exec_server.hub import admission
 from exec_server.hub.audit import Audit
 from exec_server.hub.bus import BusUnavailable
 from exec_server.hub.cluster.messages import Presence
+from exec_server.hub.cluster.passages import Passage
 from exec_server.hub.cluster.seat import Seat
-from exec_server.hub.cluster.seats import Passage, Seats
+from exec_server.hub.cluster.seats import Seats
 from exec_server.hub.links import Link
 from exec_server.hub.records import Environment, Token
 from exec_server.hub.refusals import no_socket
@@ -101,6 +103,7 @@ class Rendezvous:
         exchange, loop = seat.exchange, self._loop
         try:
             await self._take(seat)
+            admission.leave()
             await self._note("executor online", seat.environment_id, token, seat.address)
             await seat.link.carry(lambda data: exchange.from_executor(data, now=loop.time()))
         finally:
@@ -111,6 +114,8 @@ class Rendezvous:
             await self._note("executor offline", seat.environment_id, token, seat.address)
 
     async def _take(self, seat: Seat) -> None:
+        # The fence may be away for seconds, and others do without it as well.
+        admission.leave(self._limits.hub_admission_lent)
         try:
             has_seat = await self._seats.take(seat)
             # It may have been replaced while its socket came about.
@@ -138,6 +143,8 @@ class Rendezvous:
 
     async def presence(self, environment: Environment) -> Presence | None:
         """Where the executor of the newest registration is connected."""
+        # Other nodes may take their time to answer.
+        admission.leave(self._limits.hub_admission_lent)
         found = await self._seats.find(environment.id)
         is_newest = found is not None and found.registration_id == environment.registration_id
         return found if is_newest else None
@@ -167,6 +174,7 @@ class Rendezvous:
         link = Link(socket, request, limits=self._limits)
         with self._counted(link, token):
             passage = await self._join(environment, link)
+            admission.leave()
             if passage is None:
                 await socket.close(code=GOING_AWAY, message=b"the executor is gone")
                 return socket
@@ -253,6 +261,9 @@ class Rendezvous:
         self._live[token.id].add(link)
         try:
             yield
+        except (BusUnavailable, StoreUnavailable) as exc:
+            logger.warning("a rendezvous socket failed: %s", exc)
+            link.abort()
         except Exception:
             # The upgrade was answered long ago, so nobody above could say anything sensible.
             logger.exception("a rendezvous socket failed")

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from exec_server.errors import ConfigurationError
+from exec_server.hub.admission import Admission
 from exec_server.hub.api import Api
 from exec_server.hub.audit import Audit
 from exec_server.hub.bus import Bus
@@ -198,6 +199,7 @@ def _assemble(
         store=store,
         bus=bus,
         seats=seats,
+        admission=Admission(limits=limits),
         gate=gate,
         signer=signer,
         api=api,

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from exec_server.hub.records import Right, Token
@@ -21,6 +21,8 @@ _SECRET_BYTES = 32
 _ID_BYTES = 6
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PATTERN = re.compile(r"[A-Za-z0-9._*?-]+")
+# Of one token; each is looked for when environments are listed.
+_PATTERNS = 100
 
 
 def digest_of(secret: str) -> bytes:
@@ -44,6 +46,8 @@ def new_token(
     """A token and its secret, which is shown once. ValueError for names that are none."""
     if not principal.strip() or not principal.isprintable():
         raise ValueError("a principal needs a name")
+    if len(patterns) > _PATTERNS:
+        raise ValueError(f"a token is for {_PATTERNS} names or patterns at the most")
     for pattern in patterns:
         if not _PATTERN.fullmatch(pattern):
             raise ValueError(f"`{pattern}` matches no environment")
@@ -76,7 +80,11 @@ def allows(token: Token, right: Right, environment_id: str | None = None) -> boo
         return True
     if token.is_once and token.bound_to not in (None, environment_id):
         return False
-    return any(fnmatchcase(environment_id, pattern) for pattern in token.patterns)
+    return fits(environment_id, token.patterns)
+
+
+def fits(environment_id: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(environment_id, pattern) for pattern in patterns)
 
 
 class Gate:

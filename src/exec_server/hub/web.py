@@ -11,15 +11,16 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from exec_server.hub import metrics, page, telemetry
+from exec_server.hub import admission, metrics, page, telemetry
+from exec_server.hub.admission import Admission, Overloaded, Patience
 from exec_server.hub.api import Api, Caller
 from exec_server.hub.audit import Audit
 from exec_server.hub.bus import Bus, BusUnavailable
 from exec_server.hub.cluster.seats import Seats
-from exec_server.hub.listing import listed
+from exec_server.hub.listing import listed, read_turn
 from exec_server.hub.pairing import Pairings, read_code, read_pledge
 from exec_server.hub.records import Token
-from exec_server.hub.refusals import Refusal, no_socket
+from exec_server.hub.refusals import Refusal, no_socket, put_off
 from exec_server.hub.rendezvous import Rendezvous
 from exec_server.hub.signing import Refused, Signer
 from exec_server.hub.store import Store, StoreUnavailable
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 _HOST = re.compile(r"[A-Za-z0-9.\-\[\]:]{1,255}")
 _EVENTS_AT_ONCE = 1000
+_ENVIRONMENTS_AT_ONCE = 1000
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     bus: Bus
     seats: Seats
+    admission: Admission
     gate: Gate
     signer: Signer
     api: Api
@@ -54,6 +57,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         """What the page, `/metrics` and a collector show."""
         return [
             *metrics.figures(self.seats, self.rendezvous, self.gate),
+            *self.admission.figures(),
             *self.watch.figures(),
         ]
 
@@ -107,43 +111,55 @@ class Site:
             response = _refused(_of_http(exc, request))
         except BusUnavailable as exc:
             logger.warning("%s failed: %s", operation, exc)
-            response = _refused(_unreachable(request))
+            text = "the registry's nodes cannot reach one another"
+            response = _refused(put_off(request.path, "nodes_unreachable", text))
         except StoreUnavailable:
-            response = _refused(_stateless(request))
+            text = "the registry cannot reach its state"
+            response = _refused(put_off(request.path, "state_unavailable", text))
+        except Overloaded as exc:
+            response = _refused(put_off(request.path, "overloaded", str(exc)))
         except ConnectionResetError:
             # Whoever asked has gone, and does not hear this.
             response = _refused(Refusal(400, "gone", "the connection was lost"))
         except Exception:
             logger.exception("a request failed: %s", operation)
             response = _refused(Refusal(500, "internal_error", "the registry failed"))
+        finally:
+            admission.leave()
         return response
 
     # The registry.
 
     async def _register(self, request: web.Request) -> web.Response:
         body = await self._body(request)
+        await self._enter(request, self._parts.admission.long)
         return _json(await self._parts.api.register(self._caller(request), _id(request), body))
 
     async def _register_executor(self, request: web.Request) -> web.Response:
+        await self._enter(request, self._parts.admission.long)
         answer = await self._parts.api.register_executor(self._caller(request), _id(request))
         return _json(answer)
 
     async def _facts(self, request: web.Request) -> web.Response:
         body = await self._body(request)
+        await self._enter(request, self._parts.admission.brief)
         return _json(await self._parts.api.tell_facts(self._caller(request), _id(request), body))
 
     async def _validate(self, request: web.Request) -> web.Response:
         body = await self._body(request)
+        await self._enter(request, self._parts.admission.long)
         return _json(await self._parts.api.validate(self._caller(request), _id(request), body))
 
     async def _connect(self, request: web.Request) -> web.Response:
         body = await self._body(request)
+        await self._enter(request, self._parts.admission.brief)
         return _json(await self._parts.api.connect(self._caller(request), _id(request), body))
 
     # The rendezvous.
 
     async def _rendezvous(self, request: web.Request) -> web.StreamResponse:
-        rendezvous, environment_id = self._parts.rendezvous, _id(request)
+        rendezvous, places = self._parts.rendezvous, self._parts.admission
+        environment_id = _id(request)
         if not web.WebSocketResponse().can_prepare(request):
             raise Refusal(426, "upgrade_required", "this is for WebSockets")
         if not is_name(environment_id, limits=self._parts.limits):
@@ -151,6 +167,7 @@ class Site:
         caller = self._caller(request)
         query = request.rel_url.raw_query_string
         if query == "role=harness" and caller.authorization is not None:
+            await self._enter(request, places.long)
             environment, token = await self._parts.api.plaintext_harness(caller, environment_id)
             return await rendezvous.join(request, environment, token=token, address=caller.address)
         try:
@@ -159,13 +176,20 @@ class Site:
             raise no_socket(str(refused)) from None
         is_executor = granted.role == "environment"
         serve = rendezvous.serve_executor if is_executor else rendezvous.serve_harness
+        # A harness that comes for the first time does not dial again.
+        await self._enter(request, places.dialling if is_executor else places.long)
         return await serve(request, granted, address=caller.address)
 
     # For people and their tools.
 
     async def _environments(self, request: web.Request) -> web.Response:
         token = await self._admit(request, "list")
-        return _json(await listed(self._parts.store, self._parts.seats, token))
+        turn = read_turn(request.query, most=_ENVIRONMENTS_AT_ONCE, limits=self._parts.limits)
+        found = await listed(self._parts.store, self._parts.seats, token, turn)
+        response = _json(found.environments)
+        if found.following is not None:
+            response.headers["Link"] = f'<?{found.following.query}>; rel="next"'
+        return response
 
     async def _events(self, request: web.Request) -> web.Response:
         await self._admit(request, "observe")
@@ -218,8 +242,9 @@ class Site:
 
     async def _page(self, request: web.Request) -> web.Response:
         token = await self._admit(request, "observe")
-        environments = await listed(self._parts.store, self._parts.seats, token)
-        text = page.render(environments, self._parts.figures(), now=self._parts.clock())
+        turn = read_turn(request.query, most=page.ENVIRONMENTS, limits=self._parts.limits)
+        found = await listed(self._parts.store, self._parts.seats, token, turn)
+        text = page.render(found, self._parts.figures(), now=self._parts.clock())
         return web.Response(text=text, content_type="text/html", headers=page.HEADERS)
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -240,6 +265,12 @@ class Site:
         return web.Response(text="ready\n")
 
     # Requests.
+
+    async def _enter(self, request: web.Request, patience: Patience) -> None:
+        """Wait until it is the turn of a request, whose body has been read. Raises Overloaded."""
+        await self._parts.admission.enter(patience)
+        if request.transport is None:
+            raise ConnectionResetError("it has gone meanwhile")
 
     async def _admit(self, request: web.Request, right: Any) -> Token:
         caller = self._caller(request)
@@ -301,22 +332,6 @@ def _of_http(exc: web.HTTPException, request: web.Request) -> Refusal:
     headers = {name: exc.headers[name] for name in ("Allow",) if name in exc.headers}
     code = (exc.reason or "error").lower().replace(" ", "_")
     return Refusal(exc.status, code, exc.reason or "", headers=headers)
-
-
-def _unreachable(request: web.Request) -> Refusal:
-    """The other nodes are; whoever asks may try again."""
-    if request.path.startswith("/rendezvous"):
-        return no_socket("route_unavailable")
-    text = "the registry's nodes cannot reach one another"
-    return Refusal(503, "nodes_unreachable", text, headers={"Retry-After": "1"})
-
-
-def _stateless(request: web.Request) -> Refusal:
-    """The state is away; whoever asks may try again."""
-    if request.path.startswith("/rendezvous"):
-        return no_socket("route_unavailable")
-    text = "the registry cannot reach its state"
-    return Refusal(503, "state_unavailable", text, headers={"Retry-After": "1"})
 
 
 def _check_origin(request: web.Request) -> None:

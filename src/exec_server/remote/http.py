@@ -22,6 +22,8 @@ _JSON = "application/json"
 class Answer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
+    # The header of that name, which says where to go on.
+    link: str = ""
 
     @property
     def is_success(self) -> bool:
@@ -93,7 +95,8 @@ class Http:
                 body += piece
                 if len(body) > most:
                     raise RegistryError(f"an answer of more than {most} bytes")
-            return Answer(response.status, bytes(body))
+            link = response.headers.get("link", "")
+            return Answer(response.status, bytes(body), link)
 
     def _open(self) -> ClientSession:
         if self._session is None:

@@ -77,6 +77,14 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     before: str = ""
 
 
+class Census(msgspec.Struct, frozen=True):
+    """Who is with you, after one name and up to another, that fits a pattern? → Page"""
+
+    after: str
+    until: str
+    patterns: tuple[str, ...]
+
+
 class Page(msgspec.Struct, frozen=True):
     """Some of a node's executors, and after which name to go on; None at the end."""
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from exec_server.errors import RelayError
 from exec_server.hub.bus import Bus, BusUnavailable, Unsubscribe
-from exec_server.hub.cluster.channels import Channel, Channels, new_node
+from exec_server.hub.cluster.channels import Channels, new_node
 from exec_server.hub.cluster.messages import (
     Ask,
+    Census,
     Full,
     Gone,
-    Join,
     Joined,
     Page,
     Presence,
@@ -33,10 +31,12 @@ from exec_server.hub.cluster.messages import (
     fence_key,
 )
 from exec_server.hub.cluster.ownership import Ownership
+from exec_server.hub.cluster.passages import Passage, Passages
 from exec_server.hub.cluster.peers import Peers
 from exec_server.hub.cluster.seat import Seat
 from exec_server.hub.links import Link
-from exec_server.hub.routing import GOING_AWAY, POLICY_VIOLATION, Exchange, Harness, Memory
+from exec_server.hub.routing import Memory
+from exec_server.hub.tokens import fits
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -53,27 +53,12 @@ _AT_ONCE = 32
 _request = msgspec.msgpack.Decoder(SeatRequest).decode
 _presence = msgspec.msgpack.Decoder(Presence).decode
 _joined: Callable[[bytes], Joined | Full] = msgspec.msgpack.Decoder(Joined | Full).decode
+_census = msgspec.msgpack.Decoder(Census).decode
 _page = msgspec.msgpack.Decoder(Page).decode
 _taken = msgspec.msgpack.Decoder(Taken).decode
 _GONE = encode(Gone())
 _NEWER_SOCKET = "a newer socket serves this environment"
 _NEWER_REGISTRATION = "a newer registration serves this environment"
-
-
-class Passage(msgspec.Struct, eq=False, frozen=True, kw_only=True):
-    """A harness's way to its executor: what its frames are given to."""
-
-    exchange: Exchange
-    harness: Harness
-    # To the executor's node, when that is another one, and its seat there.
-    channel: Channel | None = None
-    seat: str = ""
-
-    def close(self) -> None:
-        if self.channel is not None:
-            # The executor's node resets the streams, as it does when this one is lost.
-            self.channel.close(GOING_AWAY, "the harness is gone")
-        self.exchange.leave(self.harness)
 
 
 class Seats:
@@ -89,9 +74,8 @@ class Seats:
         self.node = new_node()
         self._by_environment: dict[str, Seat] = {}
         self._by_id: dict[str, Seat] = {}
-        self._crossings: set[Passage] = set()
-        self._crossing_to: defaultdict[str, set[Channel]] = defaultdict(set)
         self._channels = Channels(bus, self.node, limits=limits)
+        self._passages = Passages(self._channels, self.node, memory=self.memory, limits=limits)
         self._peers = Peers(bus, self.node, lost=self._channels.lose_all_of, limits=limits)
         self._ownership = Ownership(bus, self.node, limits=limits)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,8 +105,8 @@ class Seats:
         return list(self._by_id.values())
 
     def crossings(self) -> list[Passage]:
-        """Those from harnesses of this node to executors of others."""
-        return list(self._crossings)
+        """The ways of harnesses of this node to executors of others."""
+        return self._passages.crossings()
 
     @property
     def channels(self) -> int:
@@ -209,8 +193,7 @@ class Seats:
     def _hear_taken(self, data: bytes) -> None:
         taken = _taken(data)
         self._give_way(taken, _NEWER_SOCKET if taken.seat else _NEWER_REGISTRATION)
-        for channel in tuple(self._crossing_to.get(taken.before, ())):
-            channel.lose()
+        self._passages.lose_all_to(taken.before)
 
     def _give_way(self, taken: Taken, reason: str) -> None:
         here = self._by_environment.get(taken.environment_id)
@@ -243,23 +226,25 @@ class Seats:
             # Somebody else may have taken the environment of a seat that is here.
             raise BusUnavailable("the bus is away")
 
-    async def census(self) -> dict[str, Presence]:
-        """Every executor of every node that answers in time, by environment."""
+    async def census(self, wanted: Census) -> dict[str, Presence]:
+        """Every executor that is wanted, of every node that answers in time, by environment."""
         found: dict[str, Presence] = {}
-        pages = await asyncio.gather(*(self._census_of(node) for node in self._peers.nodes))
-        for presence in (*(each for page in pages for each in page), *self._presences()):
+        pages = await asyncio.gather(*(self._census_of(node, wanted) for node in self._peers.nodes))
+        here = [self._presence_of(self._by_environment[name]) for name in self._names(wanted)]
+        for presence in (*(each for page in pages for each in page), *here):
             other = found.get(presence.environment_id)
             if other is None or other.since < presence.since:
                 found[presence.environment_id] = presence
         return found
 
-    async def _census_of(self, node: str) -> list[Presence]:
+    async def _census_of(self, node: str, wanted: Census) -> list[Presence]:
         found: list[Presence] = []
-        after: str | None = ""
+        after: str | None = wanted.after
         while after is not None:
+            request = encode(msgspec.structs.replace(wanted, after=after))
             try:
                 answer = await self._bus.request(
-                    f"census.{node}", after.encode(), timeout=self._limits.bus_timeout
+                    f"census.{node}", request, timeout=self._limits.bus_timeout
                 )
             except BusUnavailable:
                 answer = None
@@ -271,13 +256,16 @@ class Seats:
         return found
 
     def _answer_census(self, data: bytes) -> bytes:
-        after = data.decode()
-        names = sorted(name for name in self._by_environment if name > after)
+        names = sorted(self._names(_census(data)))
         shown = [self._presence_of(self._by_environment[name]) for name in names[:_PAGE]]
         return encode(Page(shown, names[_PAGE - 1] if len(names) > _PAGE else None))
 
-    def _presences(self) -> list[Presence]:
-        return [self._presence_of(seat) for seat in self._by_environment.values()]
+    def _names(self, wanted: Census) -> list[str]:
+        return [
+            name
+            for name in self._by_environment
+            if wanted.after < name <= wanted.until and fits(name, wanted.patterns)
+        ]
 
     def _presence_of(self, seat: Seat) -> Presence:
         return Presence(
@@ -323,61 +311,12 @@ class Seats:
         self._check_bus()
         seat = self._by_environment.get(environment_id)
         if seat is None:
-            return await self._join_elsewhere(environment_id, registration_id, link)
-        if seat.registration_id != registration_id:
-            return None
-        harness = seat.exchange.join(link, now=self._loop.time())
-        link.tell(lambda _, size: seat.exchange.harness_took(harness, size))
-        return Passage(exchange=seat.exchange, harness=harness)
-
-    async def _join_elsewhere(
-        self, environment_id: str, registration_id: str, link: Link
-    ) -> Passage | None:
-        channel = self._channels.new()
-        try:
-            request = Join(registration_id, self.node, channel.address)
-            answer = await self._ask(environment_id, encode(request))
-            joined = None if answer is None else _joined(answer)
-        except BaseException:
-            channel.lose()
-            raise
-        if not isinstance(joined, Joined):
-            channel.lose()
-            return None
-        passage = self._bridge(joined.seat, channel, link)
-        self._channels.join(channel, joined.channel)
-        return passage
-
-    def _bridge(self, seat: str, channel: Channel, link: Link) -> Passage:
-        """A harness here, its executor behind *channel*."""
-        exchange = Exchange(channel, memory=self.memory, limits=self._limits)
-        harness = exchange.join(link, now=self._loop.time())
-        passage = Passage(exchange=exchange, harness=harness, channel=channel, seat=seat)
-
-        def over(ended: tuple[int, str] | None) -> None:
-            if ended is not None:
-                # What the executor's node had to say to the harness was said by frames.
-                link.end(*ended)
-            exchange.end("the executor is gone")
-
-        channel.tell(
-            receive=lambda data: exchange.from_executor(data, now=self._loop.time()),
-            took=exchange.executor_took,
-            over=over,
-        )
-        link.tell(lambda _, size: exchange.harness_took(harness, size))
-        self._crossings.add(passage)
-        self._crossing_to[seat].add(channel)
-        return passage
+            ask = partial(self._ask, environment_id)
+            return await self._passages.elsewhere(registration_id, link, ask=ask)
+        return self._passages.here(seat, link) if seat.registration_id == registration_id else None
 
     def close(self, passage: Passage) -> None:
-        self._crossings.discard(passage)
-        if passage.channel is not None:
-            channels = self._crossing_to[passage.seat]
-            channels.discard(passage.channel)
-            if not channels:
-                del self._crossing_to[passage.seat]
-        passage.close()
+        self._passages.close(passage)
 
     # What others ask of a seat.
 
@@ -387,30 +326,7 @@ class Seats:
         request = _request(data)
         if isinstance(request, Ask):
             return encode(self._presence_of(seat))
-        return encode(self._let_in(seat, request))
-
-    def _let_in(self, seat: Seat, request: Join) -> Joined | Full:
-        """A harness that is behind a channel of another node."""
-        exchange = seat.exchange
-        if request.registration_id != seat.registration_id or not exchange.has_room:
-            return Full()
-        channel = self._channels.new()
-        harness = exchange.join(channel, now=self._loop.time())
-
-        def receive(data: bytes) -> None:
-            try:
-                exchange.from_harness(harness, data, now=self._loop.time())
-            except RelayError as exc:
-                channel.end(POLICY_VIOLATION, str(exc))
-
-        channel.tell(
-            receive=receive,
-            took=lambda _, size: exchange.harness_took(harness, size),
-            over=lambda ended: exchange.leave(harness),
-        )
-        self._channels.join(channel, request.channel)
-        self._channels.expect(channel)
-        return Joined(channel.address, seat.id)
+        return encode(self._passages.let_in(seat, request))
 
     # The fence, after the bus was away.
 

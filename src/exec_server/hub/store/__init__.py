@@ -38,10 +38,11 @@ class Store(Protocol):
     async def tokens_for(self, environment_id: str, *, now: float) -> list[Token]:
         """Good tokens of which a pattern may match that name; the caller has to look."""
 
-    async def bind_token(self, token_id: str, environment_id: str, *, now: float) -> bool:
+    async def bind_token(self, token: Token, environment_id: str, *, now: float) -> bool:
         """Use a token for an environment; False when it enrols once and has enrolled another.
 
-        When one that may enrol many was used last is known to the minute.
+        When one that may enrol many was used last is known to the minute; *token* is what was found
+        just now.
         """
 
     async def revoke_token(self, token_id: str, *, now: float) -> bool:
@@ -72,7 +73,13 @@ class Store(Protocol):
 
     async def environment(self, environment_id: str) -> Environment | None: ...
 
-    async def environments(self) -> list[Environment]: ...
+    async def environments(
+        self, patterns: Collection[str], *, after: str = "", limit: int
+    ) -> list[Environment]:
+        """The first *limit* by name, after that name, that fit a pattern with `*` and `?`.
+
+        What does not begin like one of the patterns is not even looked at.
+        """
 
     # Authorizations.
 
@@ -118,6 +125,6 @@ class Store(Protocol):
     # House.
 
     async def forget(self, *, now: float, events_before: float) -> None:
-        """Drop what has expired."""
+        """Drop what has expired, some at a time, which together may take longer than one call."""
 
     async def close(self) -> None: ...

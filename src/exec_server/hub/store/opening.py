@@ -18,10 +18,10 @@ async def open_store(state: str, *, limits: Limits = DEFAULT_LIMITS) -> Store:
     """
     seconds = limits.hub_store_timeout
     if state.startswith(_POSTGRES):
-        return SqlStore(await _postgres(state, seconds=seconds))
+        return SqlStore(await _postgres(state, seconds=seconds), seconds=seconds)
     if "://" in state:
         raise ConfigurationError("--state is a file, or postgresql://USER@HOST/DATABASE")
-    return SqlStore(await SqliteEngine.open(state, seconds=seconds))
+    return SqlStore(await SqliteEngine.open(state, seconds=seconds), seconds=seconds)
 
 
 async def _postgres(url: str, *, seconds: float) -> Engine:

@@ -95,6 +95,10 @@ class PostgresEngine:
     """Statements on a database that libpq has *options* for, among them maybe a password."""
 
     listed: ClassVar[str] = "SELECT json_array_elements_text(CAST(? AS json))"
+    # `*` and `?` become `%` and `_`, which are written so that nobody takes them for values.
+    fits: ClassVar[str] = (
+        r"LIKE translate(replace(CAST(? AS text), '_', '\_'), '*' || chr(63), chr(37) || '_')"
+    )
 
     def __init__(self, options: dict[str, Any], *, seconds: float) -> None:
         self._seconds = seconds

@@ -16,6 +16,8 @@ import msgspec
 
 from exec_server.hub.records import Authorization, Environment, Event, Facts, Pairing, Token
 from exec_server.hub.store import StoreUnavailable
+from exec_server.hub.store.lookups import Lookups
+from exec_server.hub.store.spans import Span, spans
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +31,8 @@ _CLAIMED_SECONDS = 60.0
 _PAIRING_FLAGS = ("is_open", "serves")
 # How old what we know of a token's last use may be.
 _USED_SECONDS = 60.0
+# Rows that one statement drops; others wait for it.
+_FORGOTTEN_AT_ONCE = 5000
 
 
 class Engine(Protocol):
@@ -36,6 +40,8 @@ class Engine(Protocol):
 
     # Gives the texts of the JSON array that is its value.
     listed: ClassVar[str]
+    # Follows a text that is to fit its value, a pattern with `*` and `?`.
+    fits: ClassVar[str]
 
     async def read(self, statement: str, values: Sequence[Any]) -> list[Row]:
         """The rows that a statement gives, which may be one that changes something."""
@@ -49,12 +55,18 @@ class Engine(Protocol):
 class SqlStore:
     """A `Store` in a database."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, seconds: float) -> None:
+        """*seconds* are any call's, as they are any statement's of the engine."""
         self._engine = engine
         self._is_away = False
         self._answers = 0
+        self._tokens = Lookups(self._tokens_by_id, seconds=seconds)
+        self._secrets = Lookups(self._tokens_by_digest, seconds=seconds)
+        self._environments = Lookups(self._environments_by_id, seconds=seconds)
 
     async def close(self) -> None:
+        for lookups in (self._tokens, self._secrets, self._environments):
+            await lookups.close()
         await self._engine.close()
 
     async def signing_key(self) -> bytes:
@@ -82,12 +94,10 @@ class SqlStore:
         return [_token(row) for row in rows]
 
     async def find_token(self, digest: bytes) -> Token | None:
-        rows = await self._read("SELECT * FROM tokens WHERE digest = ?", digest)
-        return _token(rows[0]) if rows else None
+        return await self._secrets.find(digest)
 
     async def token(self, token_id: str) -> Token | None:
-        rows = await self._read("SELECT * FROM tokens WHERE id = ?", token_id)
-        return _token(rows[0]) if rows else None
+        return await self._tokens.find(token_id)
 
     async def tokens_for(self, environment_id: str, *, now: float) -> list[Token]:
         rows = await self._read(
@@ -101,21 +111,18 @@ class SqlStore:
         )
         return [_token(row) for row in rows]
 
-    async def bind_token(self, token_id: str, environment_id: str, *, now: float) -> bool:
+    async def bind_token(self, token: Token, environment_id: str, *, now: float) -> bool:
         # Thousands may share a token, and would wait for one another to write to its row.
-        known = await self._read(
-            "SELECT id FROM tokens WHERE id = ? AND is_once = 0 AND last_used_at > ?",
-            token_id,
-            now - _USED_SECONDS,
-        )
-        if known:
+        last_used_at = token.last_used_at
+        is_known = last_used_at is not None and last_used_at > now - _USED_SECONDS
+        if is_known and not token.is_once:
             return True
         changed = await self._write(
             "UPDATE tokens SET last_used_at = ?, bound_to = CASE is_once WHEN 1 THEN ? END"
             " WHERE id = ? AND (is_once = 0 OR bound_to IS NULL OR bound_to = ?)",
             now,
             environment_id,
-            token_id,
+            token.id,
             environment_id,
         )
         return changed == 1
@@ -178,12 +185,28 @@ class SqlStore:
         return changed == 1
 
     async def environment(self, environment_id: str) -> Environment | None:
-        rows = await self._read("SELECT * FROM environments WHERE id = ?", environment_id)
-        return _environment(rows[0]) if rows else None
+        return await self._environments.find(environment_id)
 
-    async def environments(self) -> list[Environment]:
-        rows = await self._read("SELECT * FROM environments ORDER BY id")
+    async def environments(
+        self, patterns: Collection[str], *, after: str = "", limit: int
+    ) -> list[Environment]:
+        left = [span for span in spans(patterns) if span.last > after]
+        if not left:
+            return []
+        # Each part follows the index and ends when it has enough.
+        parts, values = zip(*(self._span(span, after, limit) for span in left), strict=True)
+        statement = f"{' UNION ALL '.join(parts)} ORDER BY id LIMIT ?"
+        rows = await self._read(statement, *itertools.chain(*values), limit)
         return [_environment(row) for row in rows]
+
+    def _span(self, span: Span, after: str, limit: int) -> tuple[str, list[Any]]:
+        is_begun = after >= span.first
+        fits = " OR ".join(f"id {self._engine.fits}" for _ in span.patterns)
+        return (
+            f"SELECT * FROM (SELECT * FROM environments WHERE id {'>' if is_begun else '>='} ?"
+            f" AND id <= ? AND ({fits}) ORDER BY id LIMIT ?) AS span",
+            [after if is_begun else span.first, span.last, *span.patterns, limit],
+        )
 
     # Authorizations.
 
@@ -279,9 +302,35 @@ class SqlStore:
     # House.
 
     async def forget(self, *, now: float, events_before: float) -> None:
-        await self._write("DELETE FROM authorizations WHERE expires_at < ?", now)
-        await self._write("DELETE FROM pairings WHERE expires_at < ?", now)
-        await self._write("DELETE FROM events WHERE at < ?", events_before)
+        await self._forget("authorizations", "id", "expires_at", now)
+        await self._forget("pairings", "digest", "expires_at", now)
+        await self._forget("events", "rowid", "at", events_before)
+
+    async def _forget(self, table: str, key: str, time: str, before: float) -> None:
+        """Millions at once would be given up half way, each time anew."""
+        statement = (
+            f"DELETE FROM {table} WHERE {key} IN"
+            f" (SELECT {key} FROM {table} WHERE {time} < ? ORDER BY {time} LIMIT ?)"
+        )
+        while await self._write(statement, before, _FORGOTTEN_AT_ONCE) == _FORGOTTEN_AT_ONCE:
+            pass
+
+    # Rows by their keys.
+
+    async def _tokens_by_id(self, ids: Collection[str]) -> dict[str, Token]:
+        return {row["id"]: _token(row) for row in await self._rows_of("tokens", "id", ids)}
+
+    async def _tokens_by_digest(self, digests: Collection[bytes]) -> dict[bytes, Token]:
+        rows = await self._rows_of("tokens", "digest", digests)
+        return {bytes(row["digest"]): _token(row) for row in rows}
+
+    async def _environments_by_id(self, ids: Collection[str]) -> dict[str, Environment]:
+        rows = await self._rows_of("environments", "id", ids)
+        return {row["id"]: _environment(row) for row in rows}
+
+    async def _rows_of(self, table: str, column: str, keys: Collection[Any]) -> list[Row]:
+        statement = f"SELECT * FROM {table} WHERE {column} IN ({_marks(keys)})"
+        return await self._read(statement, *keys)
 
     # Statements.
 

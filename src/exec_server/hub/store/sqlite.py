@@ -63,6 +63,7 @@ class SqliteEngine:
     """Statements on the file at *path*, which only its owner can read."""
 
     listed: ClassVar[str] = "SELECT value FROM json_each(?)"
+    fits: ClassVar[str] = "GLOB ?"
 
     def __init__(self, path: str, *, seconds: float) -> None:
         self._path = path
