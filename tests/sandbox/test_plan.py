@@ -381,6 +381,21 @@ def test_protection_can_be_lifted_as_a_whole():
     assert plan(lifted, facts=Tree("/w/")).steps == (Show(b"/w", is_writable=True),)
 
 
+@requirement("plan:metadata")
+def test_what_vanishes_while_it_is_looked_at_is_missing():
+    class Vanishing(Tree):
+        """Another sandbox ends, and takes its placeholder with it."""
+
+        def entries(self, path: bytes) -> Iterator[Found]:
+            if path == b"/w/.agents":
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            return super().entries(path)
+
+    missing = plan(policy(HOST, ("/w", WRITE)), facts=Tree("/w/"))
+    vanishing = plan(policy(HOST, ("/w", WRITE)), facts=Vanishing("/w/.agents/"))
+    assert vanishing.steps == missing.steps
+
+
 @requirement("plan:metadata-equal", "plan:metadata")
 def test_missing_and_empty_are_the_same_but_for_the_placeholder():
     missing = plan(policy(HOST, ("/w", WRITE)), facts=Tree("/w/"))

@@ -123,5 +123,8 @@ def _step(
 def _is_empty(path: bytes, facts: Facts) -> bool:
     try:
         return next(iter(facts.entries(path)), None) is None
+    except FileNotFoundError:
+        # It was another sandbox's, which has ended since it was found.
+        return True
     except OSError:
         return False
