@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.cli.arguments import Parser, positive_count
-from exec_server.cli.serve_options import RemoteOptions, ServeOptions, parse_serve, serve_parser
+from exec_server.cli.serve_options import RemoteOptions, ServeOptions, parse_serve
+from exec_server.cli.serve_parser import serve_parser
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.server.auth import AuthOptions
 from tests.requirements import requirement

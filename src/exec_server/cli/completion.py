@@ -104,7 +104,7 @@ def _names() -> list[str]:
 
 
 def _server() -> Command:
-    from exec_server.cli.serve_options import serve_parser
+    from exec_server.cli.serve_parser import serve_parser
 
     return _describe("", serve_parser())
 

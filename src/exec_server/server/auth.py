@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Annotated, Literal, Protocol, TypeVar
 
@@ -53,7 +54,7 @@ class _Refused(Exception):
     """Carries the body of a 401 answer."""
 
 
-class _BearerAuthenticator:
+class _BearerAuthenticator(ABC):
     """Finds the bearer token and leaves it to a subclass to verify."""
 
     __slots__ = ()
@@ -65,8 +66,9 @@ class _BearerAuthenticator:
             return str(refused)
         return None
 
+    @abstractmethod
     def _verify(self, token: str) -> None:
-        raise NotImplementedError
+        """Raises _Refused."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"

@@ -1,4 +1,4 @@
-"""A registry of three nodes, as processes."""
+"""A registry of three nodes, as processes, and the two ends of a conduit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from exec_server.hub.cluster.conduit import Conduit
 from tests.support.cluster import Cluster
+from tests.support.conduits import conduit
 
 
 @pytest.fixture(scope="module")
@@ -14,3 +16,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """For all tests of a module, each of which leaves it as it was."""
     with Cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
+
+
+@pytest.fixture
+def near() -> Conduit:
+    return conduit()
+
+
+@pytest.fixture
+def far() -> Conduit:
+    return conduit()

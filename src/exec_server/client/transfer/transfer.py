@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ async def persist(prepare: Callable[[], Awaitable[Transfer]], *, verify: Verify)
     return await (await prepare()).run(verify=verify)
 
 
-class Transfer:
+class Transfer(ABC):
     """One transfer, from its plan to its result."""
 
     def __init__(self, there: RemoteTree, plan: Plan, on_progress: OnProgress | None) -> None:
@@ -68,8 +69,9 @@ class Transfer:
         self.result.check()
         return self.result
 
+    @abstractmethod
     async def _copy(self) -> None:
-        raise NotImplementedError
+        """Move what the plan says."""
 
     def _begin(self) -> None:
         plan, result = self.plan, self.result
@@ -89,9 +91,9 @@ class Transfer:
         for entry, text in await differing(await self._digest(entries), theirs, entries):
             self._fail(entry.path, text)
 
+    @abstractmethod
     async def _digest(self, entries: list[Entry]) -> Digest:
         """Of the other side."""
-        raise NotImplementedError
 
     def _skip(self, path: bytes, why: str) -> None:
         self.result.skipped.append(remark(path, why))
