@@ -29,8 +29,8 @@ import nats
 from nats.aio.msg import Msg
 
 from bench import machine
-from exec_server.cli.connecting import in_loop
-from exec_server.hub.bus.nats import NatsBus
+from exec_server.cli.server_access import in_loop
+from exec_server.hub.bus.nats_bus import NatsBus
 from tests.support.nats import NatsCluster
 
 _MIB = 1 << 20

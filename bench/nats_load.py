@@ -30,10 +30,10 @@ import aiohttp
 from bench import proc
 from bench.hub import show_machine
 from bench.registries import Meter, Spent, all_of
-from exec_server.cli.connecting import in_loop
-from exec_server.hub.bus.nats import NatsBus
+from exec_server.cli.server_access import in_loop
+from exec_server.hub.bus.nats_bus import NatsBus
 from exec_server.hub.cluster.channels import new_node
-from exec_server.hub.cluster.messages import Beat, Owner, encode, fence_key
+from exec_server.hub.cluster.node_messages import Beat, Owner, encode, fence_key
 from exec_server.hub.cluster.peers import Peers
 from exec_server.limits import DEFAULT_LIMITS
 from tests.support.nats import NatsCluster

@@ -29,7 +29,7 @@ if __name__ == "__main__":
 import exec_server
 from bench.rendezvous import QuickRendezvous
 from exec_server.relay.effects import Send, Validate
-from exec_server.relay.harness import Harness
+from exec_server.relay.harness_end import Harness
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from exec_server.relay.mux import Mux
 from tests.support.rendezvous import TOKEN

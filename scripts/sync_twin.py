@@ -18,27 +18,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TARGET = ROOT / "src" / "exec_server" / "sync" / "api.py"
+TARGET = ROOT / "src" / "exec_server" / "sync" / "sync_api.py"
 
 CLASSES = {
-    "RemotePath": "client.path",
-    "ReadStream": "client.streams",
-    "WriteStream": "client.streams",
-    "MissingWatch": "client.fs",
-    "RemoteFiles": "client.fs",
-    "StreamedHttpResponse": "client.http",
-    "RemoteHttp": "client.http",
+    "RemotePath": "client.files.remote_path",
+    "ReadStream": "client.files.file_streams",
+    "WriteStream": "client.files.file_streams",
+    "MissingWatch": "client.files.remote_files",
+    "RemoteFiles": "client.files.remote_files",
+    "StreamedHttpResponse": "client.http.remote_http",
+    "RemoteHttp": "client.http.remote_http",
     "RemoteDiscovery": "client.discovery",
-    "OutputView": "client.output",
-    "RemoteProcess": "client.process",
+    "OutputView": "client.process.output_buffer",
+    "RemoteProcess": "client.process.remote_process",
     "Calls": "client.calls",
-    "Processes": "client.processes",
+    "Processes": "client.process.processes",
     "ExecServerClient": "client.client",
     "EnvironmentManager": "client.environments.manager",
 }
 # Bases that are merged into the class that is used.
 MERGED = {"ExecServerClient": ("Calls", "Processes")}
-OPENERS = {"connect": "client.client", "local": "inprocess", "environments": "inprocess"}
+OPENERS = {"connect": "client.client", "local": "local_server", "environments": "local_server"}
 # What the parts of a client say to each other, and ways to make one.
 HIDDEN = {
     "RemoteFiles": {"missing_changed", "connection_lost", "forget_handle"},

@@ -11,7 +11,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 
-from exec_server.server.run import RunningServer, serve
+from exec_server.server.serving import RunningServer, serve
 from tests.support import leaks
 from tests.support.servers import ServerProcess, reference_binary, start_reference
 from tests.support.wire import Wire

@@ -82,8 +82,11 @@ def test_an_unknown_name_is_an_attribute_error():
     [
         ("import exec_server", "asyncio msgspec typing importlib.metadata"),
         ("import exec_server.cli.main", "asyncio msgspec argparse"),
-        ("import exec_server.server.run", "exec_server.client exec_server.transport.dial"),
-        ("import exec_server; exec_server.connect", "exec_server.server exec_server.process.table"),
+        ("import exec_server.server.serving", "exec_server.client exec_server.transport.dial"),
+        (
+            "import exec_server; exec_server.connect",
+            "exec_server.server exec_server.process.process_table",
+        ),
     ],
 )
 def test_only_what_is_used_is_imported(code, absent):

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent / "src" / PACKAGE
 # What each top-level module or package may import from ours besides itself.
 # A dotted name allows that module only.
 BELOW_SERVER = (
-    "errors limits version protocol state transport rpc sandbox process files outbound host "
+    "errors limits version timers protocol state transport rpc sandbox process files outbound host "
     "discovery network"
 )
 RULES = {
@@ -25,6 +25,7 @@ RULES = {
     "errors": "",
     "limits": "",
     "version": "",
+    "timers": "",
     "protocol": "errors limits",
     "state": "protocol errors limits",
     "relay": "protocol errors limits",
@@ -33,7 +34,7 @@ RULES = {
     "rpc": "transport.connection state protocol errors limits",
     # The operating system.
     "sandbox": "protocol errors limits",
-    "process": "sandbox state protocol errors limits",
+    "process": "timers sandbox state protocol errors limits",
     "files": "discovery sandbox protocol errors limits",
     "outbound": "protocol errors limits",
     "host": "protocol errors limits",
@@ -45,14 +46,14 @@ RULES = {
     "remote": "relay transport state protocol errors limits",
     "hub": "relay.frame relay.keys transport version errors limits",
     # Where they meet.
-    "reach": "client remote errors limits",
-    "registered": "server remote version errors limits",
-    "inprocess": "reach server client transport errors limits",
-    "sync": "inprocess reach client protocol transport version errors limits",
-    "cli": f"{BELOW_SERVER} relay server client remote hub web inprocess reach registered sync "
-    "__init__",
-    "web": f"{BELOW_SERVER} relay server client remote hub inprocess sync __init__",
-    "__init__": f"{BELOW_SERVER} relay server client remote inprocess reach registered",
+    "client_urls": "client remote errors limits",
+    "remote_server": "server remote version errors limits",
+    "local_server": "client_urls server client transport errors limits",
+    "sync": "local_server client_urls client protocol transport version errors limits",
+    "cli": f"{BELOW_SERVER} relay server client remote hub web local_server client_urls "
+    "remote_server sync __init__",
+    "web": f"{BELOW_SERVER} relay server client remote hub local_server sync __init__",
+    "__init__": f"{BELOW_SERVER} relay server client remote local_server client_urls remote_server",
     "__main__": "cli",
 }
 PURE = {"errors", "limits", "version", "protocol", "state", "relay"}
@@ -63,7 +64,7 @@ IMPURE_IMPORTS = set(
 # Outsiders that one package alone may import.
 SOLE_IMPORTERS = {"google": "relay", "nats": "hub", "picows": "transport", "psycopg": "hub"}
 # Programs that run with `python -I -S`, where neither we nor what we depend on can be found.
-STANDALONE = {"process.keeper", "network.inside"}
+STANDALONE = {"process.keeper", "network.namespace_listener"}
 
 
 def is_module(name: str) -> bool:
@@ -204,10 +205,10 @@ def test_layers_do_not_import_in_a_circle():
         ("server.server", "from picows import ws_create_server"),
         ("server.server", "import exec_server.client"),
         ("client.client", "import exec_server.server"),
-        ("hub.routing", "import exec_server.relay.noise"),
+        ("hub.relay.routing", "import exec_server.relay.noise"),
         ("relay.mux", "from os import urandom"),
         ("relay.mux", "from exec_server.transport.connection import Connection"),
-        ("remote.executor", "from google.protobuf.message import Message"),
+        ("remote.executor.executor", "from google.protobuf.message import Message"),
         ("__main__", "import exec_server.server"),
         ("process.keeper", "from exec_server.errors import ExecServerError"),
         ("process.keeper", "from . import spawn"),
@@ -228,7 +229,7 @@ def test_an_import_down_the_tree_is_found(name, source):
         ("rpc.peer", "from exec_server.transport.connection import Connection"),
         ("transport.websocket", "from picows import WSListener"),
         ("relay.frame", "from google.protobuf.message import DecodeError"),
-        ("server.handlers.fs", "from ...files import local"),
+        ("server.handlers.fs", "from ...files.operations import local"),
         ("server.handlers.fs", "from ..context import Context"),
         ("cli.main", "from exec_server import connect"),
         ("__init__", "from exec_server.client.client import ExecServerClient"),

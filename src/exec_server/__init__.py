@@ -27,23 +27,25 @@ from exec_server.version import VERSION as __version__
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from exec_server.client.command import CompletedProcess
+    from exec_server.client.connect_options import (
+        ExecServerClientConnectOptions,
+        RemoteExecServerConnectArgs,
+    )
     from exec_server.client.environments.lazy import EnvironmentStatus
     from exec_server.client.environments.manager import EnvironmentFacts, EnvironmentManager
-    from exec_server.client.fs import RemoteFiles
-    from exec_server.client.http import (
+    from exec_server.client.files.file_streams import ReadStream, WriteStream
+    from exec_server.client.files.remote_files import RemoteFiles
+    from exec_server.client.files.remote_path import RemotePath
+    from exec_server.client.files.transfer.progress import Progress
+    from exec_server.client.files.transfer.result import TransferResult
+    from exec_server.client.http.remote_http import (
         FromEnvironment,
         HttpHeaders,
         HttpResponse,
         RemoteHttp,
         StreamedHttpResponse,
     )
-    from exec_server.client.lifeline import ConnectionState
-    from exec_server.client.options import (
-        ExecServerClientConnectOptions,
-        RemoteExecServerConnectArgs,
-    )
-    from exec_server.client.output import (
+    from exec_server.client.process.output_buffer import (
         Closed,
         Exited,
         Failed,
@@ -51,12 +53,11 @@ if TYPE_CHECKING:
         OutputView,
         ResyncRequired,
     )
-    from exec_server.client.path import RemotePath
-    from exec_server.client.process import RemoteProcess
-    from exec_server.client.processes import INHERIT_ENV
-    from exec_server.client.streams import ReadStream, WriteStream
-    from exec_server.client.transfer.progress import Progress
-    from exec_server.client.transfer.result import TransferResult
+    from exec_server.client.process.processes import INHERIT_ENV
+    from exec_server.client.process.remote_process import RemoteProcess
+    from exec_server.client.process.run_to_end import CompletedProcess
+    from exec_server.client.session_link import ConnectionState
+    from exec_server.client_urls import ExecServerClient, connect
     from exec_server.errors import (
         CallTimeout,
         CommandFailed,
@@ -85,8 +86,8 @@ if TYPE_CHECKING:
         TransferFailed,
         UntrustedExecutor,
     )
-    from exec_server.inprocess import environments, local
     from exec_server.limits import DEFAULT_LIMITS, Limits
+    from exec_server.local_server import environments, local
     from exec_server.protocol.base64 import Blob
     from exec_server.protocol.env_policy import EnvPolicy
     from exec_server.protocol.environment import EnvironmentInfo
@@ -114,18 +115,17 @@ if TYPE_CHECKING:
     from exec_server.protocol.process import TerminateResult as TerminateResponse
     from exec_server.protocol.process import WriteResult as WriteResponse
     from exec_server.protocol.sandbox import SandboxContext, read_only, workspace_write
-    from exec_server.reach import ExecServerClient, connect
-    from exec_server.registered import (
+    from exec_server.remote.identity import create_identity, load_identity
+    from exec_server.remote.remote_config import RemoteEnvironmentConfig
+    from exec_server.remote_server import (
         RemoteExecutorConfig,
         run_forward,
         run_remote_environment,
         run_remote_executor,
     )
-    from exec_server.remote.config import RemoteEnvironmentConfig
-    from exec_server.remote.identity import create_identity, load_identity
-    from exec_server.server.auth import Authenticator, CapabilityToken, SignedBearerToken
-    from exec_server.server.run import ExecServerRuntimePaths, RunningServer, run_main, serve
+    from exec_server.server.authentication import Authenticator, CapabilityToken, SignedBearerToken
     from exec_server.server.server import ExecServer
+    from exec_server.server.serving import ExecServerRuntimePaths, RunningServer, run_main, serve
     from exec_server.transport.address import DEFAULT_LISTEN_URL
 
 __all__ = [
@@ -235,20 +235,22 @@ __all__ = [
 
 # Where each of these names is found, and as what, when the program first uses it.
 _NAMES = {
-    "client.command": "CompletedProcess",
+    "client.process.run_to_end": "CompletedProcess",
     "client.environments.lazy": "EnvironmentStatus",
     "client.environments.manager": "EnvironmentFacts EnvironmentManager",
-    "client.options": "ExecServerClientConnectOptions RemoteExecServerConnectArgs",
-    "client.fs": "RemoteFiles",
-    "client.http": "FromEnvironment HttpHeaders HttpResponse RemoteHttp StreamedHttpResponse",
-    "client.lifeline": "ConnectionState",
-    "client.output": "Closed Exited Failed OutputChunk OutputView ResyncRequired",
-    "client.path": "RemotePath",
-    "client.process": "RemoteProcess",
-    "client.processes": "INHERIT_ENV",
-    "client.streams": "ReadStream WriteStream",
-    "client.transfer.progress": "Progress",
-    "client.transfer.result": "TransferResult",
+    "client.connect_options": "ExecServerClientConnectOptions RemoteExecServerConnectArgs",
+    "client.files.remote_files": "RemoteFiles",
+    "client.http.remote_http": (
+        "FromEnvironment HttpHeaders HttpResponse RemoteHttp StreamedHttpResponse"
+    ),
+    "client.session_link": "ConnectionState",
+    "client.process.output_buffer": "Closed Exited Failed OutputChunk OutputView ResyncRequired",
+    "client.files.remote_path": "RemotePath",
+    "client.process.remote_process": "RemoteProcess",
+    "client.process.processes": "INHERIT_ENV",
+    "client.files.file_streams": "ReadStream WriteStream",
+    "client.files.transfer.progress": "Progress",
+    "client.files.transfer.result": "TransferResult",
     "errors": (
         "CallTimeout CommandFailed CommandTimeout ConfigurationError ConnectError "
         "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
@@ -256,7 +258,7 @@ _NAMES = {
         "MethodNotFound NotFound ProcessFailed ProtocolError RegistryError RelayError RpcError "
         "SessionAttached SessionLost StdinClosed TransferFailed UntrustedExecutor"
     ),
-    "inprocess": "environments local",
+    "local_server": "environments local",
     "limits": "DEFAULT_LIMITS Limits",
     "protocol.base64": "Blob",
     "protocol.env_policy": "EnvPolicy",
@@ -270,12 +272,12 @@ _NAMES = {
         "TerminateResponse=TerminateResult WriteParams WriteResponse=WriteResult WriteStatus"
     ),
     "protocol.sandbox": "SandboxContext read_only workspace_write",
-    "reach": "ExecServerClient connect",
-    "registered": "RemoteExecutorConfig run_forward run_remote_environment run_remote_executor",
-    "remote.config": "RemoteEnvironmentConfig",
+    "client_urls": "ExecServerClient connect",
+    "remote_server": "RemoteExecutorConfig run_forward run_remote_environment run_remote_executor",
+    "remote.remote_config": "RemoteEnvironmentConfig",
     "remote.identity": "create_identity load_identity",
-    "server.auth": "Authenticator CapabilityToken SignedBearerToken",
-    "server.run": "ExecServerRuntimePaths RunningServer run_main serve",
+    "server.authentication": "Authenticator CapabilityToken SignedBearerToken",
+    "server.serving": "ExecServerRuntimePaths RunningServer run_main serve",
     "server.server": "ExecServer",
     "transport.address": "DEFAULT_LISTEN_URL",
 }

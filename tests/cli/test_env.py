@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from exec_server.cli.targets import Target, parse_target
-from exec_server.server.auth import CapabilityToken
-from exec_server.server.run import serve
+from exec_server.cli.files.targets import Target, parse_target
+from exec_server.server.authentication import CapabilityToken
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.cli import MakeTerminal, finished
 from tests.support.servers import OURS

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from exec_server.client.client import ExecServerClient, connect
-from exec_server.server.run import RunningServer
+from exec_server.server.serving import RunningServer
 
 
 @pytest.fixture

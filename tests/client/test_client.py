@@ -8,7 +8,7 @@ import pytest
 
 from exec_server import errors
 from exec_server.client.client import ExecServerClient, connect
-from exec_server.client.options import (
+from exec_server.client.connect_options import (
     ExecServerClientConnectOptions,
     RemoteExecServerConnectArgs,
 )

@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from exec_server.client.httpx_carrier import executor_transport
+from exec_server.client.http.httpx_carrier import executor_transport
 from tests.requirements import requirement
 from tests.support.servers import CHILDREN, OURS
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exec_server.client.client import ExecServerClient, connect
-from exec_server.client.process import RemoteProcess
+from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import ConnectError, ConnectionClosed
 from exec_server.limits import Limits
 from tests.requirements import requirement

@@ -14,7 +14,7 @@ import exec_server
 from exec_server import read_only, sync, workspace_write
 from exec_server.errors import InvalidParams, RpcError
 from tests.requirements import requirement
-from tests.support.rungs import needs_bubblewrap, needs_some_rung
+from tests.support.backends import needs_bubblewrap, needs_some_rung
 from tests.support.wire import PATIENCE
 
 

@@ -17,7 +17,8 @@ import pytest
 
 import exec_server
 from exec_server.client.client import ExecServerClient, connect
-from tests.client import test_client, test_process, test_run
+from tests.client import test_client
+from tests.client.process import test_remote_process, test_run_to_end
 from tests.requirements import requirement
 from tests.support.servers import OURS, ServerProcess
 
@@ -99,7 +100,7 @@ def of_a_client(module: ModuleType) -> dict[str, Callable[..., Any]]:
 
 SUITE = {
     name: function
-    for module in (test_client, test_process, test_run)
+    for module in (test_client, test_remote_process, test_run_to_end)
     for name, function in of_a_client(module).items()
 }
 globals().update(SUITE)

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from exec_server.sandbox.rungs import HERE
+from exec_server.sandbox.backends import HERE
 from tests.requirements import requirement
 from tests.support.comparing import ask
 from tests.support.proxied import origin, wanted

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from exec_server.sandbox.rungs import HERE
+from exec_server.sandbox.backends import HERE
 from tests.children import touches_paths
 from tests.requirements import requirement
 from tests.sandbox.policies import at, glob, managed, special

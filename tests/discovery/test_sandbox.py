@@ -9,8 +9,8 @@ import pytest
 
 import exec_server
 from tests.requirements import requirement
+from tests.support.backends import needs_bubblewrap, needs_some_rung
 from tests.support.files import uri
-from tests.support.rungs import needs_bubblewrap, needs_some_rung
 from tests.support.wire import Wire
 
 V1, V2 = "capabilityRoots/discoverV1", "capabilities/discoverV2"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from exec_server.limits import Limits
-from exec_server.server.run import serve
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support import leaks
 from tests.support.children import child

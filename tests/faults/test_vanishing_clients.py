@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from exec_server.limits import Limits
-from exec_server.server.run import RunningServer, serve
+from exec_server.server.serving import RunningServer, serve
 from tests.requirements import requirement
 from tests.support import leaks
 from tests.support.children import child

@@ -23,8 +23,8 @@ real = ctypes.CDLL
 from exec_server.files import linux
 assert not linux.IS_LINUX
 from exec_server.files import atomic, change, copy, local, nofollow
-from exec_server.files.admission import Admission
-from exec_server.files.service import FileService
+from exec_server.files.file_admission import Admission
+from exec_server.files.file_service import FileService
 from exec_server.limits import Limits
 from exec_server.protocol import fs
 from exec_server.protocol.base64 import Blob, LazyBlob

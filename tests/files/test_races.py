@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from exec_server.errors import RpcError
-from exec_server.files import atomic, change, local, nofollow
+from exec_server.files.operations import atomic_write, attributes, local, nofollow
 from tests.requirements import requirement
 from tests.support.trees import snapshot
 
@@ -96,7 +96,9 @@ def exchange(one: bytes, other: bytes) -> None:
 CALLS: dict[str, Callable[[Arena], object]] = {
     "writeFile": lambda arena: nofollow.write_file(arena.door + b"/victim", b"evil"),
     "writeFile, new": lambda arena: nofollow.write_file(arena.door + b"/new", b"evil"),
-    "writeFile, atomic": lambda arena: atomic.write_file(arena.door + b"/victim", b"evil", False),
+    "writeFile, atomic": lambda arena: atomic_write.write_file(
+        arena.door + b"/victim", b"evil", False
+    ),
     "append": lambda arena: nofollow.append(arena.door + b"/victim", b"evil", True),
     "createDirectory": lambda arena: nofollow.create_directory(arena.door + b"/new", False),
     "createDirectory, deep": lambda arena: nofollow.create_directory(
@@ -104,13 +106,13 @@ CALLS: dict[str, Callable[[Arena], object]] = {
     ),
     "remove": lambda arena: nofollow.remove(arena.door + b"/victim", False, True),
     "remove, directory": lambda arena: nofollow.remove(arena.door + b"/empty", False, True),
-    "setPermissions": lambda arena: change.set_permissions(
+    "setPermissions": lambda arena: attributes.set_permissions(
         arena.door + b"/victim", 0o777, 1, 1, False
     ),
-    "rename, from": lambda arena: change.rename(
+    "rename, from": lambda arena: attributes.rename(
         arena.door + b"/victim", os.fsencode(arena.inside / "file"), True, False
     ),
-    "rename, to": lambda arena: change.rename(
+    "rename, to": lambda arena: attributes.rename(
         os.fsencode(arena.inside / "file"), arena.door + b"/victim", True, False
     ),
 }

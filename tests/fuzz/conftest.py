@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from exec_server.rpc import boundary
-from exec_server.server.run import RunningServer, serve
+from exec_server.server.serving import RunningServer, serve
 from tests.support import leaks
 from tests.support.raw import CLOSE, PING, TEXT, Frame, RawSocket
 from tests.support.wire import Wire

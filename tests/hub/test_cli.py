@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 
 import exec_server
-from exec_server.hub.records import Event
-from exec_server.hub.store.opening import open_store
-from exec_server.remote.credentials import BearerToken
+from exec_server.hub.entities import Event
+from exec_server.hub.store.open_store import open_store
+from exec_server.remote.credentials.credentials import BearerToken
 from tests.requirements import requirement
 from tests.support.cli import finished
 from tests.support.codex import codex

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from exec_server.hub.service import HubOptions, serve_hub
+from exec_server.hub.registry_service import HubOptions, serve_hub
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.relay.frame import Data, RelayFrame, StreamId, encode
 from tests.hub.conftest import Visitor, bring_online

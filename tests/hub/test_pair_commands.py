@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from exec_server.cli import pair_claim, pair_forget, pair_offer
-from exec_server.cli.registry_options import ask
+from exec_server.cli.pair import claim, forget
+from exec_server.cli.pair import offer as pair_offer
+from exec_server.cli.registry.registry_options import ask
 from exec_server.client.environments import paired
 from exec_server.errors import ConfigurationError, RegistryError, UntrustedExecutor
-from exec_server.hub.store.opening import open_store
-from exec_server.remote.enrolled import Enrolled, Enrolments
-from exec_server.remote.known import KnownExecutors
+from exec_server.hub.store.open_store import open_store
+from exec_server.remote.enrolments import Enrolled, Enrolments
+from exec_server.remote.known_executors import KnownExecutors
 from tests.requirements import requirement
 from tests.support.cli import Finished, finished, line, running, status
 
@@ -253,14 +254,14 @@ async def test_after_a_code_that_nobody_typed_there_is_another_one(opened, offer
     second = await offer(url)
     assert token_file.read_text() != useless
     with pytest.raises(RegistryError, match="not known"):
-        await pair_claim.claim(url, first, None)
-    assert await pair_claim.claim(url, second, None) == 0
+        await claim.claim(url, first, None)
+    assert await claim.claim(url, second, None) == 0
     assert (await opened.register("big-1", token_file.read_text().strip())).status == 200
 
 
 async def test_to_pair_again_replaces_the_token(opened, offer):
     for _ in range(2):
-        await pair_claim.claim(opened.hub.url, await offer(opened.hub.url), None)
+        await claim.claim(opened.hub.url, await offer(opened.hub.url), None)
     tokens = [each for each in await opened.hub.store.tokens() if "connect" in each.rights]
     assert sorted(each.revoked_at is None for each in tokens) == [False, True]
 
@@ -270,7 +271,7 @@ async def test_a_token_is_given_back_when_the_last_letters_are_wrong(opened, off
     code = await offer(opened.hub.url)
     last = "2" if code[-1] != "2" else "3"
     with pytest.raises(UntrustedExecutor, match="mistyped"):
-        await pair_claim.claim(opened.hub.url, code[:-1] + last, None)
+        await claim.claim(opened.hub.url, code[:-1] + last, None)
     (token,) = [each for each in await opened.hub.store.tokens() if "connect" in each.rights]
     assert token.revoked_at is not None
     assert not (home / "paired").exists() and not (home / "known_executors").exists()
@@ -286,18 +287,18 @@ async def test_what_cannot_be_revoked_is_forgotten_all_the_same(home, capsys):
         registry=url, environment="big-1", identity="/i", token_file=str(own), is_own=True
     )
     Enrolments().save(enrolled, "t")
-    assert await pair_forget.forget("big-1") == 0
+    assert await forget.forget("big-1") == 0
     # Of the one that was used, and of the one that was served.
     assert capsys.readouterr().err.count(f"still good at {url}") == 2
     assert KnownExecutors(home / "known_executors").find(url, "e") is None
     with pytest.raises(ConfigurationError, match="nothing was paired"):
-        await pair_forget.forget("big-1")
+        await forget.forget("big-1")
 
 
 async def test_a_file_that_cannot_be_read_is_forgotten(home, capsys):
     (home / "paired").mkdir(parents=True)
     (home / "paired" / "big-1.json").write_text("nonsense")
-    assert await pair_forget.forget("big-1") == 0
+    assert await forget.forget("big-1") == 0
     assert "not at its registry" in capsys.readouterr().err
     assert list((home / "paired").iterdir()) == []
 

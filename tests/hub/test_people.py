@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exec_server.cli import pair, pair_claim, pair_offer
 from exec_server.cli.env import env_command
+from exec_server.cli.pair import claim, offer, pair_command
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from tests.hub.conftest import Visitor
@@ -155,7 +155,7 @@ async def test_a_name_that_is_taken_gets_a_number(visitor, big, laptop, monkeypa
     for name in ("CODEX_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, laptop.env[name])
     url = visitor.hub.url
-    plan = pair_offer.Plan(
+    plan = offer.Plan(
         registry=url,
         name="big-1",
         identity=big.home / "identity",
@@ -164,21 +164,21 @@ async def test_a_name_that_is_taken_gets_a_number(visitor, big, laptop, monkeypa
     )
 
     async def paired(alias=None):
-        await pair_offer.offer(plan)
+        await offer.offer(plan)
         code = capsys.readouterr().out.strip()
-        assert await pair_claim.claim(url, code, alias) == 0
+        assert await claim.claim(url, code, alias) == 0
         return capsys.readouterr().out.strip()
 
     # Before the code is spent.
     with pytest.raises(ConfigurationError, match="duplicated"):
-        await pair_claim.claim(url, "K7QF-2MXT-9PWRSA", "big-1")
+        await claim.claim(url, "K7QF-2MXT-9PWRSA", "big-1")
     assert await paired() == "big-1-2"
     assert await paired() == "big-1-2"
     assert await paired("mine") == "mine"
 
 
 def test_every_name_can_be_spelled_as_ours_are():
-    candidates = pair_claim.candidates("a.b" * 40)
+    candidates = claim.candidates("a.b" * 40)
     first, second = next(candidates), next(candidates)
     assert first.startswith("a-ba-b") and len(first) == 64
     assert second.endswith("-2") and len(second) == 64
@@ -191,7 +191,7 @@ def test_every_name_can_be_spelled_as_ours_are():
 def test_an_answer_that_could_do_harm_is_none(changes):
     granted = {"environment_id": "e", "token": "t", "fingerprint": "f", "proof": "p", **changes}
     with pytest.raises(RegistryError, match="something else"):
-        pair_claim.read_granted(granted)
+        claim.read_granted(granted)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_an_answer_that_could_do_harm_is_none(changes):
 )
 def test_what_makes_no_sense_is_refused(words):
     with pytest.raises(SystemExit, match="2"):
-        pair.pair_command(words.split())
+        pair_command.pair_command(words.split())
 
 
 def test_only_lists_are_asked_of_a_registry():

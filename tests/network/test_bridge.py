@@ -14,8 +14,8 @@ import pytest
 
 from exec_server.limits import Limits
 from exec_server.network.bridge import Bridge, BridgeFailed, listen_inside
-from exec_server.network.environment import NoProxy
 from exec_server.network.proxy import ManagedProxy
+from exec_server.network.proxy_environment import NoProxy
 from exec_server.protocol import network
 from tests.requirements import requirement
 from tests.support.proxied import Decides, free_port, origin, wanted

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from exec_server.network import bridge
-from exec_server.sandbox.rungs import HERE
+from exec_server.sandbox.backends import HERE
 from tests.requirements import requirement
 from tests.support.children import Watched
 from tests.support.leaks import children

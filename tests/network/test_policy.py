@@ -13,7 +13,7 @@ from exec_server import connect
 from exec_server.client.client import ExecServerClient
 from exec_server.limits import Limits
 from exec_server.protocol import network, process
-from exec_server.server.run import serve
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.local import resumed, wire_with
 from tests.support.proxied import SWITCHES, answered, dialled, get, launch, said, wanted

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.errors import InvalidParams
-from exec_server.network import environment, rules
+from exec_server.network import proxy_environment, rules
 from exec_server.network.rules import Answer, Rules
 from exec_server.protocol import network
 from tests.requirements import requirement
@@ -193,13 +193,13 @@ def test_any_pattern_is_understood_or_refused(domains):
 )
 @requirement("network/enforced:named-proxies")
 def test_a_moved_proxy_keeps_its_scheme_and_shape(value, moved):
-    assert environment.named_proxies({"https_Proxy": value})
-    assert environment.moved(value, 99) == moved
+    assert proxy_environment.named_proxies({"https_Proxy": value})
+    assert proxy_environment.moved(value, 99) == moved
 
 
 @requirement("network/enforced:named-proxies")
 def test_the_default_port_of_a_proxy_is_that_of_its_scheme():
-    named = environment.named_proxies(
+    named = proxy_environment.named_proxies(
         {"A": "x", "HTTP_PROXY": "http://localhost", "ALL_PROXY": "socks5://127.0.0.1"}
     )
     assert {name: endpoint.port for name, endpoint in named.items()} == {

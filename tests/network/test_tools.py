@@ -18,7 +18,7 @@ import pytest
 from exec_server import connect
 from exec_server.protocol import network, process
 from exec_server.protocol.sandbox import SandboxContext
-from exec_server.sandbox.rungs import HERE
+from exec_server.sandbox.backends import HERE
 from tests.requirements import requirement
 from tests.support.proxied import wanted
 from tests.support.sandbox_cases import ROOT_READ, at, context, entry, managed

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from exec_server.server.run import serve
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.children import Watched, child
 from tests.support.leaks import children

@@ -9,7 +9,7 @@ from typing import TypeVar
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.effects import Closed, Effect, Message, Opened, Send, Validate
 from exec_server.relay.frame import Body, RelayFrame, StreamId, decode, encode
-from exec_server.relay.harness import Harness
+from exec_server.relay.harness_end import Harness
 from exec_server.relay.keys import KeyPair
 from exec_server.relay.mux import Mux
 

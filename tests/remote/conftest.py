@@ -12,7 +12,7 @@ import pytest
 
 import exec_server
 from exec_server.limits import DEFAULT_LIMITS
-from exec_server.remote.credentials import BearerToken
+from exec_server.remote.credentials.credentials import BearerToken
 from tests.support.rendezvous import TOKEN, Rendezvous, rendezvous
 
 # The shipped ones, but in a hurry.

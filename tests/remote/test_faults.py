@@ -16,9 +16,9 @@ import exec_server
 from exec_server.errors import ConnectError
 from exec_server.relay.frame import Data, Handshake, RelayFrame, StreamId, decode, encode
 from exec_server.relay.mux import Mux
-from exec_server.remote.credentials import HarnessToken
-from exec_server.remote.dialler import NoiseDialler
-from exec_server.remote.physical import Physical
+from exec_server.remote.credentials.credentials import HarnessToken
+from exec_server.remote.executor.executor_socket import Physical
+from exec_server.remote.harness.dialler import NoiseDialler
 from tests.remote.conftest import LIMITS, connect, executor
 from tests.requirements import requirement
 from tests.support.leaks import eventually

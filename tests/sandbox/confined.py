@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from exec_server.sandbox import confine, landlock, seccomp
+from exec_server.sandbox import in_keeper, landlock, seccomp
 from exec_server.sandbox.model import Plan
 
 _PREFIX = """
@@ -30,7 +30,7 @@ def attempt(
     argv = [program, "-I", "-S", "-c", _PREFIX, code]
     ruleset = None if plan is None else landlock.ruleset(plan)
     try:
-        pid = confine.start(
+        pid = in_keeper.start(
             lambda: os.posix_spawn(argv[0], argv, {"PATH": "/usr/bin:/bin"}, setsid=True),
             drops_capabilities=plan is not None,
             ruleset=ruleset,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from exec_server.sandbox.rungs import HERE
+from exec_server.sandbox.backends import HERE
 from tests.support.files import encoded, uri
 from tests.support.leaks import children
 from tests.support.servers import ServerProcess, start_server

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.sandbox import globs
-from exec_server.sandbox.facts import OS
+from exec_server.sandbox.file_system_facts import OS
 from exec_server.sandbox.globs import compiled, fixed_prefix, scan
 from exec_server.sandbox.model import Glob, Unenforceable
 from tests.requirements import requirement

@@ -8,9 +8,9 @@ import subprocess
 import pytest
 
 from exec_server.sandbox import landlock
+from exec_server.sandbox.backends import HERE
 from exec_server.sandbox.model import Hide, Plan, Policy, Show, Unenforceable
 from exec_server.sandbox.placeholders import default_folder
-from exec_server.sandbox.rungs import HERE
 from exec_server.sandbox.seccomp import Kind
 from tests.requirements import requirement
 from tests.sandbox.confined import attempt

@@ -6,11 +6,11 @@ import subprocess
 
 import pytest
 
-from exec_server.sandbox import rungs
+from exec_server.sandbox import backends
+from exec_server.sandbox.backends import Report, Rungs, Unavailable
 from exec_server.sandbox.launch import Command, Confined, confine
 from exec_server.sandbox.model import Hide, Plan, Policy, Show
 from exec_server.sandbox.placeholders import Folder
-from exec_server.sandbox.rungs import Report, Rungs, Unavailable
 from tests.requirements import requirement
 
 READ_ONLY = Plan(Policy(is_managed=True, network="restricted"), shows_host=True)
@@ -27,7 +27,9 @@ def here(*, has_bubblewrap: bool = True, has_landlock: bool = True) -> Rungs:
         "seccomp_report": Report("seccomp", True),
         "landlock_report": Report("landlock", has_landlock, obstacle="no Landlock"),
         "bubblewrap_report": Report("bubblewrap", has_bubblewrap, "/usr/bin/bwrap", "not there"),
-        "bubblewrap": rungs.Bubblewrap("/usr/bin/bwrap", False, False) if has_bubblewrap else None,
+        "bubblewrap": backends.Bubblewrap("/usr/bin/bwrap", False, False)
+        if has_bubblewrap
+        else None,
     }
     machine.__dict__.update(reports)
     return machine
@@ -131,7 +133,7 @@ def test_every_rung_is_reported():
 
 @requirement("sandbox/rungs:reported")
 def test_a_missing_program_comes_with_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setattr(rungs, "find", lambda name: "/usr/bin/dnf" if name == "dnf" else None)
+    monkeypatch.setattr(backends, "find", lambda name: "/usr/bin/dnf" if name == "dnf" else None)
     report = Rungs().bubblewrap_report
     assert (report.works, report.remedy) == (False, "dnf install bubblewrap")
 
@@ -163,8 +165,8 @@ def test_a_setting_that_stops_namespaces_is_named(tmp_path, monkeypatch, name, v
         "echo 'bwrap: No permissions to create a new namespace' >&2; exit 1\n"
     )
     failing.chmod(0o755)
-    monkeypatch.setattr(rungs, "find", lambda _: str(failing))
-    monkeypatch.setattr(rungs, "_setting", lambda asked: value if asked == name else None)
+    monkeypatch.setattr(backends, "find", lambda _: str(failing))
+    monkeypatch.setattr(backends, "_setting", lambda asked: value if asked == name else None)
     report = Rungs().bubblewrap_report
     assert not report.works
     assert "No permissions to create a new namespace" in (report.obstacle or "")

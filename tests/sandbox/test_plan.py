@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from exec_server.protocol.sandbox import workspace_write
-from exec_server.sandbox.facts import Facts, Found, parent
+from exec_server.sandbox.file_system_facts import Facts, Found, parent
 from exec_server.sandbox.model import (
     Access,
     Glob,

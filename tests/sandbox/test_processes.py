@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from exec_server.sandbox import placeholders
-from exec_server.sandbox.rungs import HERE
+from exec_server.sandbox.backends import HERE
 from tests.requirements import requirement
 from tests.support.children import Watched
 from tests.support.servers import start_server

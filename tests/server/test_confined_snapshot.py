@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from exec_server.sandbox import landlock, placeholders
-from exec_server.sandbox.rungs import HERE
+from exec_server.sandbox.backends import HERE
 from tests.requirements import requirement
 from tests.support.local import wire_with
 from tests.support.login_shells import SHELL, Shell

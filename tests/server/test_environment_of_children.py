@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from exec_server.server.run import serve
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.wire import Wire, start_params
 

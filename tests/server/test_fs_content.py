@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from exec_server.limits import MIB, Limits
-from exec_server.server.run import serve
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.files import (
     FAILED,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from exec_server.files import handles
 from exec_server.limits import Limits
-from exec_server.server.run import serve
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.files import (
     FAILED,
@@ -335,7 +335,7 @@ async def test_a_connection_that_is_lost_leaves_no_descriptor(server, file, monk
 @requirement("fs/handle:connection", "fs/handle:duplicate")
 async def test_a_file_that_opens_too_late_is_closed_again(server, file, monkeypatch):
     slow = Barrier(os.fstat)
-    monkeypatch.setattr("exec_server.files.local.os.fstat", slow)
+    monkeypatch.setattr("exec_server.files.operations.local.os.fstat", slow)
     before = open_descriptors()
     async with Wire(server.url) as wire:
         await wire.initialize(concurrentRequests=4)

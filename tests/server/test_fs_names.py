@@ -226,7 +226,7 @@ async def test_what_cannot_be_renamed_says_why(wire, tree):
 @requirement("fs/rename:no-overwrite")
 async def test_nothing_is_overwritten_unless_wanted(wire, tree, monkeypatch, has_renameat2):
     if not has_renameat2:
-        monkeypatch.setattr("exec_server.files.linux.IS_LINUX", False)
+        monkeypatch.setattr("exec_server.files.nowait.linux_calls.IS_LINUX", False)
     before = snapshot(os.fsencode(tree))
     for name in ("empty", "dir", "hollow", "to_file", "to_nothing", "fifo"):
         params = {

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exec_server.files import copy as copies
-from exec_server.files import local, nofollow
-from exec_server.files import walk as walking
+from exec_server.files.operations import copy as copies
+from exec_server.files.operations import local, nofollow
+from exec_server.files.operations import walk as walking
 from exec_server.limits import Limits
-from exec_server.server.run import serve
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.files import FAILED, NOT_FOUND, REFUSED, code, uri
 from tests.support.trees import NOT_UTF8, WITH_BREAKS, make_tree, snapshot

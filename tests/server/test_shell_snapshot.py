@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exec_server.process import shell_state
-from exec_server.process.shelf import Shelf
+from exec_server.process.snapshot_files import Shelf
 from exec_server.sandbox import placeholders
 from tests.requirements import requirement
 from tests.support.local import connected, server_with, wire_with

@@ -20,8 +20,8 @@ from typing import Self
 import aiohttp
 import pytest
 
-from exec_server.hub.records import Right
-from exec_server.hub.store.opening import open_store
+from exec_server.hub.entities import Right
+from exec_server.hub.store.open_store import open_store
 from exec_server.hub.tokens import digest_of, new_token
 from tests.support.nats import NatsCluster, free_ports
 from tests.support.postgres import Postgres, binaries

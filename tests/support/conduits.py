@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from exec_server.hub.cluster.conduit import Conduit
-from exec_server.hub.cluster.directions import HEAD, HEADER_BYTES, KIND, STATUS
+from exec_server.hub.cluster.reliable import Conduit
+from exec_server.hub.cluster.reliable_halves import HEAD, HEADER_BYTES, KIND, STATUS
 
 WINDOW = 400
 FRAGMENT = 100

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from exec_server.limits import Limits
-from exec_server.server.run import RunningServer, serve
+from exec_server.server.serving import RunningServer, serve
 from tests.support.wire import Wire
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import exec_server
 from exec_server import sync
-from exec_server.sync import api
+from exec_server.sync import sync_api
 from tests.requirements import requirement
 from tests.support.servers import ROOT
 
@@ -63,7 +63,7 @@ def test_what_is_checked_in_is_what_would_be_made():
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_twin_has_every_public_name_with_its_parameters(name):
     module = importlib.import_module(f"exec_server.{TWIN.CLASSES[name]}")
-    theirs, ours = members(getattr(module, name)), members(getattr(api, name))
+    theirs, ours = members(getattr(module, name)), members(getattr(sync_api, name))
     hidden = TWIN.HIDDEN.get(name, set())
     assert hidden <= set(theirs)
     assert set(theirs) - hidden <= set(ours)
@@ -88,7 +88,7 @@ def test_every_twin_is_public():
 @requirement("sync/twin")
 def test_nothing_asynchronous_is_left():
     for name in CLASSES:
-        for each, value in members(getattr(api, name)).items():
+        for each, value in members(getattr(sync_api, name)).items():
             assert not inspect.iscoroutinefunction(value), each
             assert not inspect.isasyncgenfunction(value), each
 

@@ -20,8 +20,8 @@ import websockets
 
 from exec_server.errors import ConfigurationError, ConnectError, ConnectionRejected
 from exec_server.limits import MIB, Limits
-from exec_server.server.auth import CapabilityToken
-from exec_server.server.run import serve
+from exec_server.server.authentication import CapabilityToken
+from exec_server.server.serving import serve
 from exec_server.transport.connection import Connection
 from exec_server.transport.dial import dial
 from exec_server.transport.program import dial_program

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.server.auth import CapabilityToken
-from exec_server.server.run import serve
+from exec_server.server.authentication import CapabilityToken
+from exec_server.server.serving import serve
 from exec_server.transport.http_front import Answer, encode_answer, judge, parse_head
 from tests.requirements import requirement
 from tests.support.local import server_with

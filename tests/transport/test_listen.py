@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from exec_server.errors import ConfigurationError
-from exec_server.server.auth import CapabilityToken
-from exec_server.server.run import serve
+from exec_server.server.authentication import CapabilityToken
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.servers import OURS, start_server
 from tests.support.wire import Wire

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.limits import Limits
-from exec_server.server.run import serve_stdio
+from exec_server.server.serving import serve_stdio
 from exec_server.transport.lines import LineBuffer, LineTooLong
 from exec_server.transport.stdio import StdioConnection
 from tests.requirements import requirement

@@ -13,8 +13,8 @@ import pytest
 
 from exec_server.errors import ConfigurationError
 from exec_server.limits import Limits
-from exec_server.server.auth import CapabilityToken
-from exec_server.server.run import serve
+from exec_server.server.authentication import CapabilityToken
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.raw import CLOSE, RawSocket, http, request_head
 from tests.support.wire import PATIENCE, Wire, start_params

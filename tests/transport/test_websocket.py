@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from exec_server.server.run import serve
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.local import resumed, server_with
 from tests.support.raw import (

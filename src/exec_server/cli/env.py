@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from exec_server.cli import connecting, exit_codes
-from exec_server.cli.arguments import Parser
-from exec_server.cli.saved_options import token_of
-from exec_server.cli.table import print_json, print_table
+from exec_server.cli import exit_codes, server_access
+from exec_server.cli.parser import Parser
+from exec_server.cli.process.saved_session_options import token_of
+from exec_server.cli.tables import print_json, print_table
 from exec_server.errors import ExecServerError
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ def env_parser() -> Parser:
         metavar="<URL>",
         help="list what this registry knows instead, as far as the token allows",
     )
-    connecting.add_output(parser)
-    connecting.add_connection_options(parser)
+    server_access.add_output(parser)
+    server_access.add_connection_options(parser)
     return parser
 
 
@@ -132,7 +132,7 @@ def env_command(words: list[str]) -> int:
         if values.registry is not None:
             token = token_of(parser, values)
             return await _list_registry(values.registry, token, values.names, is_json=is_json)
-        manager = connecting.environments()
+        manager = server_access.environments()
         for name in values.names:
             # Raises for one that is not known.
             manager.resolve(name)
@@ -140,7 +140,7 @@ def env_command(words: list[str]) -> int:
         chosen = [each for each in manager.describe() if each.name in wanted]
         if values.action == "check":
             opening = partial(
-                connecting.open_server,
+                server_access.open_server,
                 token=token_of(parser, values),
                 pin=values.pin,
                 client_name="exec-server env",
@@ -149,14 +149,14 @@ def env_command(words: list[str]) -> int:
         _list(chosen, is_json=is_json)
         return exit_codes.OK
 
-    return connecting.run_command(env, log_level=values.log_level)
+    return server_access.run_command(env, log_level=values.log_level)
 
 
 async def _list_registry(
     registry: str, token: str | None, names: list[str], *, is_json: bool
 ) -> int:
-    from exec_server.cli.registry_facts import list_environments
-    from exec_server.cli.registry_options import token_in_variable
+    from exec_server.cli.registry.registry_options import token_in_variable
+    from exec_server.cli.registry.registry_queries import list_environments
 
     token = token or token_in_variable()
     return await list_environments(registry, token, names, is_json=is_json)

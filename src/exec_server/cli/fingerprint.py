@@ -6,15 +6,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exec_server.cli import connecting, exit_codes
-from exec_server.cli.arguments import Parser
-from exec_server.cli.saved_options import token_of
+from exec_server.cli import exit_codes, server_access
+from exec_server.cli.parser import Parser
+from exec_server.cli.process.saved_session_options import token_of
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.remote.identity import load_identity
 
 if TYPE_CHECKING:
-    from exec_server.remote.dialler import NoiseDialler
+    from exec_server.remote.harness.dialler import NoiseDialler
 
 _DESCRIPTION = """\
 Print the fingerprint of an executor's key: of a file that `exec-server keygen` made, on the machine
@@ -23,7 +23,7 @@ registry is until it was compared with the former.
 """
 
 _EPILOG = f"""\
-{connecting.TOKEN_HELP}
+{server_access.TOKEN_HELP}
 exit status:
   0    printed
   1    no fingerprint could be found, or it is not the pinned or known one
@@ -52,7 +52,7 @@ def fingerprint_command(words: list[str]) -> int:
         help="an identity file (./FILE where it has the name of an environment), the name of an "
         "environment, or noise+https://REGISTRY/ENVIRONMENT",
     )
-    connecting.add_connection_options(parser)
+    server_access.add_connection_options(parser)
     values = parser.parse_intermixed_args(words)
 
     token = token_of(parser, values)
@@ -68,29 +68,29 @@ def fingerprint_command(words: list[str]) -> int:
         dialler.trust.check(found)
         return exit_codes.OK
 
-    return connecting.run_command(fingerprint, log_level=values.log_level)
+    return server_access.run_command(fingerprint, log_level=values.log_level)
 
 
 def _dialler(text: str, token: str | None, pin: str | None) -> NoiseDialler | None:
     """The way to an environment; None when *text* is to be a file."""
-    from exec_server.client.environments.connecting import ConnectOptions
     from exec_server.client.environments.kinds import RendezvousEnvironment
-    from exec_server.client.ways import Where
-    from exec_server.reach import noise_dialler, rendezvous
+    from exec_server.client.environments.open_environment import ConnectOptions
+    from exec_server.client.url_schemes import Where
+    from exec_server.client_urls import noise_dialler, rendezvous
 
-    if connecting.is_url(text):
+    if server_access.is_url(text):
         limits = DEFAULT_LIMITS
         return noise_dialler(
             Where(
                 url=text,
-                token=token or os.environ.get(connecting.TOKEN_VARIABLE) or None,
+                token=token or os.environ.get(server_access.TOKEN_VARIABLE) or None,
                 pin=pin,
                 connect_timeout=limits.connect_timeout,
                 ssl_context=None,
                 limits=limits,
             )
         )
-    manager = connecting.environments()
+    manager = server_access.environments()
     if text not in manager.names:
         return None
     environment = manager.resolve(text)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from exec_server.cli import exit_codes
-from exec_server.cli.arguments import Flag, Parser
+from exec_server.cli.parser import Flag, Parser
 from exec_server.errors import ConfigurationError
 
 _DESCRIPTION = """\
@@ -44,7 +44,7 @@ def keygen_command(words: list[str]) -> int:
     parser.add_argument("--force", action=Flag, help="replace a key that is there; it is lost")
     values = parser.parse_args(words)
     from exec_server.remote.identity import create_identity
-    from exec_server.remote.places import state_home
+    from exec_server.remote.state_dir import state_home
 
     path = state_home() / "identity" if values.file is None else Path(values.file)
     try:

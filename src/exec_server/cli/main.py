@@ -8,28 +8,28 @@ from importlib import import_module
 
 # Where each command is; it is imported when it is chosen: a server should not load a client.
 _COMMANDS = {
-    "attach": "attach:attach_command",
-    "cat": "files:cat_command",
-    "completion": "completion:completion_command",
-    "cp": "cp:cp_command",
-    "doctor": "doctor:doctor_command",
+    "attach": "process.attach:attach_command",
+    "cat": "files.cat_rm_mkdir:cat_command",
+    "completion": "completion.completion_command:completion_command",
+    "cp": "files.cp:cp_command",
+    "doctor": "sandbox.doctor:doctor_command",
     "env": "env:env_command",
-    "find": "listing:find_command",
+    "find": "files.ls_tree_find_stat:find_command",
     "fingerprint": "fingerprint:fingerprint_command",
     "keygen": "keygen:keygen_command",
-    "kill": "kill:kill_command",
-    "logs": "logs_command:logs_command",
-    "ls": "listing:ls_command",
-    "mkdir": "files:mkdir_command",
-    "pair": "pair:pair_command",
-    "ps": "ps:ps_command",
-    "registry": "registry:registry_command",
-    "rm": "files:rm_command",
-    "run": "run:run_command",
-    "sandbox": "sandbox:sandbox_command",
-    "shell": "shell:shell_command",
-    "stat": "listing:stat_command",
-    "tree": "listing:tree_command",
+    "kill": "process.kill:kill_command",
+    "logs": "process.logs:logs_command",
+    "ls": "files.ls_tree_find_stat:ls_command",
+    "mkdir": "files.cat_rm_mkdir:mkdir_command",
+    "pair": "pair.pair_command:pair_command",
+    "ps": "process.ps:ps_command",
+    "registry": "registry.registry_command:registry_command",
+    "rm": "files.cat_rm_mkdir:rm_command",
+    "run": "process.run:run_command",
+    "sandbox": "sandbox.sandbox_command:sandbox_command",
+    "shell": "process.shell:shell_command",
+    "stat": "files.ls_tree_find_stat:stat_command",
+    "tree": "files.ls_tree_find_stat:tree_command",
 }
 
 
@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         words = [words[1], "--help"]
     if words and words[0] in _COMMANDS:
         return find_command(words[0])(words[1:])
-    from exec_server.cli.serve import serve_command
+    from exec_server.cli.serve.serve_command import serve_command
 
     return serve_command(words)
 

@@ -8,10 +8,10 @@ import posixpath
 from typing import TypeVar
 
 from exec_server.client import tracing
-from exec_server.client.flow import Flow
-from exec_server.client.lifeline import Lifeline
-from exec_server.client.link import Link
-from exec_server.client.options import ExecServerClientConnectOptions
+from exec_server.client.connect_options import ExecServerClientConnectOptions
+from exec_server.client.connection_link import Link
+from exec_server.client.flow.pacing import Flow
+from exec_server.client.session_link import Lifeline
 from exec_server.errors import CallTimeout, ConnectionClosed, MethodNotFound, RpcError
 from exec_server.limits import Limits
 from exec_server.protocol import environment

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from exec_server.client.discovery import RemoteDiscovery
-from exec_server.client.fs import RemoteFiles
-from exec_server.client.http import RemoteHttp
-from exec_server.client.lifeline import DISCONNECTED, ConnectionState, Dialler, Lifeline
-from exec_server.client.link import Link
-from exec_server.client.options import (
+from exec_server.client.connect_options import (
     DEFAULT_CLIENT_NAME,
     ExecServerClientConnectOptions,
     RemoteExecServerConnectArgs,
 )
-from exec_server.client.policy import NetworkPolicy, OnPolicyDecision, OnPolicyRequest
-from exec_server.client.processes import Processes
-from exec_server.client.token import Cursor, SessionToken
-from exec_server.client.ways import Where, find_way
+from exec_server.client.connection_link import Link
+from exec_server.client.discovery import RemoteDiscovery
+from exec_server.client.files.remote_files import RemoteFiles
+from exec_server.client.http.remote_http import RemoteHttp
+from exec_server.client.network_policy import NetworkPolicy, OnPolicyDecision, OnPolicyRequest
+from exec_server.client.process.processes import Processes
+from exec_server.client.session_link import DISCONNECTED, ConnectionState, Dialler, Lifeline
+from exec_server.client.session_token import Cursor, SessionToken
+from exec_server.client.url_schemes import Where, find_way
 from exec_server.errors import ConfigurationError, ConnectionClosed, SessionAttached
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol.fs import MissingChangedEvent

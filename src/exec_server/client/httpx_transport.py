@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from exec_server.client.httpx_carrier import Carrier
+from exec_server.client.http.httpx_carrier import Carrier
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from exec_server.errors import InvalidRequest, NotFound
-from exec_server.files.mounts import Pace
+from exec_server.files.nowait.mounts import Pace
 from exec_server.limits import Limits
 
 

@@ -9,11 +9,12 @@ from functools import partial
 from typing import TypeVar, TypeVarTuple
 
 from exec_server.errors import InvalidRequest
-from exec_server.files import handles, local
+from exec_server.files import handles
 from exec_server.files.handles import Handle, Handles
-from exec_server.files.mounts import Pace
-from exec_server.files.oserrors import os_error, rpc_error
-from exec_server.files.quick import Quick
+from exec_server.files.nowait.mounts import Pace
+from exec_server.files.nowait.nonblocking import Quick
+from exec_server.files.operations import local
+from exec_server.files.operations.oserrors import os_error, rpc_error
 from exec_server.files.runner import Runner, translated
 from exec_server.files.workers import Settle
 from exec_server.limits import Limits

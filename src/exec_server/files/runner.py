@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, TypeVarTuple
 
-from exec_server.files.oserrors import rpc_error
+from exec_server.files.operations.oserrors import rpc_error
 from exec_server.files.workers import Settle, Share, Workers
 from exec_server.protocol.method import NOTHING, Nothing
 

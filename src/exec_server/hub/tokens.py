@@ -9,10 +9,10 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from exec_server.hub.records import Right, Token
-from exec_server.hub.refusals import Refusal
+from exec_server.hub.entities import Right, Token
+from exec_server.hub.http.refusals import Refusal
+from exec_server.hub.http.throttle import Throttle
 from exec_server.hub.store import Store
-from exec_server.hub.throttle import Throttle
 from exec_server.limits import Limits
 
 # So that programs that look for leaked secrets can tell what they have found.

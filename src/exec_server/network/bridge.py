@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from exec_server.errors import ExecServerError
 from exec_server.limits import Limits
-from exec_server.network import environment, inside, relay, upstream
-from exec_server.network.environment import Endpoint
+from exec_server.network import namespace_listener, proxy_environment, relay, upstream
 from exec_server.network.proxy import Listener, ManagedProxy, Serve
+from exec_server.network.proxy_environment import Endpoint
 from exec_server.network.upstream import Unreachable
 
 logger = logging.getLogger(__name__)
@@ -56,13 +56,13 @@ class Bridge:
             self.ports = _ports(len(proxy.services))
             self.environment = proxy.environment(self.ports)
             return
-        named = environment.named_proxies(env)
+        named = proxy_environment.named_proxies(env)
         endpoints = list(dict.fromkeys(named.values()))
         self.ports = _ports(len(endpoints))
         self._services = [Forward(endpoint, limits=limits) for endpoint in endpoints]
         port_of = dict(zip(endpoints, self.ports, strict=True))
         self.environment = {
-            name: environment.moved(env[name], port_of[endpoint])
+            name: proxy_environment.moved(env[name], port_of[endpoint])
             for name, endpoint in named.items()
         }
 
@@ -245,7 +245,7 @@ def _start_helper(
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", inside.__file__, str(pid), *map(str, ports)],
+            [sys.executable, "-I", "-S", namespace_listener.__file__, str(pid), *map(str, ports)],
             stdin=answers.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -11,8 +11,8 @@ from email.utils import formatdate
 import h11
 
 from exec_server.limits import Limits
-from exec_server.network import hops
-from exec_server.network.hops import Framing, Headers, Target
+from exec_server.network import http_heads
+from exec_server.network.http_heads import Framing, Headers, Target
 from exec_server.network.incoming import Incoming, watch_end
 from exec_server.network.upstream import Unreachable, UpstreamProxy
 
@@ -36,7 +36,7 @@ async def forward(
     """
     loop = asyncio.get_running_loop()
     await _send_request(loop, request, other, aim, proxy)
-    framing = hops.framing(request, method=request.method)
+    framing = http_heads.framing(request, method=request.method)
     upload = loop.create_task(_upload(loop, request, client, other, framing), name="upload")
     watch = _Watch(client.sock, other, limits)
     upload.add_done_callback(watch.uploaded)
@@ -92,9 +92,9 @@ async def _send_request(
     aim: Target,
     proxy: UpstreamProxy | None,
 ) -> None:
-    authority = hops.authority(aim.host, aim.port, default=80).encode()
-    headers = hops.onward(request.headers, drop=_HOST)
-    if hops.framing(request, method=request.method).is_chunked:
+    authority = http_heads.authority(aim.host, aim.port, default=80).encode()
+    headers = http_heads.onward(request.headers, drop=_HOST)
+    if http_heads.framing(request, method=request.method).is_chunked:
         headers.append((b"Transfer-Encoding", b"chunked"))
     line = aim.path
     if proxy is not None:
@@ -105,7 +105,7 @@ async def _send_request(
     headers = [(b"Host", authority), *headers, (b"Connection", b"close")]
     try:
         await loop.sock_sendall(
-            other, hops.head(b"%b %b HTTP/1.1" % (request.method, line), headers)
+            other, http_heads.head(b"%b %b HTTP/1.1" % (request.method, line), headers)
         )
     except OSError as exc:
         raise Unreachable(exc.errno) from exc
@@ -121,7 +121,7 @@ async def _upload(
     if framing.is_empty:
         client.keep_rest()
         return
-    if hops.header(request.headers, b"expect") is not None:
+    if http_heads.header(request.headers, b"expect") is not None:
         await loop.sock_sendall(client.sock, _CONTINUE)
     await client.pass_on(framing, other, as_chunks=True)
 
@@ -140,7 +140,7 @@ async def _download(
         raise Unreachable from exc
     if response is None:
         raise Unreachable
-    framing = hops.framing(response, method=request.method)
+    framing = http_heads.framing(response, method=request.method)
     speaks_chunks = request.http_version != b"1.0"
     is_chunked = framing.is_chunked and speaks_chunks
     is_last = not speaks_chunks or (framing.length is None and not is_chunked)
@@ -155,8 +155,8 @@ async def _download(
 def _response_head(
     request: h11.Request, response: h11.Response, *, is_chunked: bool, is_last: bool
 ) -> bytes:
-    headers: Headers = hops.onward(response.headers)
-    if hops.header(response.headers, b"date") is None:
+    headers: Headers = http_heads.onward(response.headers)
+    if http_heads.header(response.headers, b"date") is None:
         headers.append((b"date", formatdate(usegmt=True).encode()))
     if is_chunked:
         headers.append((b"transfer-encoding", b"chunked"))
@@ -164,4 +164,4 @@ def _response_head(
         headers.append((b"connection", b"close"))
     version = request.http_version
     line = b"HTTP/%b %d %b" % (version, response.status_code, bytes(response.reason))
-    return hops.head(line, headers)
+    return http_heads.head(line, headers)

@@ -11,10 +11,10 @@ from http import HTTPStatus
 import h11
 
 from exec_server.limits import Limits
-from exec_server.network import blocked, exchange, hops, relay, upstream
+from exec_server.network import blocked, exchange, http_heads, relay, upstream
 from exec_server.network.blocked import Attempt, Verdict
 from exec_server.network.decider import Decider, Route
-from exec_server.network.hops import BadTarget, Headers, Target
+from exec_server.network.http_heads import BadTarget, Headers, Target
 from exec_server.network.incoming import Incoming, watch_end
 from exec_server.network.upstream import Unreachable, UpstreamProxy, Upstreams
 
@@ -56,17 +56,17 @@ class HttpConnection:
         try:
             request = await self._incoming.request()
         except h11.RemoteProtocolError:
-            head = hops.head(b"HTTP/1.1 400 Bad Request", [(b"connection", b"close")])
+            head = http_heads.head(b"HTTP/1.1 400 Bad Request", [(b"connection", b"close")])
             await self._loop.sock_sendall(self._sock, head)
             return False
         if request is None:
             return False
         try:
-            aim = hops.target(request)
+            aim = http_heads.target(request)
         except BadTarget as exc:
             return await self._answer(request, HTTPStatus.BAD_REQUEST, str(exc).encode())
         attempt = self._attempt(request, aim)
-        if hops.header(request.headers, hops.UNIX_SOCKET_HEADER) is not None:
+        if http_heads.header(request.headers, http_heads.UNIX_SOCKET_HEADER) is not None:
             return await self._refuse_unix_socket(request, attempt)
         decided = await self._decide(attempt)
         if isinstance(decided, Verdict):
@@ -124,10 +124,10 @@ class HttpConnection:
         if proxy is None:
             other = await upstream.connect(route.addresses, attempt.port, limits=self._limits)
         else:
-            authority = hops.authority(attempt.host, attempt.port, default=0)
+            authority = http_heads.authority(attempt.host, attempt.port, default=0)
             other = await upstream.connect_through(proxy, authority, limits=self._limits)
         with other:
-            head = hops.head(b"HTTP/1.1 200 OK", [(b"date", http_date())])
+            head = http_heads.head(b"HTTP/1.1 200 OK", [(b"date", http_date())])
             await self._loop.sock_sendall(self._sock, head)
             self._incoming.keep_rest()
             if self._incoming.ahead:
@@ -151,15 +151,15 @@ class HttpConnection:
         """Answer in the place of whoever was not reached; whether another request may follow."""
         version = request.http_version
         # Who waits for a "100 Continue" does not send the body, or sends it without one.
-        is_next = version != b"1.0" and hops.header(request.headers, b"expect") is None
+        is_next = version != b"1.0" and http_heads.header(request.headers, b"expect") is None
         headers: Headers = [(b"content-type", kind.encode())]
         if error is not None:
             headers.append((b"x-proxy-error", error.encode()))
         headers += [(b"content-length", b"%d" % len(body)), (b"date", http_date())]
         line = f"HTTP/{version.decode()} {status.value} {status.phrase}".encode()
         shown = b"" if request.method == b"HEAD" else body
-        await self._loop.sock_sendall(self._sock, hops.head(line, headers) + shown)
-        framing = hops.framing(request, method=request.method)
+        await self._loop.sock_sendall(self._sock, http_heads.head(line, headers) + shown)
+        framing = http_heads.framing(request, method=request.method)
         if framing.is_empty:
             self._incoming.keep_rest()
             return is_next

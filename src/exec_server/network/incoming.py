@@ -12,7 +12,7 @@ import h11
 
 from exec_server.limits import Limits
 from exec_server.network import relay
-from exec_server.network.hops import Framing
+from exec_server.network.http_heads import Framing
 
 _RECV_BYTES = 64 * 1024
 _HEAD_END = re.compile(rb"\n\r?\n")

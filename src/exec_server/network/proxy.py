@@ -9,7 +9,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 
 from exec_server.limits import Limits
-from exec_server.network import environment, rules
+from exec_server.network import proxy_environment, rules
 from exec_server.network.decider import Client, Decider, Resolver
 from exec_server.network.http_proxy import HttpConnection
 from exec_server.network.socks import SocksConnection
@@ -149,7 +149,7 @@ class ManagedProxy:
 
     def environment(self, ports: list[int]) -> dict[str, str]:
         """The variables for a process that finds the `services` at *ports* of its loopback."""
-        return environment.variables(
+        return proxy_environment.variables(
             http_port=ports[0],
             socks_port=ports[1] if len(ports) > 1 else None,
             allows_local=self._config.allow_local_binding,

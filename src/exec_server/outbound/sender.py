@@ -15,7 +15,7 @@ from yarl import URL
 
 from exec_server.errors import InternalError
 from exec_server.limits import Limits
-from exec_server.outbound import trust
+from exec_server.outbound import tls_trust
 from exec_server.outbound.outgoing import MAX_REDIRECTS, Outgoing, redirected
 from exec_server.outbound.proxies import Proxies, Proxy
 
@@ -116,7 +116,7 @@ class Sender:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             # A file of certificates that cannot be used fails plain http as well.
-            self._extra_certificates = trust.extra_certificates(self._environ)
+            self._extra_certificates = tls_trust.extra_certificates(self._environ)
             limits = self._limits
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS),
@@ -134,7 +134,7 @@ class Sender:
         """Made once, by a thread: the system's roots take a while."""
         if self._tls is None:
             loop = asyncio.get_running_loop()
-            self._tls = loop.run_in_executor(None, trust.tls_context, self._extra_certificates)
+            self._tls = loop.run_in_executor(None, tls_trust.tls_context, self._extra_certificates)
         return await asyncio.shield(self._tls)
 
     async def stop(self) -> None:

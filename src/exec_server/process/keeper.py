@@ -19,7 +19,7 @@ interpreter. To the keeper::
     ("signal", pid, signum)        to the group that pid leads
     ("stop",)
 
-A fence confines the program (see sandbox/confine.py, which is loaded when there is one). It says
+A fence confines the program (see sandbox/in_keeper.py, which is loaded when there is one). It says
 first what it is and how many descriptors are attached to the message's first byte::
 
     None
@@ -489,13 +489,13 @@ _confine: Any = None
 
 
 def confine() -> Any:
-    """sandbox/confine.py, which not every keeper needs; there is no package to import it from."""
+    """sandbox/in_keeper.py, which not every keeper needs; there is no package to import it from."""
     global _confine
     if _confine is None:
         from importlib.util import module_from_spec, spec_from_file_location
 
         here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        spec = spec_from_file_location("confine", os.path.join(here, "sandbox", "confine.py"))
+        spec = spec_from_file_location("in_keeper", os.path.join(here, "sandbox", "in_keeper.py"))
         assert spec is not None and spec.loader is not None
         _confine = module_from_spec(spec)
         spec.loader.exec_module(_confine)

@@ -16,8 +16,8 @@ from exec_server.errors import InternalError, RpcError
 from exec_server.limits import Limits
 from exec_server.process import shell_state
 from exec_server.process.pump import Gate, OnData, Pump
-from exec_server.process.shelf import Shelf
 from exec_server.process.shell_state import Wanted
+from exec_server.process.snapshot_files import Shelf
 from exec_server.process.spawn import Launch, OnExit, Spawned, Spawner
 from exec_server.sandbox.bubblewrap import SCRIPT_FD, SCRIPT_PATH
 from exec_server.sandbox.model import Rung

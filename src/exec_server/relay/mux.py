@@ -25,8 +25,8 @@ from exec_server.relay.frame import (
 )
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from exec_server.relay.noise import Responder, prologue
-from exec_server.relay.stream import NoiseStream
-from exec_server.relay.streams import Streams
+from exec_server.relay.noise_stream import NoiseStream
+from exec_server.relay.open_streams import Streams
 
 # The only reason that leaves us: what went wrong is not told to who may have caused it.
 RESET_REASON = "noise_relay_protocol_error"

@@ -27,8 +27,8 @@ from exec_server.relay.frame import (
     encode,
 )
 from exec_server.relay.inbox import Inbox
+from exec_server.relay.open_streams import Streams
 from exec_server.relay.segments import Stitcher
-from exec_server.relay.streams import Streams
 
 
 class PlaintextStream:

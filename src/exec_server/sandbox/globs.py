@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from exec_server.sandbox.facts import Facts, join
+from exec_server.sandbox.file_system_facts import Facts, join
 from exec_server.sandbox.model import Glob, Unenforceable
 
 # The reference's limit; each match is a mount.

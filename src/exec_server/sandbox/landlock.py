@@ -13,7 +13,7 @@ import functools
 import os
 import stat
 
-from exec_server.sandbox.confine import PathBeneath
+from exec_server.sandbox.in_keeper import PathBeneath
 from exec_server.sandbox.model import Hide, Plan, Show, Unenforceable
 from exec_server.sandbox.placeholders import default_folder
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from exec_server.sandbox import landlock, seccomp
+from exec_server.sandbox.backends import HERE, Bubblewrap, Rungs, Unavailable
 from exec_server.sandbox.bubblewrap import (
     ARGUMENTS_FD,
     FIRST_SOURCE_FD,
@@ -18,7 +19,6 @@ from exec_server.sandbox.bubblewrap import (
 )
 from exec_server.sandbox.model import NOT_BUILT, NOT_RUN, Hide, Plan, Rung, Show, Unenforceable
 from exec_server.sandbox.placeholders import Folder, release
-from exec_server.sandbox.rungs import HERE, Bubblewrap, Rungs, Unavailable
 
 _DEFAULT_PATH = b"/bin:/usr/bin"
 # The kernel passes up to 253 descriptors at once.

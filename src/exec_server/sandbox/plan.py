@@ -12,10 +12,10 @@ denied stays closed, and a few names in writable directories are read-only (see 
 
 from __future__ import annotations
 
-from exec_server.sandbox.facts import OS, Facts, parent
+from exec_server.sandbox.file_system_facts import OS, Facts, parent
 from exec_server.sandbox.model import Access, Hide, Plan, Policy, Show, Step, Unenforceable
-from exec_server.sandbox.places import Places, depth, nearest
 from exec_server.sandbox.policy import is_within
+from exec_server.sandbox.resolved_rules import Places, depth, nearest
 
 # Every sandbox has its own, with its own devices and processes; to be readable adds nothing.
 _PROC = b"/proc"

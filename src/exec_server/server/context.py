@@ -6,14 +6,14 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError
-from exec_server.process.table import ProcessTable
+from exec_server.process.process_table import ProcessTable
 from exec_server.protocol import fs, http, lifecycle, process
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
 from exec_server.transport.connection import Connection
 
 if TYPE_CHECKING:
-    from exec_server.files.service import Files
+    from exec_server.files.file_service import Files
     from exec_server.outbound.exchanges import Exchanges
     from exec_server.server.server import ExecServer
     from exec_server.server.session import Session

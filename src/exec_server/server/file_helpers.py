@@ -9,8 +9,8 @@ import socket
 from collections.abc import Mapping
 
 from exec_server.errors import InternalError
+from exec_server.files.confined.helper_pool import Started
 from exec_server.files.confined.interpreter import PASSED_ON, arguments
-from exec_server.files.confined.pool import Started
 from exec_server.process.spawn import Launch, Spawner
 from exec_server.sandbox.launch import Command, Confined, confine
 from exec_server.sandbox.model import Plan, Unenforceable

@@ -32,7 +32,7 @@ class SandboxTrial:
 def sandbox_info() -> SandboxInfo:
     """Every rung with what stops it. Runs bubblewrap when called first."""
     # Not every server is asked.
-    from exec_server.sandbox.rungs import HERE
+    from exec_server.sandbox.backends import HERE
 
     rungs = [
         SandboxRung(each.rung, each.works, each.found, each.obstacle, each.remedy)

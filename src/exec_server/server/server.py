@@ -18,9 +18,8 @@ from msgspec import structs
 from exec_server import host
 from exec_server.errors import InternalError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.process.alarm import Alarm
+from exec_server.process.process_table import ProcessTable
 from exec_server.process.spawn import Spawner
-from exec_server.process.table import ProcessTable
 from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.process import StartParams
 from exec_server.rpc.router import Router
@@ -31,12 +30,13 @@ from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
 from exec_server.state.attachment import Attachments, SessionId
 from exec_server.state.window import WindowBudget
+from exec_server.timers import Alarm
 from exec_server.transport.connection import Connection
 from exec_server.version import VERSION
 
 if TYPE_CHECKING:
-    from exec_server.discovery.service import Discovery
-    from exec_server.files.service import FileService
+    from exec_server.discovery.discovery_service import Discovery
+    from exec_server.files.file_service import FileService
     from exec_server.network.bridge import Bridge
     from exec_server.network.proxy import ManagedProxy
     from exec_server.outbound.exchanges import Outbound
@@ -102,8 +102,8 @@ class ExecServer:
     @cached_property
     def files(self) -> FileService:
         """Loaded and made for the first client that asks, so that others start sooner."""
-        from exec_server.files.admission import Admission
-        from exec_server.files.service import FileService
+        from exec_server.files.file_admission import Admission
+        from exec_server.files.file_service import FileService
         from exec_server.server.file_helpers import FileHelpers
 
         helpers = FileHelpers(self._spawner, self._server_env)
@@ -126,7 +126,7 @@ class ExecServer:
 
     @cached_property
     def discovery(self) -> Discovery:
-        from exec_server.discovery.service import Discovery
+        from exec_server.discovery.discovery_service import Discovery
 
         return Discovery(
             self._server_env,
@@ -216,7 +216,7 @@ class ExecServer:
     def _open_bridge(self, proxy: ManagedProxy | None, env: Mapping[str, str]) -> Bridge | None:
         """The way of a sandboxed process to *proxy*, or to what *env* names; None without any."""
         from exec_server.network.bridge import Bridge
-        from exec_server.network.environment import NoProxy
+        from exec_server.network.proxy_environment import NoProxy
 
         try:
             return Bridge(proxy, env, limits=self.limits)

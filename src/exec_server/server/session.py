@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from exec_server.limits import Limits
+from exec_server.process.process_table import ProcessTable
 from exec_server.process.pump import Gate
-from exec_server.process.table import ProcessTable
 from exec_server.protocol import network
 from exec_server.rpc.peer import Peer
 from exec_server.state.attachment import SessionId

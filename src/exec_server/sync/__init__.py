@@ -16,8 +16,8 @@ cancels what was waited for.
 from __future__ import annotations
 
 # Teaches `connect` the URLs of environments behind a registry.
-import exec_server.reach  # noqa: F401
-from exec_server.sync.api import (
+import exec_server.client_urls  # noqa: F401
+from exec_server.sync.sync_api import (
     EnvironmentManager,
     ExecServerClient,
     MissingWatch,

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import exec_server
-from exec_server.client.environments.config import URL_VARIABLE
-from exec_server.client.environments.connecting import ConnectKeywords, ConnectOptions
+from exec_server.client.environments.environments_toml import URL_VARIABLE
 from exec_server.client.environments.lazy import EnvironmentStatus
 from exec_server.client.environments.manager import EnvironmentFacts, EnvironmentManager
+from exec_server.client.environments.open_environment import ConnectKeywords, ConnectOptions
 from exec_server.errors import ConfigurationError, ConnectError, ConnectionClosed, SessionLost
 from exec_server.limits import Limits
-from exec_server.server.run import serve
+from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.fault_proxy import fault_proxy
 from tests.support.leaks import eventually

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exec_server.client.environments.config import load
+from exec_server.client.environments.environments_toml import load
 from exec_server.errors import ConfigurationError
 from tests.requirements import requirement
 from tests.support.servers import reference_binary

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from exec_server.hub.bus import Bus
-from exec_server.hub.bus.memory import Medium, MemoryBus
-from exec_server.hub.bus.nats import NatsBus
+from exec_server.hub.bus.memory_bus import Medium, MemoryBus
+from exec_server.hub.bus.nats_bus import NatsBus
 from tests.support.chaotic_bus import ChaoticBus
 from tests.support.nats import NatsCluster
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from exec_server.hub.bus import BusUnavailable, Held
-from exec_server.hub.bus.names import HELD_BYTES
+from exec_server.hub.bus.subjects import HELD_BYTES
 from tests.hub.bus.conftest import Heard
 from tests.requirements import requirement
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exec_server.hub.bus import BusUnavailable
-from exec_server.hub.bus.memory import Medium, MemoryBus
+from exec_server.hub.bus.memory_bus import Medium, MemoryBus
 from tests.hub.bus.conftest import Heard
 from tests.requirements import requirement
 from tests.support.chaotic_bus import ChaoticBus, Rates

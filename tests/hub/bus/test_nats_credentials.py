@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.bus.nats import NatsBus
+from exec_server.hub.bus.nats_bus import NatsBus
 from tests.requirements import requirement
 from tests.support.nats import NatsCluster
 from tests.support.nats_accounts import Accounts

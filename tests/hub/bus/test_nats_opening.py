@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.bus.nats import NatsBus
+from exec_server.hub.bus.nats_bus import NatsBus
 from exec_server.hub.bus.nats_url import parse_nats_url
 from exec_server.limits import DEFAULT_LIMITS
 from tests.requirements import requirement

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exec_server.hub.cluster.conduit import Conduit
+from exec_server.hub.cluster.reliable import Conduit
 from tests.support.cluster import Cluster
 from tests.support.conduits import conduit
 

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from exec_server.hub.bus import BusUnavailable, Held
-from exec_server.hub.bus.memory import MemoryBus
+from exec_server.hub.bus.memory_bus import MemoryBus
 from exec_server.relay.frame import Reset, decode
 from tests.hub.cluster.test_nodes import QUICK, Nodes, exchange_frames, harness_at
 from tests.hub.conftest import bring_online
-from tests.hub.test_rendezvous import ended, frame, received
+from tests.hub.relay.test_rendezvous import ended, frame, received
 from tests.requirements import requirement
 from tests.support.chaotic_bus import ChaoticBus
 from tests.support.files import until

@@ -13,13 +13,13 @@ import msgspec
 import pytest
 
 from exec_server.hub.bus import Bus
-from exec_server.hub.bus.memory import Medium, MemoryBus
-from exec_server.hub.cluster import seats
-from exec_server.hub.service import HubOptions, serve_hub
+from exec_server.hub.bus.memory_bus import Medium, MemoryBus
+from exec_server.hub.cluster import registrations
+from exec_server.hub.registry_service import HubOptions, serve_hub
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.frame import Reset, decode
 from tests.hub.conftest import Pair, Visitor, bring_online, transport_of
-from tests.hub.test_rendezvous import ended, frame, received, seq_of
+from tests.hub.relay.test_rendezvous import ended, frame, received, seq_of
 from tests.requirements import requirement
 from tests.support.chaotic_bus import ChaoticBus, Rates
 from tests.support.files import until
@@ -262,7 +262,7 @@ async def test_every_node_lists_the_environments_of_all(nodes):
 async def test_a_page_has_executors_of_other_nodes_however_many_answers_that_takes(
     nodes, monkeypatch
 ):
-    monkeypatch.setattr(seats, "_PAGE", 2)
+    monkeypatch.setattr(registrations, "_PAGE", 2)
     first, second = await nodes.add(), await nodes.add()
     names = [f"e{number}" for number in range(7)]
     for name in names:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from exec_server.sandbox.rungs import HERE
+from exec_server.sandbox.backends import HERE
 from tests.children.escapes import __main__ as attempts  # noqa: F401
 from tests.children.escapes.attempt import ATTEMPTS, PLAIN, group, sentence
 from tests.requirements import requirement

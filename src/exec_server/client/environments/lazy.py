@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 
 from exec_server.client.client import ExecServerClient
-from exec_server.client.environments.connecting import ConnectOptions, Ways, open_environment
 from exec_server.client.environments.kinds import Environment
+from exec_server.client.environments.open_environment import ConnectOptions, Ways, open_environment
 from exec_server.errors import ConnectionClosed, ExecServerError
 
 

@@ -28,8 +28,11 @@ from typing import Self, Unpack
 import msgspec
 
 from exec_server.client.client import ExecServerClient
-from exec_server.client.environments import config, paired
-from exec_server.client.environments.connecting import (
+from exec_server.client.environments import environments_toml, paired
+from exec_server.client.environments.bearer_tokens import Token
+from exec_server.client.environments.kinds import Environment, Kind, WebSocketEnvironment
+from exec_server.client.environments.lazy import EnvironmentStatus, LazyClient
+from exec_server.client.environments.open_environment import (
     ConnectKeywords,
     ConnectOptions,
     LocalFactory,
@@ -37,9 +40,6 @@ from exec_server.client.environments.connecting import (
     Ways,
     open_environment,
 )
-from exec_server.client.environments.kinds import Environment, Kind, WebSocketEnvironment
-from exec_server.client.environments.lazy import EnvironmentStatus, LazyClient
-from exec_server.client.environments.tokens import Token
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS
 
@@ -63,7 +63,7 @@ class EnvironmentManager:
 
     def __init__(
         self,
-        configuration: config.Configuration,
+        configuration: environments_toml.Configuration,
         *,
         local: LocalFactory | None = None,
         rendezvous: RendezvousFactory | None = None,
@@ -91,8 +91,8 @@ class EnvironmentManager:
 
         Raises ConfigurationError for what they cannot mean. Nothing is connected yet.
         """
-        directory = config.home_directory(env) if home is None else home
-        found = paired.add_to(config.load(directory, env), paired.folder(env))
+        directory = environments_toml.home_directory(env) if home is None else home
+        found = paired.add_to(environments_toml.load(directory, env), paired.folder(env))
         return cls(found, local=local, rendezvous=rendezvous, **options)
 
     # What there is.
@@ -175,8 +175,8 @@ class EnvironmentManager:
         connect_timeout: float = DEFAULT_LIMITS.connect_timeout,
     ) -> None:
         """Add a WebSocket environment, or replace one; the default stays what it is."""
-        config.check_id(name, taken=())
-        where = config.check_url(url)
+        environments_toml.check_id(name, taken=())
+        where = environments_toml.check_url(url)
         secret = None if token is None else Token(token)
         old = self._lazy.get(name)
         self._lazy[name] = self._new(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from exec_server.client.environments.config import Configuration, check_id
+from exec_server.client.environments.environments_toml import Configuration, check_id
 from exec_server.client.environments.kinds import RendezvousEnvironment
 from exec_server.errors import ConfigurationError
 

@@ -12,9 +12,9 @@ import msgspec
 
 from exec_server.errors import InternalError, RpcError
 from exec_server.files.confined import packets
-from exec_server.files.confined.child import READY
+from exec_server.files.confined.helper_main import READY
 from exec_server.files.confined.packets import Answer, Call
-from exec_server.files.content import Content
+from exec_server.files.operations.content import Content
 from exec_server.protocol.method import Encoded
 
 _decode = msgspec.msgpack.Decoder(Answer).decode

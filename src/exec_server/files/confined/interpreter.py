@@ -14,7 +14,7 @@ from exec_server.sandbox.policy import MINIMAL_READS
 PASSED_ON = ("PATH", "TMPDIR", "TMP", "TEMP")
 # Isolated, and without the start-up of a virtual environment: its path is given.
 _START = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
-_MODULE = "exec_server.files.confined.child"
+_MODULE = "exec_server.files.confined.helper_main"
 
 
 @cache

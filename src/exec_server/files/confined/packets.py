@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from exec_server.files.content import Content, write_content
+from exec_server.files.operations.content import Content, write_content
 
 # Below what a packet may hold with the kernel's default buffers; one copy less than a file costs.
 INLINE_BYTES = 64 * 1024

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from exec_server.errors import InvalidRequest
-from exec_server.files import atomic, change, local, nofollow
 from exec_server.files.confined.packets import FileContent
-from exec_server.files.content import Content
-from exec_server.files.copy import copy as copy_tree
-from exec_server.files.listing import read_directory as list_directory
-from exec_server.files.oserrors import os_error
-from exec_server.files.walk import walk as walk_tree
+from exec_server.files.operations import atomic_write, attributes, local, nofollow
+from exec_server.files.operations.content import Content
+from exec_server.files.operations.copy import copy as copy_tree
+from exec_server.files.operations.directory_listing import read_directory as list_directory
+from exec_server.files.operations.oserrors import os_error
+from exec_server.files.operations.walk import walk as walk_tree
 from exec_server.limits import Limits
 from exec_server.protocol import fs
 from exec_server.protocol.environment import CapabilitiesResult, CapabilityRoot, DiscoveredRoot
@@ -40,7 +40,7 @@ def read_file(path: bytes, follow: bool, limit: int) -> Encoded:
 
 def write_file(path: bytes, follow: bool, is_atomic: bool, *, content: Content) -> None:
     if is_atomic:
-        atomic.write_file(path, content, follow)
+        atomic_write.write_file(path, content, follow)
     elif not follow:
         nofollow.write_file(path, content)
     else:
@@ -92,13 +92,13 @@ def remove(path: bytes, follow: bool, recursive: bool, force: bool) -> None:
 
 
 def rename(source: bytes, destination: bytes, overwrite: bool, follow: bool) -> None:
-    change.rename(source, destination, overwrite, follow)
+    attributes.rename(source, destination, overwrite, follow)
 
 
 def set_permissions(
     path: bytes, mode: int | None, modified_ms: int | None, accessed_ms: int | None, follow: bool
 ) -> None:
-    change.set_permissions(path, mode, modified_ms, accessed_ms, follow)
+    attributes.set_permissions(path, mode, modified_ms, accessed_ms, follow)
 
 
 def copy(source: bytes, destination: bytes, recursive: bool) -> None:

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable
 
 from exec_server.hub.bus import Bus, Unsubscribe
-from exec_server.hub.cluster.conduit import Conduit
-from exec_server.hub.cluster.directions import HEADER_BYTES
-from exec_server.hub.links import Took
-from exec_server.hub.routing import Harness
+from exec_server.hub.cluster.reliable import Conduit
+from exec_server.hub.cluster.reliable_halves import HEADER_BYTES
+from exec_server.hub.relay.relay_socket import Took
+from exec_server.hub.relay.routing import Harness
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 
 from exec_server.hub.bus import Bus, BusUnavailable
-from exec_server.hub.cluster.messages import Owner, encode, fence_key
-from exec_server.hub.cluster.seat import Seat
+from exec_server.hub.cluster.node_messages import Owner, encode, fence_key
+from exec_server.hub.cluster.registration import Seat
 from exec_server.limits import Limits
 
 _owner = msgspec.msgpack.Decoder(Owner).decode

@@ -10,10 +10,10 @@ import msgspec
 
 from exec_server.errors import RelayError
 from exec_server.hub.cluster.channels import Channel, Channels
-from exec_server.hub.cluster.messages import Full, Join, Joined, encode
-from exec_server.hub.cluster.seat import Seat
-from exec_server.hub.links import Link
-from exec_server.hub.routing import GOING_AWAY, POLICY_VIOLATION, Exchange, Harness, Memory
+from exec_server.hub.cluster.node_messages import Full, Join, Joined, encode
+from exec_server.hub.cluster.registration import Seat
+from exec_server.hub.relay.relay_socket import Link
+from exec_server.hub.relay.routing import GOING_AWAY, POLICY_VIOLATION, Exchange, Harness, Memory
 from exec_server.limits import Limits
 
 _joined: Callable[[bytes], Joined | Full] = msgspec.msgpack.Decoder(Joined | Full).decode

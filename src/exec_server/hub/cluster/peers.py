@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from exec_server.hub.bus import Bus, BusUnavailable, Unsubscribe
-from exec_server.hub.cluster.messages import Beat, encode
+from exec_server.hub.cluster.node_messages import Beat, encode
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from exec_server.rpc.router import handles
 from exec_server.server.context import Context
 
 if TYPE_CHECKING:
-    from exec_server.files.service import Files
+    from exec_server.files.file_service import Files
 
 
 def _within(ctx: Context, params: Any, *, is_read: bool) -> Files:

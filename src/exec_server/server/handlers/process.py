@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from exec_server.process.table import signal_number
+from exec_server.process.process_table import signal_number
 from exec_server.protocol import process
 from exec_server.protocol.method import NOTHING, Nothing
 from exec_server.rpc.router import handles

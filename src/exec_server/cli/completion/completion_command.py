@@ -1,0 +1,149 @@
+"""`exec-server completion`: what a shell can offer for the next word, taken from the parsers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Literal, NamedTuple
+
+from exec_server.cli import exit_codes
+from exec_server.cli.completion import completion_scripts
+from exec_server.cli.parser import Parser, parser_of, path
+from exec_server.errors import ExecServerError
+
+# What the words of a command are: what is on a server, ids of `run --detach`, or something else.
+Words = Literal["servers", "targets", "ids", "names", "none"]
+
+_SUMMARY_WIDTH = 70
+# In the order in which a usage line is looked through.
+_WORDS_BY_USAGE: tuple[tuple[str, Words], ...] = (
+    ("<ID>", "ids"),
+    ("PATH>", "targets"),
+    ("<SRC>", "targets"),
+    ("SERVER", "servers"),
+    ("[NAME]", "names"),
+)
+
+_EPILOG = """\
+exit status:
+  0    printed
+  2    the command line is wrong
+
+examples:
+  bash, in ~/.bashrc:
+      source <(exec-server completion bash)
+
+  zsh, in a directory of $fpath:
+      exec-server completion zsh > ~/.zfunc/_exec-server
+
+  fish:
+      exec-server completion fish > ~/.config/fish/completions/exec-server.fish
+"""
+
+
+class Option(NamedTuple):
+    names: tuple[str, ...]
+    takes_value: bool
+    choices: tuple[str, ...]
+    is_file: bool
+    help: str
+
+
+class Command(NamedTuple):
+    # Empty for the server, which has no command's name.
+    name: str
+    summary: str
+    options: tuple[Option, ...]
+    words: Words
+    # Words of its own that come first.
+    choices: tuple[str, ...]
+
+
+def completion_command(words: list[str]) -> int:
+    """Print what *words* ask for."""
+    parser = Parser(
+        "exec-server completion",
+        usage="<SHELL>",
+        description="Print a script that teaches a shell to complete the words of exec-server. "
+        "`names` and `ids` print\nwhat such a script offers for servers and detached processes.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "shell",
+        metavar="<SHELL>",
+        choices=("bash", "zsh", "fish", "names", "ids"),
+        help="bash, zsh or fish",
+    )
+    what = parser.parse_args(words).shell
+    if what in ("names", "ids"):
+        _print_words(what)
+    else:
+        render = getattr(completion_scripts, what)
+        sys.stdout.write(render(_server(), [_command(name) for name in _names()]))
+    return exit_codes.OK
+
+
+def _print_words(what: str) -> None:
+    from exec_server.cli.process.saved_sessions import SessionStore
+    from exec_server.cli.server_access import environments
+
+    try:
+        if what == "names":
+            found = list(environments().names)
+        else:
+            found = [session.id for session in SessionStore().all()]
+    except (ExecServerError, OSError):
+        # In the middle of a command line nobody wants to read about it.
+        return
+    print("\n".join(found), end="\n" if found else "")
+
+
+def _names() -> list[str]:
+    from exec_server.cli.main import command_names
+
+    return command_names()
+
+
+def _server() -> Command:
+    from exec_server.cli.serve.serve_parser import serve_parser
+
+    return _describe("", serve_parser())
+
+
+def _command(name: str) -> Command:
+    from exec_server.cli.main import find_command
+
+    return _describe(name, parser_of(find_command(name)))
+
+
+def _describe(name: str, parser: Parser) -> Command:
+    actions = parser._actions
+    choices = [
+        str(choice)
+        for action in actions
+        if not action.option_strings
+        for choice in action.choices or ()
+    ]
+    return Command(
+        name,
+        _summary(parser.description or ""),
+        tuple(_option(action) for action in actions if action.option_strings),
+        next((words for mark, words in _WORDS_BY_USAGE if mark in (parser.usage or "")), "none"),
+        tuple(choices),
+    )
+
+
+def _summary(text: str) -> str:
+    first = " ".join(text.split()).partition(". ")[0].partition(": ")[0].rstrip(".")
+    return first if len(first) <= _SUMMARY_WIDTH else first[: _SUMMARY_WIDTH - 3] + "..."
+
+
+def _option(action: argparse.Action) -> Option:
+    return Option(
+        tuple(action.option_strings),
+        action.nargs != 0,
+        tuple(map(str, action.choices or ())),
+        # The others that are paths are so on the server.
+        action.type is path and action.metavar == "<PATH>",
+        _summary((action.help or "").replace("%(default)s", str(action.default))),
+    )

@@ -1,0 +1,214 @@
+"""The completion scripts of each shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from exec_server.cli.completion.completion_command import Command, Option
+
+# What prints the words that only the moment of the completion knows.
+_DYNAMIC = {
+    "servers": "exec-server completion names",
+    "targets": "exec-server completion names",
+    "names": "exec-server completion names",
+    "ids": "exec-server completion ids",
+}
+
+
+def _all_names(options: Iterable[Option]) -> str:
+    return " ".join(name for option in options for name in option.names)
+
+
+def _valued(command: Command) -> tuple[list[Option], str, str]:
+    """Options with choices; the names of those with files, and of those with any other value."""
+    with_choices = [each for each in command.options if each.choices]
+    rest = [each for each in command.options if each.takes_value and not each.choices]
+    files = "|".join(name for each in rest if each.is_file for name in each.names)
+    others = "|".join(name for each in rest if not each.is_file for name in each.names)
+    return with_choices, files, others
+
+
+# bash
+
+
+def bash(server: Command, commands: list[Command]) -> str:
+    names = " ".join(command.name for command in commands)
+    branches = "".join(map(_bash_branch, commands))
+    return f"""\
+# bash completion of exec-server; made by `exec-server completion bash`.
+_exec_server() {{
+    local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}}
+    local options= words= files= i
+    COMPREPLY=()
+    for (( i = 1; i < COMP_CWORD; i++ )); do
+        if [[ ${{COMP_WORDS[i]}} == -- ]]; then compopt -o default; return; fi
+    done
+    if (( COMP_CWORD > 1 )); then
+        i=${{COMP_WORDS[1]}}
+    else
+        i=
+    fi
+    case $i in
+{branches}\
+    *)
+{_bash_values(server)}\
+        options={shlex.quote(_all_names(server.options))}
+        if (( COMP_CWORD == 1 )); then words={shlex.quote(names + " help")}; fi
+        ;;
+    esac
+    if [[ $cur == -* ]]; then
+        COMPREPLY=( $(compgen -W "$options" -- "$cur") )
+    else
+        COMPREPLY=( $(compgen -W "$words" -- "$cur") )
+        if [[ $files ]]; then
+            compopt -o filenames
+            COMPREPLY+=( $(compgen -f -- "$cur") )
+        fi
+    fi
+}}
+complete -F _exec_server exec-server
+"""
+
+
+def _bash_branch(command: Command) -> str:
+    lines = f"    {command.name})\n{_bash_values(command)}"
+    lines += f"        options={shlex.quote(_all_names(command.options))}\n"
+    words = " ".join(command.choices)
+    if command.words in _DYNAMIC:
+        dynamic = f"$({_DYNAMIC[command.words]} 2>/dev/null)"
+        lines += f'        words="{words} {dynamic}"\n'
+    else:
+        lines += f"        words={shlex.quote(words)}\n"
+    if command.words == "targets":
+        lines += "        files=1\n"
+    return f"{lines}        ;;\n"
+
+
+def _bash_values(command: Command) -> str:
+    """What follows an option that takes a value."""
+    with_choices, files, others = _valued(command)
+    lines = "        case $prev in\n"
+    for option in with_choices:
+        choices = shlex.quote(" ".join(option.choices))
+        lines += f"        {'|'.join(option.names)})\n"
+        lines += f'            COMPREPLY=( $(compgen -W {choices} -- "$cur") ); return ;;\n'
+    if files:
+        lines += f"        {files}) compopt -o default; return ;;\n"
+    if others:
+        lines += f"        {others}) return ;;\n"
+    return f"{lines}        esac\n" if lines.count("\n") > 1 else ""
+
+
+# zsh
+
+
+def zsh(server: Command, commands: list[Command]) -> str:
+    described = "\n".join(
+        f"        {shlex.quote(f'{command.name}:{command.summary}')}" for command in commands
+    )
+    branches = "".join(map(_zsh_branch, commands))
+    return f"""\
+#compdef exec-server
+# zsh completion of exec-server; made by `exec-server completion zsh`.
+_exec_server() {{
+    local prev=$words[CURRENT-1] command=
+    local -a commands
+    integer end=${{words[(Ie)--]}}
+    if (( end && end < CURRENT )); then _files; return; fi
+    if (( CURRENT > 2 )); then command=$words[2]; fi
+    case $command in
+{branches}\
+    *)
+{_zsh_values(server)}\
+        if [[ $PREFIX == -* ]]; then
+            compadd -- {_all_names(server.options)}
+        elif (( CURRENT == 2 )); then
+            commands=(
+{described}
+            )
+            _describe command commands
+        fi
+        ;;
+    esac
+}}
+if [[ $funcstack[1] == _exec-server ]]; then
+    _exec_server "$@"
+else
+    compdef _exec_server exec-server
+fi
+"""
+
+
+def _zsh_branch(command: Command) -> str:
+    lines = f"    {command.name})\n{_zsh_values(command)}"
+    lines += f"        if [[ $PREFIX == -* ]]; then compadd -- {_all_names(command.options)}\n"
+    words = [*command.choices]
+    if command.words in _DYNAMIC:
+        words.append(f"$({_DYNAMIC[command.words]} 2>/dev/null)")
+    lines += f"        else compadd -- {' '.join(words)}\n        fi\n"
+    if command.words == "targets":
+        lines += "        _files\n"
+    return f"{lines}        ;;\n"
+
+
+def _zsh_values(command: Command) -> str:
+    with_choices, files, others = _valued(command)
+    lines = ""
+    for option in with_choices:
+        names, choices = "|".join(option.names), " ".join(map(shlex.quote, option.choices))
+        lines += f"        ({names}) compadd -- {choices}; return ;;\n"
+    if files:
+        lines += f"        ({files}) _files; return ;;\n"
+    if others:
+        lines += f"        ({others}) return ;;\n"
+    return f"        case $prev in\n{lines}        esac\n" if lines else ""
+
+
+# fish
+
+
+def fish(server: Command, commands: list[Command]) -> str:
+    lines = [
+        "# fish completion of exec-server; made by `exec-server completion fish`.",
+        "complete -c exec-server -f",
+    ]
+    alone = "-n __fish_use_subcommand"
+    lines += [
+        f"complete -c exec-server {alone} -a {command.name} -d {_fish(command.summary)}"
+        for command in commands
+    ]
+    lines += [_fish_option(alone, option) for option in server.options]
+    for command in commands:
+        lines += _fish_command(command)
+    return "\n".join(lines) + "\n"
+
+
+def _fish_command(command: Command) -> list[str]:
+    when = f"-n {_fish(f'__fish_seen_subcommand_from {command.name}')}"
+    lines = [_fish_option(when, option) for option in command.options]
+    if command.choices:
+        lines.append(f"complete -c exec-server {when} -a {_fish(' '.join(command.choices))}")
+    if command.words in _DYNAMIC:
+        lines.append(f"complete -c exec-server {when} -a {_fish(f'({_DYNAMIC[command.words]})')}")
+    if command.words == "targets":
+        lines.append(f"complete -c exec-server {when} -F")
+    return lines
+
+
+def _fish_option(when: str, option: Option) -> str:
+    line = f"complete -c exec-server {when}"
+    for name in option.names:
+        line += f" -l {name[2:]}" if name.startswith("--") else f" -s {name[1:]}"
+    if option.choices:
+        line += f" -x -a {_fish(' '.join(option.choices))}"
+    elif option.takes_value:
+        line += " -r -F" if option.is_file else " -x"
+    return f"{line} -d {_fish(option.help)}"
+
+
+def _fish(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,205 @@
+"""`exec-server cp`: files and trees, to a server, from it, and from one to another."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from exec_server.cli.files.file_command import (
+    complain,
+    each_target,
+    file_parser,
+    reason,
+    run_file_command,
+    say,
+    warn,
+)
+from exec_server.cli.files.progress_bar import duration, progress_line, size
+from exec_server.cli.files.targets import Servers, Target, parse_target
+from exec_server.cli.parser import Flag, Parser
+from exec_server.client.files.transfer.download import Download
+from exec_server.client.files.transfer.progress import OnProgress
+from exec_server.client.files.transfer.result import TransferResult
+from exec_server.client.files.transfer.transfer import Transfer, persist
+from exec_server.client.files.transfer.upload import Upload
+from exec_server.errors import InvalidRequest, NotFound, TransferFailed
+
+_EXAMPLES = """\
+  A file to a server, and back:
+      exec-server cp notes.txt ws://127.0.0.1:41181:/tmp/
+      exec-server cp ws://127.0.0.1:41181:/tmp/notes.txt .
+
+  A whole tree, with modes, times, links and empty directories:
+      exec-server cp -r src ws://127.0.0.1:41181:/srv/app
+
+  See what would be copied:
+      exec-server cp -r --dry-run src ws://127.0.0.1:41181:/srv/app
+
+  Through a Unix socket, and make sure by content that it arrived:
+      exec-server cp -r --verify hash data unix:///run/exec.sock:/srv/data
+
+  From one server to another:
+      exec-server cp -r ws://127.0.0.1:41181:/srv/app unix:///run/exec.sock:/srv/
+
+  Over ssh, with nothing listening on the far side:
+      exec-server cp big.iso 'stdio:ssh build exec-server --listen stdio:/tmp/'
+"""
+
+_DESCRIPTION = """\
+Copy files to a server or from it; within one server, too, and from one to another, through this
+machine. As with cp, a destination that is a directory gets the copy in it. What is there already
+with the same size and time is left alone, so that doing it again finishes what was cut short;
+large files go on where they stopped.
+"""
+
+
+def cp_command(words: list[str]) -> int:
+    parser = file_parser(
+        "cp", usage="[OPTIONS] <SRC>... <DST>", description=_DESCRIPTION, examples=_EXAMPLES
+    )
+    parser.add_argument(
+        "paths", metavar="<SRC>... <DST>", nargs="+", help="what to copy, and where"
+    )
+    parser.add_argument("-r", "--recursive", action=Flag, help="directories with all in them")
+    parser.add_argument("--dry-run", action=Flag, help="only print what would be copied")
+    parser.add_argument(
+        "--verify",
+        metavar="<HOW>",
+        choices=("size", "hash"),
+        default="size",
+        help="size compares sizes at the end; hash compares contents, too [default: size]",
+    )
+    parser.add_argument("-q", "--quiet", action=Flag, help="no progress and no summary")
+
+    async def cp(values: argparse.Namespace, servers: Servers) -> int:
+        *sources, destination = _targets(parser, values)
+        copying = _Copying(values, servers, destination, has_many=len(sources) > 1)
+        return await each_target(sources, copying.copy)
+
+    return run_file_command(parser, words, cp)
+
+
+def _targets(parser: Parser, values: argparse.Namespace) -> list[Target]:
+    targets = [parse_target(text) for text in values.paths]
+    if len(targets) < 2:
+        parser.error("the following required arguments were not provided:\n  <DST>")
+    *sources, destination = targets
+    for source in sources:
+        if not source.is_remote and not destination.is_remote:
+            parser.error("one side must be on a server: expected URL:/PATH")
+    return targets
+
+
+class _Copying:
+    def __init__(
+        self, values: argparse.Namespace, servers: Servers, destination: Target, *, has_many: bool
+    ) -> None:
+        self._values = values
+        self._servers = servers
+        self._destination = destination
+        self._has_many = has_many
+
+    async def copy(self, source: Target) -> None:
+        if await self._is_directory(source) and not self._values.recursive:
+            raise InvalidRequest("is a directory; use -r to copy it with all in it")
+        destination = await self._exact(source)
+        if source.is_remote and source.url == destination.url:
+            await self._copy_within(source, destination)
+        else:
+            await self._transfer(source, destination)
+
+    async def _exact(self, source: Target) -> Target:
+        """Where a copy of *source* goes: into a directory, or to the name that was given."""
+        destination = self._destination
+        is_directory = await self._is_directory(destination, may_miss=True)
+        if is_directory:
+            # What has no name of its own, such as "..", goes there without one.
+            return destination if source.name in ("", ".", "..") else destination.below(source.name)
+        if self._has_many or (destination.path.endswith("/") and not self._values.recursive):
+            raise NotFound(f"{destination} is not a directory")
+        return destination
+
+    async def _is_directory(self, target: Target, *, may_miss: bool = False) -> bool:
+        try:
+            if not target.is_remote:
+                return stat.S_ISDIR(os.stat(target.path).st_mode)
+            files = await self._servers.files(target)
+            return (await files.get_metadata(target.path or ".")).is_directory
+        except (FileNotFoundError, NotFound):
+            if may_miss:
+                return False
+            raise
+
+    async def _copy_within(self, source: Target, destination: Target) -> None:
+        if self._values.dry_run:
+            say(destination.path)
+            return
+        files = await self._servers.files(source)
+        await files.copy(source.path, destination.path, recursive=self._values.recursive)
+
+    async def _transfer(self, source: Target, destination: Target) -> None:
+        line = None if self._values.quiet else progress_line()
+        started = time.monotonic()
+        prepare = await self._preparation(source, destination, line.update if line else None)
+        if self._values.dry_run:
+            _show_plan(await prepare())
+            return
+        try:
+            result = await persist(prepare, verify=self._values.verify)
+        except TransferFailed as exc:
+            _tell(exc.result)
+            for problem in exc.result.problems:
+                complain(f"{source.below(problem.path)}: {reason(Exception(problem.text))}")
+            count = len(exc.result.problems)
+            plural = "problem" if count == 1 else "problems"
+            raise InvalidRequest(f"not everything was copied ({count} {plural})") from exc
+        finally:
+            if line is not None:
+                line.clear()
+        _tell(result)
+        if line is not None:
+            print(_summary(result, time.monotonic() - started), file=sys.stderr)
+
+    async def _preparation(
+        self, source: Target, destination: Target, on_progress: OnProgress | None
+    ) -> Callable[[], Awaitable[Transfer]]:
+        if destination.is_remote:
+            files, path = await self._servers.files(destination), destination.path or "."
+            if source.is_remote:
+                origin = (await self._servers.files(source), source.path or ".")
+                between = Upload.prepare_between
+                return partial(between, *origin, files, path, on_progress=on_progress)
+            return partial(Upload.prepare, files, source.path, path, on_progress=on_progress)
+        files, path = await self._servers.files(source), source.path or "."
+        return partial(Download.prepare, files, path, destination.path, on_progress=on_progress)
+
+
+def _show_plan(transfer: Transfer) -> None:
+    plan = transfer.plan
+    copies = [*(copy for copy in plan.directories if copy.replaces is None)]
+    for copy in sorted([*copies, *plan.files, *plan.links], key=lambda copy: copy.entry.path):
+        name = os.fsdecode(copy.entry.path) or "."
+        say(f"{name}/" if copy.entry.kind == "directory" else name)
+    for path, text in plan.obstacles:
+        complain(f"{os.fsdecode(path) or '.'}: {text}")
+
+
+def _tell(result: TransferResult) -> None:
+    for path, text in result.skipped:
+        warn(f"{path}: skipped, because it {text}" if text.startswith("is ") else f"{path}: {text}")
+    if result.not_kept:
+        lost = ", ".join(sorted(result.not_kept))
+        warn(f"not kept, because the server has no way to: {lost}")
+
+
+def _summary(result: TransferResult, seconds: float) -> str:
+    files = f"{result.files} {'file' if result.files == 1 else 'files'}"
+    kept = f", {result.kept} already there" if result.kept else ""
+    sent = result.bytes - result.resumed_bytes
+    rate = f"{size(sent / seconds)}/s" if seconds > 0 else ""
+    return f"copied {files}{kept}: {size(result.bytes)} in {duration(seconds)}, {rate}"

@@ -1,0 +1,325 @@
+"""`exec-server ls`, `tree`, `find` and `stat`: what is on a server."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+from exec_server.cli.files.file_command import (
+    add_output,
+    complain,
+    each_target,
+    remote_targets,
+    run_file_command,
+    say,
+    say_json,
+    targets_parser,
+)
+from exec_server.cli.files.targets import Servers, Target
+from exec_server.cli.parser import Append, Flag, Parser, count
+from exec_server.client.files.transfer.remote_listing import Listing, describe, list_tree
+from exec_server.client.files.transfer.tree import Entry, below, parent
+
+_TYPES = {"f": "file", "d": "directory", "l": "symlink", "o": "other"}
+_FORMATS = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S_IFLNK}
+
+
+# What is there.
+
+
+class _Found:
+    """What goes into one piece of JSON, and whether something could not be looked at."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.has_errors = False
+
+
+_Show = Callable[[_Found, argparse.Namespace, Servers, Target], Awaitable[None]]
+
+
+def _run(parser: Parser, words: list[str], show: _Show, *, tells_list: bool = True) -> int:
+    """Let *show* tell of each target, and of what it has found in JSON if that is wanted."""
+    add_output(parser)
+
+    async def act(values: argparse.Namespace, servers: Servers) -> int:
+        found = _Found()
+        targets = remote_targets(parser, values)
+        status = await each_target(targets, partial(show, found, values, servers))
+        if values.output == "json" and (tells_list or found.entries):
+            say_json(found.entries if tells_list else found.entries[0])
+        return status or int(found.has_errors)
+
+    return run_file_command(parser, words, act)
+
+
+async def _listed(
+    found: _Found, servers: Servers, target: Target, *, max_depth: int | None
+) -> tuple[bytes, Listing]:
+    """A target's path without links, and what is there; what cannot be looked at is said."""
+    files, path = await servers.files(target), await servers.path(target)
+    root = os.fsencode(await files.canonicalize(path))
+    listing = await list_tree(files, root, max_depth=max_depth)
+    for inner, text in listing.errors:
+        complain(f"{target.below(os.fsdecode(inner))}: {text}")
+        found.has_errors = True
+    return root, listing
+
+
+def _as_json(entry: Entry, path: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = {**_text("path", path), "type": entry.kind, "size": entry.size}
+    if entry.mode is not None:
+        found["mode"] = f"{entry.mode:04o}"
+    found["modifiedAtMs"] = entry.mtime_ms
+    if entry.kind == "symlink" and entry.target:
+        found |= _text("target", entry.target)
+    return found
+
+
+def _text(name: str, value: bytes) -> dict[str, Any]:
+    """A member of an object; what is not text is told in base64."""
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}Base64": value}
+
+
+def _is_hidden(path: bytes) -> bool:
+    return any(name.startswith(b".") for name in path.split(b"/"))
+
+
+# ls.
+
+
+def ls_command(words: list[str]) -> int:
+    parser = targets_parser(
+        "ls",
+        what="what to list",
+        description="List what is in directories of a server.",
+        examples="""\
+  What is in a directory:
+      exec-server ls ws://127.0.0.1:41181:/etc
+
+  In the server's own directory, with sizes and times:
+      exec-server ls -l ws://127.0.0.1:41181
+
+  For a program to read:
+      exec-server ls -o json ws://127.0.0.1:41181:/etc | jq '.[].path'
+""",
+    )
+    parser.add_argument("-a", "--all", action=Flag, help="also names that begin with a dot")
+    parser.add_argument("-l", "--long", action=Flag, help="with mode, size, time and link target")
+    return _run(parser, words, _ls)
+
+
+async def _ls(found: _Found, values: argparse.Namespace, servers: Servers, target: Target) -> None:
+    root, listing = await _listed(found, servers, target, max_depth=1)
+    entries = listing.entries
+    if entries[0].kind == "directory":
+        entries = sorted(entries[1:], key=lambda entry: entry.path)
+    entries = [entry for entry in entries if values.all or not _is_hidden(entry.path)]
+    if values.output == "json":
+        found.entries.extend(_as_json(entry, below(root, entry.path)) for entry in entries)
+        return
+    if len(values.targets) > 1:
+        say(f"{target}:")
+    for entry in entries:
+        say(_line(entry, entry.path or os.path.basename(root), is_long=values.long))
+
+
+def _line(entry: Entry, name: bytes, *, is_long: bool) -> str:
+    text = os.fsdecode(name)
+    if not is_long:
+        return text
+    if entry.kind == "symlink" and entry.target:
+        text = f"{text} -> {os.fsdecode(entry.target)}"
+    return f"{_mode(entry)} {entry.size:>11} {_time(entry)} {text}"
+
+
+def _mode(entry: Entry) -> str:
+    shown = stat.filemode(_FORMATS.get(entry.kind, 0) | (entry.mode or 0))
+    return shown if entry.mode is not None else f"{shown[0]}?????????"
+
+
+def _time(entry: Entry) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.mtime_ns // 1_000_000_000))
+
+
+# tree.
+
+
+def tree_command(words: list[str]) -> int:
+    parser = targets_parser(
+        "tree",
+        what="the directory to begin with",
+        takes_many=False,
+        description="Draw what is in a directory of a server, and in those in it.",
+        examples="""\
+  Two levels of a directory:
+      exec-server tree -L 2 ws://127.0.0.1:41181:/srv/app
+""",
+    )
+    parser.add_argument("-a", "--all", action=Flag, help="also names that begin with a dot")
+    parser.add_argument("-L", "--max-depth", metavar="<COUNT>", type=count, help="go no deeper")
+    return _run(parser, words, _tree, tells_list=False)
+
+
+async def _tree(
+    found: _Found, values: argparse.Namespace, servers: Servers, target: Target
+) -> None:
+    root, listing = await _listed(found, servers, target, max_depth=values.max_depth)
+    children = _children(listing.entries, includes_hidden=values.all)
+    if values.output == "json":
+        found.entries.append(_nested(listing.entries[0], root, children))
+        return
+    say(os.fsdecode(root))
+    _draw(children, b"", "")
+    say("")
+    say(_summary(children))
+
+
+_Children = dict[bytes, list[Entry]]
+
+
+def _children(entries: Iterable[Entry], *, includes_hidden: bool) -> _Children:
+    children: _Children = {}
+    for entry in entries:
+        if entry.path and (includes_hidden or not _is_hidden(entry.path)):
+            children.setdefault(parent(entry.path), []).append(entry)
+    for group in children.values():
+        group.sort(key=lambda entry: entry.path)
+    return children
+
+
+def _draw(children: _Children, path: bytes, indent: str) -> None:
+    group = children.get(path, [])
+    for index, entry in enumerate(group):
+        is_last = index == len(group) - 1
+        name = os.path.basename(entry.path)
+        link = f" -> {os.fsdecode(entry.target)}" if entry.target else ""
+        say(f"{indent}{'└── ' if is_last else '├── '}{os.fsdecode(name)}{link}")
+        _draw(children, entry.path, indent + ("    " if is_last else "│   "))
+
+
+def _summary(children: _Children) -> str:
+    entries = [entry for group in children.values() for entry in group]
+    directories = sum(entry.kind == "directory" for entry in entries)
+    return (
+        f"{directories} {'directory' if directories == 1 else 'directories'}, "
+        f"{len(entries) - directories} {'file' if len(entries) - directories == 1 else 'files'}"
+    )
+
+
+def _nested(entry: Entry, root: bytes, children: _Children) -> dict[str, Any]:
+    found = _as_json(entry, below(root, entry.path))
+    if entry.kind == "directory":
+        found["entries"] = [
+            _nested(child, root, children) for child in children.get(entry.path, [])
+        ]
+    return found
+
+
+# find.
+
+
+def find_command(words: list[str]) -> int:
+    parser = targets_parser(
+        "find",
+        what="where to look",
+        description="Find files on a server by name and type, at any depth.",
+        examples="""\
+  All Python files below a directory:
+      exec-server find --name '*.py' ws://127.0.0.1:41181:/srv/app
+
+  Links, with where they lead:
+      exec-server find --type l -o json ws://127.0.0.1:41181:/etc
+""",
+    )
+    parser.add_argument(
+        "-n",
+        "--name",
+        metavar="<PATTERN>",
+        action=Append,
+        help="only names like this one, with *, ? and [abc]; any of several",
+    )
+    parser.add_argument(
+        "-t",
+        "--type",
+        metavar="<TYPE>",
+        action="append",
+        choices=tuple(_TYPES),
+        help="only files (f), directories (d), links (l) or others (o); any of several",
+    )
+    parser.add_argument("--max-depth", metavar="<COUNT>", type=count, help="go no deeper")
+    parser.add_argument("-0", "--null", action=Flag, help="end each path with NUL, not a newline")
+    return _run(parser, words, _find)
+
+
+async def _find(
+    found: _Found, values: argparse.Namespace, servers: Servers, target: Target
+) -> None:
+    root, listing = await _listed(found, servers, target, max_depth=values.max_depth)
+    for entry in listing.entries:
+        path = below(root, entry.path)
+        if not _is_wanted(entry, os.path.basename(path), values):
+            continue
+        if values.output == "json":
+            found.entries.append(_as_json(entry, path))
+        elif values.null:
+            sys.stdout.buffer.write(path + b"\0")
+        else:
+            say(os.fsdecode(path))
+
+
+def _is_wanted(entry: Entry, name: bytes, values: argparse.Namespace) -> bool:
+    text = os.fsdecode(name)
+    if values.name and not any(fnmatchcase(text, pattern) for pattern in values.name):
+        return False
+    return not values.type or entry.kind in {_TYPES[letter] for letter in values.type}
+
+
+# stat.
+
+
+def stat_command(words: list[str]) -> int:
+    parser = targets_parser(
+        "stat",
+        what="what to describe",
+        description="Describe files of a server; a link is described itself, not what it leads to.",
+        examples="""\
+  One file:
+      exec-server stat ws://127.0.0.1:41181:/etc/hosts
+""",
+    )
+    return _run(parser, words, _stat)
+
+
+async def _stat(
+    found: _Found, values: argparse.Namespace, servers: Servers, target: Target
+) -> None:
+    files, path = await servers.files(target), await servers.path(target)
+    entry = await describe(files, path)
+    if values.output == "json":
+        found.entries.append(_as_json(entry, path))
+    else:
+        _describe(entry, path)
+
+
+def _describe(entry: Entry, path: bytes) -> None:
+    say(f"    path: {os.fsdecode(path)}")
+    say(f"    type: {entry.kind}")
+    if entry.target:
+        say(f"  target: {os.fsdecode(entry.target)}")
+    say(f"    size: {entry.size}")
+    if entry.mode is not None:
+        say(f"    mode: {entry.mode:04o} ({_mode(entry)})")
+    seconds, fraction = divmod(entry.mtime_ms, 1000)
+    when = time.localtime(seconds)
+    say(f"modified: {time.strftime('%Y-%m-%d %H:%M:%S', when)}.{fraction:03} {when.tm_zone}")

@@ -1,0 +1,171 @@
+"""The machine that is to use another: type the code, check what it stands for, keep it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+from itertools import count, repeat
+from typing import Annotated, Any
+
+import msgspec
+
+from exec_server.cli import exit_codes
+from exec_server.cli.pair import pairing_code
+from exec_server.cli.pair.forget import give_up_token
+from exec_server.cli.registry.registry_options import ask
+from exec_server.client.environments import paired
+from exec_server.client.environments.environments_toml import check_id
+from exec_server.errors import ConfigurationError, ExecServerError, RegistryError, UntrustedExecutor
+
+_NAME_CHARACTERS = 64
+_COMING_SECONDS = 10.0
+_LOOKING_SECONDS = 0.2
+
+
+class _Granted(msgspec.Struct, frozen=True):
+    """The registry's answer: texts that can be shown, sent and kept without harm."""
+
+    environment_id: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,128}\Z")]
+    token: Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,1000}\Z")]
+    fingerprint: Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,200}\Z")]
+    proof: Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,200}\Z")]
+    # Whether the other machine is just about to be there.
+    serves: bool = False
+
+    def __repr__(self) -> str:
+        return f"_Granted({self.environment_id!r})"
+
+
+async def claim(registry: str, typed: str, alias: str | None, *, is_json: bool = False) -> int:
+    """Use a code: the environment behind it gets a name here, and its key is pinned."""
+    told, secret = pairing_code.split(typed)
+    if alias is not None:
+        check_id(alias, taken=_configured())
+    granted = read_granted(await ask(registry, "POST", "/api/pair", body={"code": told}))
+    kept = paired.Paired(registry=registry, environment=granted.environment_id, token=granted.token)
+    try:
+        check_proof(granted, secret)
+        name = alias or _free_name(kept)
+        _pin(kept, granted.fingerprint)
+        former = _keep(name, kept)
+    except ExecServerError:
+        # Nobody will use it.
+        await give_up_token(registry, granted.token)
+        raise
+    if former is not None:
+        await give_up_token(former.registry, former.token)
+    is_missing = granted.serves and not await _is_online(kept)
+    _tell(name, kept, is_json=is_json)
+    if is_missing:
+        print("the other machine has not come yet", file=sys.stderr)
+    return exit_codes.OK
+
+
+def read_granted(answer: Any) -> _Granted:
+    """Raises RegistryError for what could not be shown, sent or kept."""
+    try:
+        return msgspec.convert(answer, _Granted)
+    except msgspec.ValidationError:
+        raise RegistryError("the registry answered with something else than a pairing") from None
+
+
+def check_proof(granted: _Granted, secret: str) -> None:
+    """Raises UntrustedExecutor unless the other machine itself has named the key."""
+    name, fingerprint = granted.environment_id, granted.fingerprint
+    if not pairing_code.is_proven(granted.proof, secret, name, fingerprint):
+        raise UntrustedExecutor(
+            "the last part of the code does not fit to the key that the registry names. It was "
+            "mistyped, or somebody pretends to be the other machine. Nothing was kept; ask for a "
+            "new code"
+        )
+
+
+def _pin(kept: paired.Paired, fingerprint: str) -> None:
+    """From now on this key alone is good. Raises UntrustedExecutor when another one is known."""
+    from exec_server.remote.executor_trust import FIRST_USE, Trust
+
+    trust = Trust(kept.registry, kept.environment, pin=FIRST_USE)
+    trust.check(fingerprint)
+    trust.remember(fingerprint)
+
+
+def _keep(name: str, kept: paired.Paired) -> paired.Paired | None:
+    """What was kept under that name before, if anything."""
+    directory = paired.folder(os.environ)
+    try:
+        former = paired.load(paired.file_of(directory, name))
+    except ConfigurationError:
+        former = None
+    paired.save(directory, name, kept)
+    return former
+
+
+async def _is_online(kept: paired.Paired) -> bool:
+    """Whether it comes within seconds, so that the next command finds it."""
+    with contextlib.suppress(TimeoutError, RegistryError):
+        async with asyncio.timeout(_COMING_SECONDS):
+            for pause in repeat(_LOOKING_SECONDS):
+                if await _is_listed(kept):
+                    return True
+                await asyncio.sleep(pause)
+    return False
+
+
+async def _is_listed(kept: paired.Paired) -> bool:
+    found = await ask(kept.registry, "GET", "/api/environments", token=kept.token)
+    try:
+        return any(each["name"] == kept.environment and each["isOnline"] for each in found)
+    except (LookupError, TypeError):
+        raise RegistryError("the registry lists something else than environments") from None
+
+
+def _tell(name: str, kept: paired.Paired, *, is_json: bool) -> None:
+    if is_json:
+        told = {"name": name, "environment": kept.environment, "registry": kept.registry}
+        print(msgspec.json.encode(told).decode(), flush=True)
+        return
+    print(name, flush=True)
+    print(
+        f"paired with {kept.environment}; for example\n  exec-server shell {name}", file=sys.stderr
+    )
+
+
+# Names.
+
+
+def _free_name(kept: paired.Paired) -> str:
+    """Its name as ours are spelled, or with a number when something else is called so."""
+    taken = _configured()
+    directory = paired.folder(os.environ)
+    others = {
+        each.id
+        for each in paired.environments(directory)
+        if (each.registry_url, each.environment_id) != (kept.registry, kept.environment)
+    }
+    for name in candidates(kept.environment):
+        try:
+            check_id(name, taken=(*taken, *others))
+        except ConfigurationError:
+            continue
+        return name
+    raise AssertionError("there are always more numbers")
+
+
+def candidates(environment_id: str) -> Iterator[str]:
+    base = re.sub("[^A-Za-z0-9_-]", "-", environment_id)
+    yield base[:_NAME_CHARACTERS]
+    for number in count(2):
+        suffix = f"-{number}"
+        yield base[: _NAME_CHARACTERS - len(suffix)] + suffix
+
+
+def _configured() -> list[str]:
+    """Names that come before those that were paired."""
+    from exec_server.client.environments import environments_toml
+
+    found = environments_toml.load(environments_toml.home_directory(os.environ), os.environ)
+    return [each.id for each in found.environments]

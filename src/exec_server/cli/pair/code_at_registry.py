@@ -1,0 +1,34 @@
+"""`CODE@REGISTRY`: all that has to be typed, in one word."""
+
+from __future__ import annotations
+
+from exec_server.errors import ConfigurationError
+from exec_server.remote.credentials.credentials import is_loopback
+
+
+def is_address(word: str) -> bool:
+    """Whether *word* is meant to be one; no name of an environment has an `@`."""
+    return "@" in word
+
+
+def read_address(word: str) -> tuple[str, str]:
+    """The code and the registry's URL. Raises ConfigurationError."""
+    code, _, registry = word.partition("@")
+    if not code.strip() or not registry.strip():
+        raise ConfigurationError("expected CODE@REGISTRY, as in K7QF-2MXT-9PWRSA@example.net")
+    return code, full(registry)
+
+
+def full(registry: str) -> str:
+    """A URL, whether or not it was written with its scheme: https, or http on loopback."""
+    text = registry.strip().rstrip("/")
+    if "://" in text:
+        return text
+    plain = f"http://{text}"
+    return plain if is_loopback(plain) else f"https://{text}"
+
+
+def shortest(registry: str) -> str:
+    """What `full` makes *registry* of, without a scheme where that can be."""
+    without = registry.partition("://")[2]
+    return without if full(without) == registry else registry

@@ -1,0 +1,102 @@
+"""`exec-server pair --forget`: as if a code had never been typed, here and at the registry."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from exec_server.cli import exit_codes
+from exec_server.cli.registry.registry_options import ask
+from exec_server.cli.server_access import read_token_file
+from exec_server.client.environments import paired
+from exec_server.errors import ConfigurationError, RegistryError
+from exec_server.remote.enrolments import Enrolled, Enrolments
+from exec_server.remote.known_executors import KnownExecutors
+from exec_server.remote.state_dir import state_home
+
+
+async def forget(name: str) -> int:
+    """Forget what *name* stands for: an environment that is used here, or served from here."""
+    enrolled = Enrolments().find(name)
+    # Both may be called so.
+    is_paired = _is_paired(name)
+    if not is_paired and enrolled is None:
+        raise ConfigurationError(f"nothing was paired as `{name}`")
+    if is_paired:
+        await _forget_use(name)
+    if enrolled is not None:
+        await _forget_enrolment(enrolled)
+    return exit_codes.OK
+
+
+def _is_paired(name: str) -> bool:
+    try:
+        return paired.file_of(paired.folder(os.environ), name).exists()
+    except ConfigurationError:
+        # What is served may have names that nothing used here can have.
+        return False
+
+
+async def give_up_token(registry: str, token: str) -> str | None:
+    """End a token at the registry; why it is still good, if it is."""
+    try:
+        await ask(registry, "DELETE", "/api/tokens/self", token=token)
+    except (RegistryError, ConfigurationError) as exc:
+        is_over = isinstance(exc, RegistryError) and exc.status == 401
+        return None if is_over else str(exc)
+    return None
+
+
+async def _forget_use(name: str) -> None:
+    directory = paired.folder(os.environ)
+    try:
+        kept = paired.load(paired.file_of(directory, name))
+    except ConfigurationError as exc:
+        paired.forget(directory, name)
+        _tell(f"forgotten, but not at its registry: {exc}")
+        return
+    # First here: whatever the registry says, this machine is done with it.
+    paired.forget(directory, name)
+    _unpin(kept)
+    _tell_remaining(kept.registry, await give_up_token(kept.registry, kept.token))
+
+
+def _unpin(kept: paired.Paired) -> None:
+    """Unless it has another name as well."""
+    used = {
+        (each.registry_url, each.environment_id)
+        for each in paired.environments(paired.folder(os.environ))
+    }
+    if (kept.registry, kept.environment) not in used:
+        known = KnownExecutors(state_home() / "known_executors")
+        known.forget(kept.registry, kept.environment)
+
+
+async def _forget_enrolment(enrolled: Enrolled) -> None:
+    token = _own_token(enrolled)
+    Enrolments().forget(enrolled.environment)
+    if token is not None:
+        _tell_remaining(enrolled.registry, await give_up_token(enrolled.registry, token))
+    elif enrolled.token_file is not None:
+        _tell(f"the token in {enrolled.token_file} was not made for this name, and is still good")
+
+
+def _own_token(enrolled: Enrolled) -> str | None:
+    if not enrolled.is_own or enrolled.token_file is None:
+        return None
+    try:
+        return read_token_file(enrolled.token_file) or None
+    except ConfigurationError:
+        return None
+
+
+def _tell_remaining(registry: str, why: str | None) -> None:
+    if why is not None:
+        _tell(
+            f"forgotten here, but its token is still good at {registry} ({why}); there, "
+            "`exec-server registry token revoke` ends it"
+        )
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -1,0 +1,240 @@
+"""The machine that is to be used: show a code, wait until it was typed, and say how to serve."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from exec_server.cli import exit_codes
+from exec_server.cli.pair import pairing_code
+from exec_server.cli.pair.code_at_registry import shortest
+from exec_server.cli.pair.waiting import Stop, Waiting
+from exec_server.cli.registry.registry_options import ask, token_in_variable
+from exec_server.cli.server_access import read_token_file
+from exec_server.errors import ConfigurationError, RegistryError
+from exec_server.remote.enrolments import Enrolled, Enrolments
+from exec_server.remote.state_dir import state_home
+
+_HOST_NAME_CHARACTERS = 64
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asks for."""
+
+    registry: str
+    name: str
+    identity: Path
+    token_file: str | None = None
+    # Further options of the server.
+    serving: tuple[str, ...] = ()
+    serves: bool = True
+    is_json: bool = False
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose token a machine shows: a file's, the variable's, or nobody's yet."""
+
+    token: str | None
+    token_file: str | None
+    is_own: bool
+
+    def __repr__(self) -> str:
+        return f"Holder({self.token_file!r})"
+
+
+class _Offered(msgspec.Struct, frozen=True):
+    """The registry's answer: texts that can be shown, sent and kept without harm."""
+
+    code: Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z-]{1,32}\Z")]
+    expires_in: Annotated[float, msgspec.Meta(gt=0, le=24 * 3600)]
+    # Good for asking about the offer; for who has no token it becomes one when the code is typed.
+    ticket: Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,1000}\Z")]
+    registered_fingerprint: str | None = None
+
+
+def host_name() -> str:
+    """The name of this machine, spelled as environments are."""
+    name = re.sub("[^A-Za-z0-9_-]+", "-", socket.gethostname().partition(".")[0])
+    return name.strip("-")[:_HOST_NAME_CHARACTERS] or "machine"
+
+
+# Serving.
+
+
+def serving_words(plan: Plan, token_file: str | None) -> list[str]:
+    """The command line of a server that is this environment, wherever it is started."""
+    words = ["--remote", plan.registry, "--environment-id", plan.name]
+    words += ["--identity", str(plan.identity)]
+    if token_file is not None:
+        words += ["--registry-token-file", token_file]
+    return [*words, *plan.serving]
+
+
+def known_enrolment(name: str, registry: str | None) -> Enrolled | None:
+    """What this machine already is at that registry. ConfigurationError when it is elsewhere."""
+    found = Enrolments().find(name)
+    if found is not None and registry not in (None, found.registry):
+        raise ConfigurationError(
+            f"this machine is `{name}` at {found.registry}: choose another name, or first "
+            f"`exec-server pair --forget {name}`"
+        )
+    return found
+
+
+# The offer.
+
+
+async def offer(plan: Plan) -> int:
+    """Show a code; with *plan.serves* also wait for it, and then all is ready to be served."""
+    fingerprint = _fingerprint(plan.identity)
+    secret = pairing_code.new_secret()
+    pledge = {
+        "fingerprint": fingerprint,
+        "proof": pairing_code.prove(secret, plan.name, fingerprint),
+        "serves": plan.serves,
+    }
+    holder, offered = await _ask_for_code(plan, pledge)
+    enrolled = Enrolled(
+        registry=plan.registry,
+        environment=plan.name,
+        identity=str(plan.identity),
+        token_file=holder.token_file,
+        is_own=holder.is_own,
+    )
+    # Whoever has seen the code can also withdraw it.
+    with Stop() as stop:
+        is_served = offered.registered_fingerprint == fingerprint
+        _show(plan, enrolled, offered, secret, is_served=is_served)
+        if plan.serves:
+            waiting = Waiting(plan.registry, plan.name, offered.ticket)
+            status = await waiting.until_typed(stop, seconds=offered.expires_in)
+            if status != exit_codes.OK:
+                return status
+        _remember(enrolled, offered.ticket if holder.token is None else None)
+        if stop.status != exit_codes.OK:
+            return stop.status
+    if plan.serves:
+        _tell_how_to_serve(plan, enrolled)
+    return exit_codes.OK
+
+
+def _remember(enrolled: Enrolled, new_token: str | None) -> None:
+    """How it is served; what was made for this machine is replaced by what is new alone."""
+    known = known_enrolment(enrolled.environment, enrolled.registry)
+    if new_token is not None or known is None or not known.is_own:
+        Enrolments().save(enrolled, new_token)
+
+
+def holder_of(plan: Plan) -> Holder:
+    """A file that is given, else what this machine was enrolled with, else the variable."""
+    if plan.token_file is not None:
+        path = str(Path(plan.token_file).absolute())
+        return Holder(token=_read(path), token_file=path, is_own=False)
+    known = known_enrolment(plan.name, plan.registry)
+    if known is not None and known.token_file is not None:
+        token = _read(known.token_file)
+        return Holder(token=token, token_file=known.token_file, is_own=known.is_own)
+    try:
+        return Holder(token=token_in_variable(), token_file=None, is_own=False)
+    except ConfigurationError:
+        return _nobody(plan.name)
+
+
+def _nobody(name: str) -> Holder:
+    path = Enrolments().own_token_file(name)
+    return Holder(token=None, token_file=str(path), is_own=True)
+
+
+async def _ask_for_code(plan: Plan, pledge: dict[str, Any]) -> tuple[Holder, _Offered]:
+    holder = holder_of(plan)
+    path = f"/api/pairings/{plan.name}"
+    try:
+        answer = await ask(plan.registry, "POST", path, token=holder.token, body=pledge)
+    except RegistryError as exc:
+        if exc.status != 401 or not holder.is_own or holder.token is None:
+            raise
+        # Our own is not good: nobody has typed the last code, or it was revoked.
+        await Waiting(plan.registry, plan.name, holder.token).withdraw()
+        holder = _nobody(plan.name)
+        answer = await ask(plan.registry, "POST", path, body=pledge)
+    try:
+        return holder, msgspec.convert(answer, _Offered)
+    except msgspec.ValidationError:
+        raise RegistryError("the registry answered with something else than a code") from None
+
+
+def _read(path: str) -> str:
+    token = read_token_file(path)
+    if not token:
+        raise ConfigurationError(f"`{path}` holds no token")
+    return token
+
+
+def default_identity() -> Path:
+    return state_home() / "identity"
+
+
+def _fingerprint(path: Path) -> str:
+    from exec_server.remote.identity import create_identity, load_identity
+
+    keys = load_identity(path) if path.exists() else create_identity(path)
+    return keys.public.fingerprint
+
+
+# What people read.
+
+
+def _show(
+    plan: Plan, enrolled: Enrolled, offered: _Offered, secret: str, *, is_served: bool
+) -> None:
+    code = f"{offered.code}-{secret}"
+    typed = shlex.join(["exec-server", "pair", f"{code}@{shortest(plan.registry)}"])
+    serving = shlex.join(["exec-server", *serving_words(plan, enrolled.token_file)])
+    if plan.is_json:
+        _print_line(
+            {
+                "name": plan.name,
+                "code": code,
+                "registry": plan.registry,
+                "expiresIn": offered.expires_in,
+                "pairCommand": typed,
+                "serveCommand": serving,
+            }
+        )
+        return
+    print(code, flush=True)
+    _tell(f"within {offered.expires_in / 60:.0f} minutes, on the other machine:\n  {typed}")
+    if plan.serves:
+        _tell(f"{plan.name} is served from here as soon as it was typed; Ctrl-C withdraws it")
+    elif not is_served:
+        _tell(
+            f"and here, where {plan.name} has to be served with the key that the code stands for:\n"
+            f"  {serving}"
+        )
+
+
+def _tell_how_to_serve(plan: Plan, enrolled: Enrolled) -> None:
+    if plan.is_json:
+        _print_line({"name": plan.name, "state": "paired"})
+        return
+    serving = shlex.join(["exec-server", *serving_words(plan, enrolled.token_file)])
+    _tell(
+        f"paired: the code was typed, and {plan.name} is served until Ctrl-C. The next time:\n"
+        f"  exec-server pair --serve {plan.name}\n"
+        f"or, in a unit of systemd for example:\n"
+        f"  {serving}"
+    )
+
+
+def _print_line(value: dict[str, Any]) -> None:
+    print(msgspec.json.encode(value).decode(), flush=True)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,208 @@
+"""`exec-server pair`: a code on one machine, typed on another, and the second may use the first."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+from exec_server.cli import exit_codes, server_access
+from exec_server.cli.pair import claim, forget, offer
+from exec_server.cli.pair.code_at_registry import full, is_address, read_address
+from exec_server.cli.parser import Append, Parser, label
+from exec_server.cli.registry.registry_options import add_registry
+from exec_server.errors import ConfigurationError, ExecServerError
+from exec_server.remote.enrolments import check_name
+
+_DESCRIPTION = """\
+Introduce two machines that both reach a registry, with one command on each. On the machine that is
+to run commands, a code is printed, good once and for five minutes; as soon as it was typed, the
+machine is served under its name, until Ctrl-C. On the other machine, type the code: from then on
+every command takes that name for a server, and only the holder of the first machine's key is
+believed to be it.
+"""
+
+_EPILOG = """\
+A registry that was started with --open-pairing gives codes to everybody, for names that nobody else
+has. Any other one wants a token that may enrol the name: --token-file, or the variable. The token
+that a machine gets without one is useless until the code was typed, and for that name alone.
+
+The key is in the --identity file, which is made when it is missing. The last part of the code is
+not told to the registry, so that it cannot put in another key.
+
+exit status:
+  0    it was served until a signal; with --no-serve a code was printed; or the environment has its
+       name, or is forgotten
+  1    the registry refuses, nobody typed the code, or the key is not the one that it stands for
+  2    the command line is wrong
+  128+N  signal N came while the code was waited for, which is withdrawn
+
+examples:
+  On the big machine:
+      exec-server pair --registry https://registry.example.net big-1
+
+  On the laptop, as the big machine says:
+      exec-server pair K7QF-2MXT-9PWRSA@registry.example.net
+      exec-server shell big-1
+
+  On the big machine the next time; with a code for a second laptop while it is served:
+      exec-server pair --serve big-1
+      exec-server pair --registry https://registry.example.net --no-serve big-1
+
+  With labels, and any further option of the server after `--`:
+      exec-server pair --registry https://registry.example.net --label gpu=2 big-1 \\
+          -- --log-level info
+
+  The end of it: on the laptop for the laptop, on the big machine for everybody:
+      exec-server pair --forget big-1
+"""
+
+
+def pair_command(words: list[str]) -> int:
+    """Offer a code and serve, use a code, or forget what was paired."""
+    words, serving = _split(words)
+    parser = _parser()
+    values = parser.parse_intermixed_args(words)
+    _check(parser, values, serving)
+    try:
+        if values.word is not None and is_address(values.word):
+            values.code, values.registry = read_address(values.word)
+        elif values.registry is not None:
+            values.registry = full(values.registry)
+        if values.forget is None and values.code is None:
+            return _serve_or_offer(values, serving)
+    except KeyboardInterrupt:
+        return exit_codes.BY_SIGNAL + signal.SIGINT
+    except ExecServerError as exc:
+        print(f"Error: {exc}", file=sys.stderr)
+        return exit_codes.FAILED
+
+    async def work() -> int:
+        if values.forget is not None:
+            return await forget.forget(values.forget)
+        is_json = values.output == "json"
+        return await claim.claim(values.registry, values.code, values.alias, is_json=is_json)
+
+    return server_access.run_command(work, log_level="warning")
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """What is ours, and what the server is given."""
+    if "--" not in words:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "exec-server pair",
+        usage="[OPTIONS] (--registry URL | --serve) [ENVIRONMENT] [-- OPTIONS...]\n"
+        "       exec-server pair [OPTIONS] CODE@REGISTRY\n"
+        "       exec-server pair --forget NAME",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add_registry(parser, required=False)
+    add = parser.add_argument
+    add(
+        "word",
+        metavar="ENVIRONMENT | CODE@REGISTRY",
+        nargs="?",
+        help="what this machine is to be called [default: its host name]; or what the other shows",
+    )
+    add("--code", metavar="<CODE>", help="what the other machine shows, with --registry")
+    add("--as", metavar="<NAME>", dest="alias", help="what to call it here [default: its name]")
+    add(
+        "--identity",
+        metavar="<FILE>",
+        help="the key to serve with [default: identity in $XDG_STATE_HOME/exec-server]",
+    )
+    add(
+        "--label",
+        metavar="<KEY=VALUE>",
+        dest="labels",
+        action=Append,
+        type=label,
+        help="what the registry shows of this machine; may be repeated",
+    )
+    add("--serve", action="store_true", help="serve what was paired before, without a new code")
+    add("--no-serve", action="store_true", help="only print a code, and how to serve")
+    add("--forget", metavar="<NAME>", help="undo it, here and at the registry")
+    server_access.add_output(parser)
+    return parser
+
+
+def _check(parser: Parser, values: argparse.Namespace, serving: list[str]) -> None:
+    is_typed = values.code is not None or (values.word is not None and is_address(values.word))
+    if values.forget is not None:
+        if is_typed or values.word is not None or values.serve or values.no_serve:
+            parser.error("--forget stands alone")
+        return
+    if values.code is not None and values.word is not None:
+        parser.error("give the name of an environment, or the code of another machine")
+    if values.registry is None and not values.serve and (values.code is not None or not is_typed):
+        parser.error("the following arguments are required: --registry")
+    if is_typed and values.code is None and values.registry is not None:
+        parser.error("CODE@REGISTRY names the registry already")
+    if values.alias is not None and not is_typed:
+        parser.error("--as is for who has a code")
+    if values.serve and values.no_serve:
+        parser.error("--serve and --no-serve exclude each other")
+    is_for_serving = values.identity or values.labels or values.serve or values.no_serve or serving
+    if is_typed and is_for_serving:
+        parser.error("--identity, --label and --serve are for the machine that is to be used")
+
+
+# The machine that is to be used.
+
+
+def _serve_or_offer(values: argparse.Namespace, serving: list[str]) -> int:
+    plan = _plan(values, serving)
+    from exec_server.cli.serve.serve_options import parse_serve
+
+    # What is wrong with its options is told before anybody types a code.
+    parse_serve(offer.serving_words(plan, values.token_file))
+    if not values.serve:
+        # Not as other commands: what is logged, and how, is the server's to say.
+        status = server_access.in_loop(offer.offer(plan))
+        if status != exit_codes.OK or not plan.serves:
+            return status
+    return _serve(plan)
+
+
+def _plan(values: argparse.Namespace, serving: list[str]) -> offer.Plan:
+    """Raises ConfigurationError."""
+    name = check_name(values.word) if values.word is not None else offer.host_name()
+    known = offer.known_enrolment(name, values.registry)
+    if values.serve and known is None and values.registry is None:
+        raise ConfigurationError(f"this machine is not enrolled as `{name}`: a code comes first")
+    identity = values.identity or (known.identity if known else offer.default_identity())
+    labels = [word for key, text in values.labels for word in ("--label", f"{key}={text}")]
+    registry = values.registry
+    if registry is None:
+        assert known is not None
+        registry = known.registry
+    return offer.Plan(
+        registry=registry,
+        name=name,
+        identity=Path(identity).absolute(),
+        token_file=values.token_file,
+        serving=(*labels, *serving),
+        serves=not values.no_serve,
+        is_json=values.output == "json",
+    )
+
+
+def _serve(plan: offer.Plan) -> int:
+    from exec_server.cli.serve.serve_command import serve_command
+
+    holder = offer.holder_of(plan)
+    if holder.token is None:
+        raise ConfigurationError(
+            f"this machine is not enrolled as `{plan.name}`; a code comes first:\n"
+            f"  exec-server pair --registry {shlex.quote(plan.registry)} {plan.name}"
+        )
+    return serve_command(offer.serving_words(plan, holder.token_file))

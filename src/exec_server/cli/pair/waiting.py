@@ -1,0 +1,111 @@
+"""Between a code that is shown and one that was typed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any, Self
+
+from exec_server.cli import exit_codes
+from exec_server.cli.registry.registry_options import ask
+from exec_server.errors import RegistryError
+
+_POLL_SECONDS = 0.5
+# For a registry that is just being started again when the code expires.
+_GRACE_SECONDS = 10.0
+_WITHDRAWAL_SECONDS = 5.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stop:
+    """A block in which signals end what is waited for, and nothing else."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._signal: int | None = None
+        self._work: asyncio.Future[None] | None = None
+        # What is ignored, as under nohup, stays so.
+        ignored = [each for each in _SIGNALS if signal.getsignal(each) is signal.SIG_IGN]
+        self._signals = [each for each in _SIGNALS if each not in ignored]
+
+    def __enter__(self) -> Self:
+        for signum in self._signals:
+            self._loop.add_signal_handler(signum, self._come, signum)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum in self._signals:
+            self._loop.remove_signal_handler(signum)
+
+    @property
+    def status(self) -> int:
+        """OK, or the exit status of the signal that has come."""
+        return exit_codes.OK if self._signal is None else exit_codes.BY_SIGNAL + self._signal
+
+    async def unless(self, work: Coroutine[Any, Any, None]) -> int:
+        """Do *work*, or as much of it as there is time for; the status afterwards."""
+        self._work = asyncio.ensure_future(work)
+        if self._signal is not None:
+            self._work.cancel()
+        try:
+            await self._work
+        except asyncio.CancelledError:
+            if self._signal is None:
+                raise
+        return self.status
+
+    def _come(self, signum: int) -> None:
+        self._signal = self._signal or signum
+        if self._work is not None:
+            self._work.cancel()
+
+
+class Waiting:
+    """An offer at a registry, which its *ticket* is good for asking about."""
+
+    def __init__(self, registry: str, name: str, ticket: str) -> None:
+        self._registry = registry
+        self._path = f"/api/pairings/{name}"
+        self._ticket = ticket
+
+    async def until_typed(self, stop: Stop, *, seconds: float) -> int:
+        """The exit status: OK, or that of a signal, by which the code is withdrawn.
+
+        RegistryError when nobody has typed it while it was good, which it is for *seconds*.
+        """
+        status = await stop.unless(self._ask_until_typed(seconds))
+        if status != exit_codes.OK:
+            await self.withdraw()
+            print("the code is withdrawn", file=sys.stderr)
+        return status
+
+    async def withdraw(self) -> None:
+        """As far as the registry can be reached; the code expires anyway."""
+        with contextlib.suppress(RegistryError, TimeoutError):
+            async with asyncio.timeout(_WITHDRAWAL_SECONDS):
+                await ask(self._registry, "DELETE", self._path, token=self._ticket)
+
+    async def _ask_until_typed(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds + _GRACE_SECONDS
+        while not await self._is_typed():
+            if loop.time() > deadline:
+                raise RegistryError("the registry does not say whether the code was typed")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _is_typed(self) -> bool:
+        try:
+            answer = await ask(self._registry, "GET", self._path, token=self._ticket)
+        except RegistryError as exc:
+            if exc.error_code == "unknown_pairing":
+                raise RegistryError(
+                    "nobody has typed the code while it was good; start again for a new one"
+                ) from None
+            if exc.status is not None and exc.status < 500 and exc.status != 429:
+                raise
+            # It is away for a moment, or busy.
+            return False
+        return isinstance(answer, dict) and answer.get("state") == "claimed"

@@ -1,0 +1,85 @@
+"""`exec-server attach`: go on with what was left alone."""
+
+from __future__ import annotations
+
+import os
+
+from exec_server.cli import server_access
+from exec_server.cli.process import detach
+from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.saved_session_options import saved_parser, token_of
+from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.terminal_bridge import Joined, Manner
+from exec_server.client.client import ExecServerClient
+from exec_server.errors import InvalidRequest
+
+_EXAMPLES = """\
+  Leave a build alone, and come back to it:
+      exec-server run --detach build -- make world       # prints an id, such as 3f2a9c01
+      exec-server attach 3f2a9c01
+"""
+
+
+def attach_command(words: list[str]) -> int:
+    """Attach as *words* say; the status is that of the process, or 0 after leaving it."""
+    parser = saved_parser(
+        "attach",
+        usage="[OPTIONS] <ID>",
+        description="Go on with a process that was detached: its output appears from the very byte "
+        "where it was left.\nIf it is on a terminal, keys go to it, and ~d at the start of a line "
+        "detaches again; otherwise\nCtrl-C does. Either way it runs on.",
+        status="of the process; 0 after ~d, 128 + N when signal N ended this program",
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("id", metavar="<ID>", help="the id, or how it alone begins")
+    server_access.add_verbose(parser)
+    values = parser.parse_args(words)
+
+    async def attach() -> int:
+        store = SessionStore()
+        session = store.find(values.id)
+        if session.exit_code is not None:
+            say(f"it has ended, and all it said was shown; see `exec-server logs {session.id}`")
+            return session.exit_code
+        notices = Notices(is_verbose=values.verbose)
+        opening = detach.open_saved(
+            store,
+            session,
+            client_name=parser.prog,
+            token=token_of(parser, values),
+            pin=values.pin,
+            on_state=notices.on_state,
+        )
+        async with opening as client:
+            return await _attach(store, session, client, notices)
+
+    return server_access.run_command(attach, log_level=values.log_level)
+
+
+async def _attach(
+    store: SessionStore, session: SavedSession, client: ExecServerClient, notices: Notices
+) -> int:
+    try:
+        process = await client.attach(session.process_id)
+    except InvalidRequest as exc:
+        raise detach.expired(store, session) from exc
+    has_keys = process.is_terminal and os.isatty(0)
+    manner = Manner(
+        is_terminal=process.is_terminal,
+        has_input=has_keys,
+        has_escape_keys=has_keys,
+        at_end="leave",
+    )
+    if process.is_truncated:
+        say("output is missing here: the server could not keep all of it")
+    joined = Joined(process, manner, notices)
+    try:
+        async with joined:
+            status = await joined.follow()
+    finally:
+        is_over = process.returncode is not None and process.taken is None
+        code = None if process.returncode is None else process.returncode & 0xFF
+        detach.update(store, client, session, exit_code=code if is_over else None)
+    if joined.is_detached:
+        say(f"detached; come back with: exec-server attach {session.id}")
+    return status

@@ -1,0 +1,154 @@
+"""Leave a process alone, and come back to it later from another program."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Literal
+
+import msgspec
+
+from exec_server.cli import server_access
+from exec_server.cli.process.connection_notices import say
+from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.client.client import ExecServerClient
+from exec_server.client.session_link import ConnectionState
+from exec_server.errors import (
+    ConnectError,
+    ConnectionRejected,
+    ExecServerError,
+    InvalidRequest,
+    MethodNotFound,
+    SessionAttached,
+)
+from exec_server.limits import DEFAULT_LIMITS
+
+State = Literal["attached", "expired", "refused", "unreachable"]
+
+
+class Unavailable(ExecServerError):
+    """A saved session that cannot be had now; `state` says why."""
+
+    def __init__(self, message: str, state: State) -> None:
+        super().__init__(message)
+        self.state: State = state
+
+
+async def keep(client: ExecServerClient, seconds: float) -> float | None:
+    """Have the server keep the session; for how long, or None when it cannot be asked."""
+    try:
+        return await client.retain(seconds)
+    except (MethodNotFound, InvalidRequest):
+        return None
+
+
+def tell_kept(kept: float | None, asked: float, *, is_raw: bool = False) -> None:
+    """Say so when a server keeps a session less long than was asked for."""
+    if kept is None:
+        usual = f"{DEFAULT_LIMITS.detached_session_seconds:g}"
+        say(
+            f"this server cannot be asked to keep it: it may end after {usual} seconds alone",
+            is_raw=is_raw,
+        )
+    elif kept < asked:
+        say(f"this server keeps it for {kept:g} seconds while nobody is attached", is_raw=is_raw)
+
+
+def new_record(
+    store: SessionStore,
+    client: ExecServerClient,
+    process_id: str,
+    *,
+    server: str,
+    argv: list[str],
+    tty: bool,
+    token_file: str | None,
+    pin: str | None = None,
+    kept: float | None,
+) -> SavedSession:
+    """Remember a process, before or after it was started."""
+    session = SavedSession(
+        id=store.free_id(process_id),
+        server=server,
+        session_token=client.session_token(),
+        process_id=process_id,
+        argv=argv,
+        tty=tty,
+        started_at=time.time(),
+        kept_seconds=kept,
+        token_file=None if token_file is None else os.path.abspath(token_file),
+        pin=pin,
+    )
+    store.save(session)
+    return session
+
+
+def update(
+    store: SessionStore,
+    client: ExecServerClient,
+    session: SavedSession,
+    *,
+    exit_code: int | None = None,
+) -> SavedSession:
+    """Remember how far the output was taken by now."""
+    token = client.session_token()
+    session = msgspec.structs.replace(session, session_token=token, exit_code=exit_code)
+    store.save(session)
+    return session
+
+
+@contextlib.asynccontextmanager
+async def open_saved(
+    store: SessionStore,
+    session: SavedSession,
+    *,
+    client_name: str,
+    token: str | None = None,
+    pin: str | None = None,
+    on_state: Callable[[ConnectionState], None] | None = None,
+    is_patient: bool = True,
+) -> AsyncIterator[ExecServerClient]:
+    """Resume a saved session for the length of a block; Unavailable when that cannot be.
+
+    One that is attached elsewhere is waited for, for some seconds, if *is_patient*. One that has
+    expired is forgotten.
+    """
+    if token is None and session.token_file is not None:
+        token = server_access.read_token_file(session.token_file)
+    limits = DEFAULT_LIMITS
+    if not is_patient:
+        # No further attempt fits into the time there is.
+        limits = msgspec.structs.replace(limits, recovery_pause=limits.connect_timeout)
+    opening = server_access.open_server(
+        session.server,
+        token=token,
+        pin=pin or session.pin,
+        client_name=client_name,
+        session_token=session.session_token,
+        on_state=on_state,
+        limits=limits,
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            client = await stack.enter_async_context(opening)
+        except (SessionAttached, InvalidRequest, ConnectError) as exc:
+            raise _unavailable(store, session, exc) from exc
+        yield client
+
+
+def expired(store: SessionStore, session: SavedSession) -> Unavailable:
+    """Forget a session that its server has forgotten."""
+    store.remove(session.id)
+    return Unavailable(f"`{session.id}` has expired: the server knows it no longer", "expired")
+
+
+def _unavailable(store: SessionStore, session: SavedSession, exc: ExecServerError) -> Unavailable:
+    if isinstance(exc, SessionAttached):
+        text = f"`{session.id}` is attached elsewhere; leave it there first, with ~d or Ctrl-C"
+        return Unavailable(text, "attached")
+    if isinstance(exc, InvalidRequest):
+        return expired(store, session)
+    is_refused = isinstance(exc, ConnectionRejected)
+    return Unavailable(str(exc), "refused" if is_refused else "unreachable")

@@ -1,0 +1,109 @@
+"""`exec-server kill`: signal what was left alone."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+from exec_server.cli import exit_codes, server_access
+from exec_server.cli.process import detach
+from exec_server.cli.process.saved_session_options import saved_parser, token_of
+from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.tables import print_json
+from exec_server.client.client import ExecServerClient
+from exec_server.errors import ExecServerError, InvalidParams, InvalidRequest
+
+_EXAMPLES = """\
+  Ask it to end:
+      exec-server kill 3f2a9c01
+
+  Have it end:
+      exec-server kill -s KILL 3f2a9c01
+
+  Interrupt it, as Ctrl-C would:
+      exec-server kill -s INT 3f2a9c01
+"""
+
+
+def kill_command(words: list[str]) -> int:
+    """Signal as *words* say; 1 when one of the processes could not be."""
+    parser = saved_parser(
+        "kill",
+        usage="[OPTIONS] <ID>...",
+        description="Signal detached processes, with all that they have started.",
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("ids", metavar="<ID>", nargs="+", help="the id, or how it alone begins")
+    parser.add_argument(
+        "-s",
+        "--signal",
+        metavar="<SIGNAL>",
+        type=_signal,
+        default=signal.SIGTERM,
+        help="name or number [default: TERM]; KILL works on every server, INT too",
+    )
+    server_access.add_output(parser)
+    values = parser.parse_args(words)
+
+    async def kill() -> int:
+        store = SessionStore()
+        token = token_of(parser, values)
+        killed = [await _kill(store, text, values.signal, token, values.pin) for text in values.ids]
+        facts = [each for each in killed if each is not None]
+        if values.output == "json":
+            print_json(facts)
+        else:
+            for each in facts:
+                if not each["wasRunning"]:
+                    print(f"{each['id']} has ended already", file=sys.stderr)
+        return exit_codes.FAILED if None in killed else exit_codes.OK
+
+    return server_access.run_command(kill, log_level=values.log_level)
+
+
+async def _kill(
+    store: SessionStore, text: str, signum: signal.Signals, token: str | None, pin: str | None
+) -> dict[str, object] | None:
+    """What became of one; None when it could not be signalled, which is told."""
+    try:
+        session = store.find(text)
+        opening = detach.open_saved(
+            store, session, client_name="exec-server kill", token=token, pin=pin, is_patient=False
+        )
+        async with opening as client:
+            was_running = await _signalled(store, client, session, signum)
+    except ExecServerError as exc:
+        print(f"Error: {exc}", file=sys.stderr)
+        return None
+    return {"id": session.id, "signal": signum.name, "wasRunning": was_running}
+
+
+async def _signalled(
+    store: SessionStore,
+    client: ExecServerClient,
+    session: SavedSession,
+    signum: signal.Signals,
+) -> bool:
+    """Whether it was still running."""
+    if signum == signal.SIGKILL:
+        return await client.terminate(session.process_id)
+    try:
+        is_running = not (await client.read(session.process_id, max_bytes=1)).exited
+    except InvalidRequest as exc:
+        raise detach.expired(store, session) from exc
+    if is_running:
+        try:
+            await client.signal(session.process_id, signum)
+        except InvalidParams as exc:
+            raise InvalidParams(f"this server cannot send {signum.name}: {exc}") from exc
+    return is_running
+
+
+def _signal(text: str) -> signal.Signals:
+    try:
+        if text.isascii() and text.isdigit():
+            return signal.Signals(int(text))
+        return signal.Signals[f"SIG{text.upper().removeprefix('SIG')}"]
+    except (KeyError, ValueError):
+        raise argparse.ArgumentTypeError(f"`{text}` is no signal") from None

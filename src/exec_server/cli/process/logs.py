@@ -1,0 +1,110 @@
+"""`exec-server logs`: what a detached process has said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from exec_server.cli import exit_codes, server_access
+from exec_server.cli.parser import Flag
+from exec_server.cli.process import detach
+from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.run import output_facts
+from exec_server.cli.process.saved_session_options import saved_parser, token_of
+from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.terminal_bridge import Joined, Manner
+from exec_server.cli.process.terminal_io import LocalOutput
+from exec_server.cli.tables import print_json
+from exec_server.client.client import ExecServerClient
+from exec_server.errors import InvalidRequest
+from exec_server.protocol.process import ReadChunk, ReadResult
+
+_EXAMPLES = """\
+  What it has said so far:
+      exec-server logs 3f2a9c01
+
+  And what it will say, until it ends; Ctrl-C leaves it running:
+      exec-server logs -f 3f2a9c01
+"""
+
+
+def logs_command(words: list[str]) -> int:
+    """Show output as *words* say; where `attach` goes on is not changed by it."""
+    parser = saved_parser(
+        "logs",
+        usage="[OPTIONS] <ID>",
+        description="Show what a detached process has said, as far as its server keeps it: by "
+        "default the\nlast mebibyte.",
+        status="0    shown; 128 + N when signal N ended this program",
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("id", metavar="<ID>", help="the id, or how it alone begins")
+    parser.add_argument("-f", "--follow", action=Flag, help="go on until it has ended")
+    server_access.add_output(parser)
+    server_access.add_verbose(parser)
+    values = parser.parse_args(words)
+    if values.follow and values.output == "json":
+        parser.error("the argument '--follow' cannot be used with '--output json'")
+
+    async def logs() -> int:
+        store = SessionStore()
+        session = store.find(values.id)
+        notices = Notices(is_verbose=values.verbose)
+        opening = detach.open_saved(
+            store,
+            session,
+            client_name=parser.prog,
+            token=token_of(parser, values),
+            pin=values.pin,
+            on_state=notices.on_state,
+        )
+        async with opening as client:
+            try:
+                if values.follow:
+                    return await _follow(client, session, notices)
+                answer = await client.read(session.process_id)
+            except InvalidRequest as exc:
+                raise detach.expired(store, session) from exc
+        await _show(session, answer, as_json=values.output == "json")
+        return exit_codes.OK
+
+    return server_access.run_command(logs, log_level=values.log_level)
+
+
+async def _follow(client: ExecServerClient, session: SavedSession, notices: Notices) -> int:
+    process = await client.attach(session.process_id, 0)
+    if process.is_truncated:
+        _tell_missing(process.dropped_bytes)
+    async with Joined(process, Manner(has_input=False, at_end="leave"), notices) as joined:
+        status = await joined.follow()
+    # How the process ended is not how we did.
+    return status if joined.is_detached else exit_codes.OK
+
+
+async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> None:
+    dropped = answer.dropped_bytes if isinstance(answer.dropped_bytes, int) else 0
+    if as_json:
+        facts: dict[str, object] = {
+            "id": session.id,
+            "exited": answer.exited,
+            "exitCode": answer.exit_code,
+            "droppedBytes": dropped,
+        }
+        print_json(facts | output_facts(_collected(answer.chunks)))
+        return
+    if dropped:
+        _tell_missing(dropped)
+    output = LocalOutput()
+    for chunk in answer.chunks:
+        await output.write(2 if chunk.stream == "stderr" else 1, chunk.chunk.data)
+
+
+def _collected(chunks: Sequence[ReadChunk]) -> dict[str, bytearray]:
+    collected = {"stdout": bytearray(), "stderr": bytearray()}
+    for chunk in chunks:
+        collected["stderr" if chunk.stream == "stderr" else "stdout"] += chunk.chunk.data
+    return collected
+
+
+def _tell_missing(dropped: int) -> None:
+    count = f"{dropped} bytes" if dropped else "some output"
+    say(f"{count} before this could not be kept")

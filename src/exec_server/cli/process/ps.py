@@ -1,0 +1,119 @@
+"""`exec-server ps`: what was left alone, and how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import time
+
+import msgspec
+
+from exec_server.cli import exit_codes, server_access
+from exec_server.cli.files.progress_bar import duration
+from exec_server.cli.parser import Flag
+from exec_server.cli.process import detach
+from exec_server.cli.process.saved_session_options import saved_parser, token_of
+from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.tables import print_json, print_table
+from exec_server.errors import ExecServerError, InvalidRequest
+
+# Servers that are asked at the same time.
+_AT_ONCE = 16
+
+_DESCRIPTION = """\
+List the processes that were detached here, with `run --detach` or ~d, and ask their servers how
+they are: running, exited with a status, attached elsewhere, or unreachable. What has expired is
+shown once more and then forgotten.
+"""
+
+_EXAMPLES = """\
+  Everything:
+      exec-server ps
+
+  On one server, for a program:
+      exec-server ps -o json build
+"""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A detached process and how it is."""
+
+    session: SavedSession
+    # running, exited, or why that is not known.
+    state: str
+    exit_code: int | None = None
+    problem: str | None = None
+
+    @property
+    def facts(self) -> dict[str, object]:
+        facts = {**self.session.facts, "state": self.state, "exitCode": self.exit_code}
+        return facts if self.problem is None else {**facts, "problem": self.problem}
+
+    @property
+    def row(self) -> list[str]:
+        session = self.session
+        state = self.state if self.exit_code is None else f"{self.state} {self.exit_code}"
+        age = duration(max(0.0, time.time() - session.started_at))
+        server = server_access.shown(session.server)
+        return [session.id, server, state, age, shlex.join(session.argv)]
+
+
+def ps_command(words: list[str]) -> int:
+    """List as *words* say."""
+    parser = saved_parser(
+        "ps",
+        usage="[OPTIONS] [SERVER]",
+        description=_DESCRIPTION,
+        status="0    listed, whatever the states",
+        failed="what is remembered cannot be read safely",
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("server", metavar="SERVER", nargs="?", help="only those on this server")
+    parser.add_argument("-q", "--quiet", action=Flag, help="print ids alone, without asking")
+    server_access.add_output(parser)
+    values = parser.parse_args(words)
+
+    async def ps() -> int:
+        token = token_of(parser, values)
+        store = SessionStore()
+        sessions = [each for each in store.all() if values.server in (None, each.server)]
+        if values.quiet:
+            for each in sessions:
+                print(each.id)
+            return exit_codes.OK
+        slots = asyncio.Semaphore(_AT_ONCE)
+        found = await asyncio.gather(
+            *(_look(store, each, token, values.pin, slots) for each in sessions)
+        )
+        if values.output == "json":
+            print_json([each.facts for each in found])
+        elif found:
+            print_table(["ID", "SERVER", "STATE", "AGE", "COMMAND"], [each.row for each in found])
+        return exit_codes.OK
+
+    return server_access.run_command(ps, log_level=values.log_level)
+
+
+async def _look(
+    store: SessionStore,
+    session: SavedSession,
+    token: str | None,
+    pin: str | None,
+    slots: asyncio.Semaphore,
+) -> Found:
+    opening = detach.open_saved(
+        store, session, client_name="exec-server ps", token=token, pin=pin, is_patient=False
+    )
+    try:
+        async with slots, opening as client:
+            answer = await client.read(session.process_id, max_bytes=1)
+    except detach.Unavailable as exc:
+        is_told = exc.state not in ("attached", "expired")
+        return Found(session, exc.state, problem=str(exc) if is_told else None)
+    except InvalidRequest:
+        return Found(session, detach.expired(store, session).state)
+    except ExecServerError as exc:
+        return Found(session, "unknown", problem=str(exc))
+    if not answer.exited:
+        return Found(session, "running")
+    return Found(session, "exited", None if answer.exit_code is None else answer.exit_code & 0xFF)

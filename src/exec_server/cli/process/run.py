@@ -1,0 +1,167 @@
+"""`exec-server run`: a command there, as if it ran here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
+
+from exec_server.cli import exit_codes, server_access
+from exec_server.cli.process import terminal_io
+from exec_server.cli.process.connection_notices import Notices
+from exec_server.cli.process.run_options import RunOptions, parse_run
+from exec_server.cli.process.terminal_bridge import Joined, Manner
+from exec_server.cli.sandbox.sandbox_options import Unconfined, check_confined, context_for
+from exec_server.client.client import ExecServerClient
+from exec_server.client.process.remote_process import OnGap, RemoteProcess
+from exec_server.errors import ConfigurationError, RpcError
+
+
+def run_command(words: list[str]) -> int:
+    """Run as *words* say and return the exit status."""
+    try:
+        options = parse_run(words)
+    except ConfigurationError as exc:
+        print(f"Error: {exc}", file=sys.stderr)
+        return exit_codes.FAILED
+    work = _detach if options.detach else _run
+    return server_access.run_command(lambda: work(options), log_level=options.log_level)
+
+
+async def _run(options: RunOptions) -> int:
+    notices = Notices(is_verbose=options.verbose)
+    async with _open(options, notices) as client:
+        return await run_on(client, options, notices)
+
+
+async def run_on(client: ExecServerClient, options: RunOptions, notices: Notices) -> int:
+    """Run as *options* say on the server of *client*; the exit status."""
+    process = await start_or_explain(client, options)
+    if isinstance(process, int):
+        return process
+    manner = Manner(
+        is_terminal=options.tty,
+        has_input=options.stdin,
+        is_collected=options.output == "json",
+        time_limit=options.time_limit,
+        size=terminal_io.terminal_size(),
+    )
+    async with Joined(process, manner, notices) as joined:
+        status = await joined.follow()
+        if options.sandbox is not None and process.sandbox_rung == "none":
+            # It was refused; what was said in its place tells why.
+            status = exit_codes.NOT_STARTED
+        if options.output == "json":
+            await joined.show(_as_json(joined, status, process))
+    if joined.is_timed_out and options.output == "text":
+        text = f"the command took longer than {options.time_limit:g} seconds"
+        print(f"Error: {text}", file=sys.stderr)
+    return status
+
+
+async def _detach(options: RunOptions) -> int:
+    """Start it, print how to find it again, and leave it alone."""
+    import uuid
+
+    from exec_server.cli.process import detach
+    from exec_server.cli.process.saved_sessions import SessionStore
+
+    if not server_access.can_be_resumed(options.server):
+        raise ConfigurationError(
+            f"`{server_access.shown(options.server)}` ends with this command: "
+            "nothing can be detached"
+        )
+    store = SessionStore()
+    async with _open(options, Notices()) as client:
+        kept = await detach.keep(client, options.keep)
+        # Before the start: nothing may run that nobody could find.
+        session = detach.new_record(
+            store,
+            client,
+            str(uuid.uuid4()),
+            server=options.server,
+            argv=options.argv,
+            tty=options.tty,
+            token_file=options.token_file,
+            pin=options.pin,
+            kept=kept,
+        )
+        process = await start_or_explain(client, options, process_id=session.process_id)
+        if isinstance(process, int):
+            store.remove(session.id)
+            return process
+        detach.update(store, client, session)
+    detach.tell_kept(kept, options.keep)
+    print(msgspec.json.encode(session.facts).decode() if options.output == "json" else session.id)
+    return exit_codes.OK
+
+
+def _open(options: RunOptions, notices: Notices) -> AbstractAsyncContextManager[ExecServerClient]:
+    return server_access.open_server(
+        options.server,
+        token=options.token,
+        pin=options.pin,
+        client_name="exec-server run",
+        on_state=notices.on_state,
+    )
+
+
+async def start_or_explain(
+    client: ExecServerClient,
+    options: RunOptions,
+    *,
+    process_id: str | None = None,
+    on_gap: OnGap = "fail",
+) -> RemoteProcess | int:
+    """The started command, or the status that says why there is none; stderr says more."""
+    size = terminal_io.terminal_size() if options.tty else None
+    env = dict(options.env)
+    if options.tty:
+        for name in ("TERM", "COLORTERM"):
+            if name in os.environ:
+                env.setdefault(name, os.environ[name])
+    try:
+        sandbox = None
+        if options.sandbox is not None:
+            sandbox = await context_for(client, options.sandbox, cwd=options.cwd)
+        process = await client.start(
+            options.argv,
+            cwd=options.cwd,
+            env=env,
+            tty=options.tty,
+            stdin=options.stdin,
+            rows=size[0] if size else None,
+            cols=size[1] if size else None,
+            sandbox=sandbox,
+            process_id=process_id,
+            on_gap=on_gap,
+        )
+        check_confined(process, options.sandbox)
+    except (RpcError, Unconfined) as exc:
+        print(f"Error: cannot run `{options.argv[0]}`: {exc}", file=sys.stderr)
+        return exit_codes.NOT_FOUND if "(os error 2)" in str(exc) else exit_codes.NOT_STARTED
+    return process
+
+
+def _as_json(joined: Joined, status: int, process: RemoteProcess) -> bytes:
+    result: dict[str, object] = {"exitCode": status}
+    if process.sandbox_type not in (None, "none"):
+        result["sandboxRung"] = process.sandbox_rung
+        result["sandboxDenied"] = process.sandbox_denied
+    if joined.is_timed_out:
+        result["timedOut"] = True
+    result |= output_facts(joined.collected)
+    return msgspec.json.encode(result) + b"\n"
+
+
+def output_facts(collected: dict[str, bytearray]) -> dict[str, object]:
+    """What was said, by stream: as text, or in base64 where it is none."""
+    facts: dict[str, object] = {}
+    for name, data in collected.items():
+        try:
+            facts[name] = data.decode()
+        except UnicodeDecodeError:
+            facts[f"{name}Base64"] = bytes(data)
+    return facts

@@ -1,0 +1,215 @@
+"""The options of ``exec-server run``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from exec_server.cli.exit_codes import RUN_STATUS_HELP
+from exec_server.cli.parser import Append, Flag, Parser, path, seconds
+from exec_server.cli.sandbox.sandbox_options import (
+    SANDBOX_HELP,
+    Confinement,
+    add_sandbox_options,
+    confinement,
+)
+from exec_server.cli.server_access import (
+    SERVER_HELP,
+    TOKEN_HELP,
+    add_connection_options,
+    add_verbose,
+    expected_server,
+    is_server,
+    read_token,
+)
+
+# A day: over a night and a morning, and not for ever.
+DEFAULT_KEEP = 24 * 3600.0
+
+OutputFormat = Literal["text", "json"]
+
+_DESCRIPTION = """\
+Run a command on a server, as if it ran here: its output appears live, it reads this program's
+input, Ctrl-C interrupts it (twice: kills it), and its exit status becomes this program's. A lost
+connection is replaced, and nothing of what was said meanwhile is lost or comes twice.
+"""
+
+_EPILOG = f"""\
+{SERVER_HELP}
+{SANDBOX_HELP}
+{TOKEN_HELP}
+{RUN_STATUS_HELP}
+examples:
+  Run one command:
+      exec-server run ws://127.0.0.1:41181 -- uname -a
+
+  In a directory, with a variable, for at most a minute:
+      exec-server run --cwd /srv/app --env CI=1 --timeout 60 ws://127.0.0.1:41181 -- make test
+
+  Feed it a file, keep what it prints:
+      exec-server run ws://127.0.0.1:41181 -- gzip -c < notes.txt > notes.gz
+
+  A terminal, for shells and editors:
+      exec-server run --tty ws://127.0.0.1:41181 -- bash -l
+
+  A server that asks for a token:
+      exec-server run --token-file token wss://build.example.net -- make
+
+  Over ssh, with nothing listening on the far side:
+      exec-server run 'stdio:ssh build exec-server --listen stdio' -- uname -a
+
+  Leave it alone, and come back later:
+      id=$(exec-server run --detach ws://127.0.0.1:41181 -- make world)
+      exec-server ps
+      exec-server logs -f $id
+
+  Something that is not to be trusted with more than one directory:
+      exec-server run --sandbox workspace-write=/srv/app ws://127.0.0.1:41181 -- npm test
+
+  For a program to read:
+      exec-server run -o json ws://127.0.0.1:41181 -- git status --porcelain
+"""
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run where."""
+
+    # A URL or the name of an environment.
+    server: str
+    argv: list[str]
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    tty: bool = False
+    stdin: bool = True
+    time_limit: float | None = None
+    output: OutputFormat = "text"
+    detach: bool = False
+    # How long a server should keep what nobody is attached to.
+    keep: float = DEFAULT_KEEP
+    verbose: bool = False
+    sandbox: Confinement | None = None
+    token: str | None = None
+    token_file: str | None = None
+    pin: str | None = None
+    log_level: str = "error"
+
+    def __repr__(self) -> str:
+        return f"RunOptions({self.server!r}, {self.argv!r})"
+
+
+def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) -> RunOptions:
+    """Read the words after ``run``; wrong ones end the program with status 2.
+
+    Raises ConfigurationError when the token's file cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    parser = _parser()
+    arguments = parser.parse_options(words, environ)
+    parser.refuse_together(arguments, "token", "token_file")
+    values = arguments.values
+    if values.tty and values.output == "json":
+        parser.error("the argument '--tty' cannot be used with '--output json'")
+    if values.detach:
+        parser.refuse_together(arguments, "detach", "timeout")
+    else:
+        parser.require(arguments, {"keep": ("detach",)})
+    server, argv = _split(parser, arguments.rest)
+    return RunOptions(
+        server=server,
+        argv=argv,
+        cwd=values.cwd,
+        env=dict(values.env),
+        tty=values.tty,
+        # Nobody is there who could type; a terminal can be attached to.
+        stdin=not (values.no_stdin or values.detach),
+        time_limit=values.timeout,
+        output=values.output,
+        detach=values.detach,
+        keep=DEFAULT_KEEP if values.keep is None else values.keep,
+        verbose=values.verbose,
+        sandbox=confinement(parser, arguments),
+        token=read_token(values),
+        token_file=values.token_file,
+        pin=values.pin,
+        log_level=values.log_level,
+    )
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "exec-server run",
+        usage="[OPTIONS] <SERVER> -- <COMMAND> [ARGS]...",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add = parser.add_argument
+    add("--cwd", metavar="<DIR>", type=path, help="directory on the server [default: its own]")
+    add(
+        "-e",
+        "--env",
+        metavar="<NAME=VALUE>",
+        action=Append,
+        type=variable,
+        help="set a variable on top of the server's environment; may be repeated",
+    )
+    add("-t", "--tty", action=Flag, help="run on a terminal, and make this one raw")
+    add("-n", "--no-stdin", action=Flag, help="give the command no input")
+    add("--timeout", metavar="<SECONDS>", type=seconds, help="kill it after that long")
+    add(
+        "-d",
+        "--detach",
+        action=Flag,
+        help="leave it alone and print its id, for `attach`, `logs`, `kill` and `ps`",
+    )
+    add(
+        "--keep",
+        metavar="<SECONDS>",
+        type=seconds,
+        help="with --detach: how long the server should keep it while nobody is attached, if it "
+        f"lets itself be asked [default: {DEFAULT_KEEP:g}]",
+    )
+    add(
+        "-o",
+        "--output",
+        metavar="<FORMAT>",
+        choices=("text", "json"),
+        default="text",
+        help="text passes output through; json prints one object at the end [default: text]",
+    )
+    add_sandbox_options(parser)
+    add_verbose(parser)
+    add_connection_options(parser)
+    return parser
+
+
+def variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError("expected NAME=VALUE")
+    return name, value
+
+
+def _split(parser: Parser, rest: list[str]) -> tuple[str, list[str]]:
+    """The server and the command; the ``--`` between them may be left out."""
+    if not rest:
+        parser.error("the following required arguments were not provided:\n  <SERVER>\n  <COMMAND>")
+    server, argv = split_server(parser, rest)
+    if not argv:
+        parser.error("the following required arguments were not provided:\n  <COMMAND>")
+    return server, argv
+
+
+def split_server(parser: Parser, rest: list[str]) -> tuple[str, list[str]]:
+    """The server and the words after it; wrong ones are a usage error."""
+    server, *argv = rest
+    if not is_server(server):
+        parser.error(f"invalid value '{server}' for '<SERVER>': expected {expected_server()}")
+    if argv[:1] == ["--"]:
+        del argv[0]
+    elif argv and argv[0].startswith("-"):
+        parser.error(f"unexpected argument '{argv[0]}' found; options come before the server")
+    return server, argv

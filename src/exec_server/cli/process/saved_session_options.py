@@ -1,0 +1,43 @@
+"""What the commands for detached processes have in common."""
+
+from __future__ import annotations
+
+import argparse
+
+from exec_server.cli.parser import Parser
+from exec_server.cli.server_access import TOKEN_HELP, add_connection_options, read_token
+
+_STATUS_HELP = """\
+exit status:
+  {status}
+  1    {failed}
+  2    the command line is wrong
+"""
+
+
+def saved_parser(
+    name: str,
+    *,
+    usage: str,
+    description: str,
+    examples: str,
+    status: str = "0    done",
+    failed: str = "it has expired, is attached elsewhere, or its server cannot be reached",
+) -> Parser:
+    """A parser for `exec-server NAME`, with the options of a connection."""
+    status_help = _STATUS_HELP.format(status=status, failed=failed)
+    parser = Parser(
+        f"exec-server {name}",
+        usage=usage,
+        description=description,
+        epilog=f"{TOKEN_HELP}\n{status_help}\nexamples:\n{examples}",
+    )
+    add_connection_options(parser)
+    return parser
+
+
+def token_of(parser: Parser, values: argparse.Namespace) -> str | None:
+    """The token that the command line gives, in one of two ways."""
+    if values.token is not None and values.token_file is not None:
+        parser.error("the argument '--token <TOKEN>' cannot be used with '--token-file <PATH>'")
+    return read_token(values)

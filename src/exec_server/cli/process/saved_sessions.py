@@ -1,0 +1,159 @@
+"""Detached sessions, remembered on this machine so that a later command finds them again."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from exec_server.cli.server_access import shown
+from exec_server.errors import ConfigurationError
+from exec_server.remote.state_dir import state_home
+
+logger = logging.getLogger(__name__)
+
+_ID = re.compile(r"[0-9a-f-]{1,36}")
+_SHORTEST_ID = 8
+# A record is some hundred bytes and a command line, which the system limits to 2 MiB.
+_RECORD_BYTES = 4 << 20
+
+
+class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A process that was left alone, and how to get back to it. Its token is a secret."""
+
+    id: str
+    # A URL or the name of an environment.
+    server: str
+    session_token: str
+    process_id: str
+    argv: list[str]
+    tty: bool = False
+    # Seconds since 1970.
+    started_at: float
+    # How long the server keeps it while nobody is attached; None when it does not say.
+    kept_seconds: float | None = None
+    # The file of the bearer token, which itself is not remembered.
+    token_file: str | None = None
+    # Of the executor's key, as it was given.
+    pin: str | None = None
+    # Known once everything it has said was shown.
+    exit_code: int | None = None
+
+    def __repr__(self) -> str:
+        return f"SavedSession({self.id!r}, {self.server!r})"
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What may be shown of it."""
+        started = datetime.datetime.fromtimestamp(self.started_at, datetime.UTC)
+        return {
+            "id": self.id,
+            "server": shown(self.server),
+            "argv": self.argv,
+            "tty": self.tty,
+            "startedAt": started.isoformat(timespec="seconds"),
+            "keptSeconds": self.kept_seconds,
+        }
+
+
+def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where detached sessions are remembered."""
+    return state_home(environ) / "sessions"
+
+
+class SessionStore:
+    """One private file for each session, in a private directory."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory or state_directory()
+
+    def save(self, session: SavedSession) -> None:
+        """Write *session* in one step: a reader finds the old record or the new one."""
+        self._make_directory()
+        # Made with mode 0600.
+        fd, name = tempfile.mkstemp(dir=self._directory, prefix=".new-")
+        try:
+            with open(fd, "wb") as file:
+                file.write(msgspec.json.encode(session))
+            os.replace(name, self._path(session.id))
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+    def find(self, text: str) -> SavedSession:
+        """The session whose id is *text* or alone begins with it. Raises ConfigurationError."""
+        found = [name for name in self._ids() if name.startswith(text)] if text else []
+        if text in found:
+            found = [text]
+        if len(found) > 1:
+            raise ConfigurationError(f"`{text}` begins several ids: {', '.join(found)}")
+        session = self._load(found[0]) if found else None
+        if session is None:
+            raise ConfigurationError(f"nothing is known of `{text}`; see `exec-server ps`")
+        return session
+
+    def all(self) -> list[SavedSession]:
+        """Every session, the oldest first; records that cannot be read are left out."""
+        sessions = [session for name in self._ids() if (session := self._load(name)) is not None]
+        return sorted(sessions, key=lambda session: session.started_at)
+
+    def remove(self, session_id: str) -> None:
+        """Forget a session; one that is not known is forgotten already."""
+        with contextlib.suppress(FileNotFoundError):
+            self._path(session_id).unlink()
+
+    def free_id(self, process_id: str) -> str:
+        """The shortest beginning of *process_id* that is no session's id."""
+        taken = self._ids()
+        lengths = range(_SHORTEST_ID, len(process_id) + 1)
+        return next((process_id[:n] for n in lengths if process_id[:n] not in taken), process_id)
+
+    # Files.
+
+    def _path(self, session_id: str) -> Path:
+        return self._directory / f"{session_id}.json"
+
+    def _ids(self) -> list[str]:
+        try:
+            names = os.listdir(self._directory)
+        except FileNotFoundError:
+            return []
+        self._check_directory()
+        stems = sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
+        return [stem for stem in stems if _ID.fullmatch(stem)]
+
+    def _load(self, session_id: str) -> SavedSession | None:
+        path = self._path(session_id)
+        try:
+            with path.open("rb") as file:
+                return msgspec.json.decode(file.read(_RECORD_BYTES), type=SavedSession)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as exc:
+            logger.warning("%s is ignored: %s", path, exc)
+            return None
+
+    def _make_directory(self) -> None:
+        self._directory.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            self._directory.mkdir(mode=0o700)
+        self._check_directory()
+
+    def _check_directory(self) -> None:
+        """Refuse a place where others could read or plant a token."""
+        status = self._directory.lstat()
+        is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_ours or status.st_mode & 0o077:
+            raise ConfigurationError(
+                f"`{self._directory}` must be a directory of yours that nobody else can enter: "
+                f"chmod 700 it"
+            )

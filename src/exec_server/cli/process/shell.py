@@ -1,0 +1,188 @@
+"""`exec-server shell`: a terminal there, as if one sat in front of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from exec_server.cli import server_access
+from exec_server.cli.parser import Append, Parser, path
+from exec_server.cli.process import detach, terminal_io
+from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.run import start_or_explain
+from exec_server.cli.process.run_options import RunOptions, split_server, variable
+from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.terminal_bridge import Joined, Manner
+from exec_server.cli.server_access import SERVER_HELP, TOKEN_HELP
+from exec_server.client.client import ExecServerClient
+from exec_server.client.process.remote_process import RemoteProcess
+from exec_server.errors import ConfigurationError, ExecServerError, RpcError
+
+_DESCRIPTION = """\
+Open a shell on a server, or run another program on a terminal there. Every key goes to it, Ctrl-C
+included, and its exit status becomes this program's. When the connection is lost, a line says so,
+and the shell goes on as soon as it is back.
+"""
+
+_EPILOG = f"""\
+{SERVER_HELP}
+escape keys, at the start of a line:
+  ~.  leave, and end the shell       ~?  say what keys there are
+  ~d  detach: leave, and let it run  ~~  type a single ~
+A shell that was detached is found again with `exec-server ps` and `exec-server attach`.
+
+{TOKEN_HELP}
+exit status:
+  of the shell; 128 + N when signal N ended it or this program (129 after ~.); 0 after ~d
+  1    the server cannot be reached, the connection was lost, or this is no terminal
+  2    the command line is wrong
+  126  the program cannot be started; 127 when it was not found
+
+examples:
+  The shell of whoever runs the server:
+      exec-server shell ws://127.0.0.1:41181
+
+  Another program, on a server of environments.toml:
+      exec-server shell build -- htop
+
+  A directory to begin in:
+      exec-server shell --cwd /srv/app build
+"""
+
+
+def shell_parser() -> Parser:
+    parser = Parser(
+        "exec-server shell",
+        usage="[OPTIONS] <SERVER> [-- <COMMAND> [ARGS]...]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add = parser.add_argument
+    add("--cwd", metavar="<DIR>", type=path, help="directory on the server [default: its own]")
+    add(
+        "-e",
+        "--env",
+        metavar="<NAME=VALUE>",
+        action=Append,
+        type=variable,
+        help="set a variable on top of the server's environment; may be repeated",
+    )
+    server_access.add_connection_options(parser)
+    return parser
+
+
+def shell_command(words: list[str]) -> int:
+    """Open a shell as *words* say and return its exit status."""
+    parser = shell_parser()
+    arguments = parser.parse_options(words, os.environ)
+    parser.refuse_together(arguments, "token", "token_file")
+    if not arguments.rest:
+        parser.error("the following required arguments were not provided:\n  <SERVER>")
+    server, argv = split_server(parser, arguments.rest)
+    values = arguments.values
+
+    async def shell() -> int:
+        if not (os.isatty(0) and os.isatty(1)):
+            raise ConfigurationError(
+                "a shell needs a terminal, and standard input or output is none; "
+                "use `exec-server run` instead"
+            )
+        return await _shell(
+            RunOptions(
+                server=server,
+                argv=argv,
+                cwd=values.cwd,
+                env=dict(values.env),
+                tty=True,
+                token=server_access.read_token(values),
+                token_file=values.token_file,
+                pin=values.pin,
+            )
+        )
+
+    return server_access.run_command(shell, log_level=values.log_level)
+
+
+async def _shell(options: RunOptions) -> int:
+    notices = Notices()
+    opening = server_access.open_server(
+        options.server,
+        token=options.token,
+        pin=options.pin,
+        client_name="exec-server shell",
+        on_state=notices.on_state,
+    )
+    async with opening as client:
+        if not options.argv:
+            options = msgspec.structs.replace(options, argv=await _login_shell(client))
+        # Whoever looks on can do without what flooded by during an outage, and not without a shell.
+        process = await start_or_explain(client, options, on_gap="skip")
+        if isinstance(process, int):
+            return process
+        manner = Manner(
+            is_terminal=True,
+            has_escape_keys=True,
+            at_end="hang up",
+            size=terminal_io.terminal_size(),
+        )
+        detaching = _Detaching(client, process, options)
+        async with Joined(process, manner, notices) as joined:
+            joined.on_detach = detaching.begin
+            status = await joined.follow()
+        if joined.is_detached:
+            detaching.finish()
+        return status
+
+
+async def _login_shell(client: ExecServerClient) -> list[str]:
+    try:
+        return [(await client.environment_info()).shell.path, "-l"]
+    except RpcError:
+        # Old servers know no such question.
+        return ["/bin/sh", "-l"]
+
+
+class _Detaching:
+    """What `~d` does to a shell that was not meant to be left alone."""
+
+    def __init__(
+        self, client: ExecServerClient, process: RemoteProcess, options: RunOptions
+    ) -> None:
+        self._client = client
+        self._process = process
+        self._options = options
+        self._store = SessionStore()
+        self._session: SavedSession | None = None
+
+    async def begin(self) -> bool:
+        """Have it kept and remembered; False when that cannot be."""
+        options = self._options
+        if not server_access.can_be_resumed(options.server):
+            say("cannot detach: this server ends with this program", is_raw=True)
+            return False
+        try:
+            kept = await detach.keep(self._client, options.keep)
+            self._session = detach.new_record(
+                self._store,
+                self._client,
+                self._process.process_id,
+                server=options.server,
+                argv=options.argv,
+                tty=True,
+                token_file=options.token_file,
+                pin=options.pin,
+                kept=kept,
+            )
+        except (ExecServerError, OSError) as exc:
+            say(f"cannot detach: {exc}", is_raw=True)
+            return False
+        detach.tell_kept(kept, options.keep, is_raw=True)
+        return True
+
+    def finish(self) -> None:
+        """Remember how far its output was shown, and tell how to come back."""
+        assert self._session is not None
+        detach.update(self._store, self._client, self._session)
+        print(f"\ndetached; come back with: exec-server attach {self._session.id}", file=sys.stderr)

@@ -1,0 +1,306 @@
+"""A process there, joined to the descriptors, terminal and signals here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal
+
+import msgspec
+
+from exec_server.cli import exit_codes
+from exec_server.cli.process import terminal_io
+from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.escape_keys import HELP, EscapeKeys, Key
+from exec_server.cli.process.type_ahead import Typed
+from exec_server.client.process.remote_process import RemoteProcess
+from exec_server.errors import ExecServerError, MethodNotFound, StdinClosed
+
+logger = logging.getLogger(__name__)
+
+# How long a command that was killed may take to close, before we leave without it.
+_LAST_WORDS = 2.0
+# How long a shell that was told of a hang-up may take to end by itself.
+_FAREWELL = 1.0
+
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+
+# What becomes of the process when we are told to end: it is killed, told of a hang-up before that,
+# or left to run on.
+AtEnd = Literal["kill", "hang up", "leave"]
+
+
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process is joined."""
+
+    # The process is on a terminal: ours, if there is one, is made raw and its size passed on.
+    is_terminal: bool = False
+    has_input: bool = True
+    has_escape_keys: bool = False
+    # What is said is kept for the end instead of shown.
+    is_collected: bool = False
+    time_limit: float | None = None
+    at_end: AtEnd = "kill"
+    # The size that its terminal has by now, if known.
+    size: tuple[int, int] | None = None
+
+
+class Joined:
+    """One process, from now until it has closed, its time is over, or we are to leave.
+
+    The block restores the terminal at its end, whatever happened. Then the process is killed if it
+    still runs, unless it is to run on.
+    """
+
+    def __init__(self, process: RemoteProcess, manner: Manner, notices: Notices) -> None:
+        self.is_detached = False
+        self.is_timed_out = False
+        self.collected: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        # Asked before `~d` is obeyed, if there is one; it says itself why it refuses.
+        self.on_detach: Callable[[], Awaitable[bool]] | None = None
+        self._process = process
+        self._manner = manner
+        self._notices = notices
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Set when we are to end although the command has not closed.
+        self._left: asyncio.Future[None] = self._loop.create_future()
+        # Another status than the command's own.
+        self._status: int | None = None
+        self._interrupts = 0
+        self._cleanup = contextlib.ExitStack()
+        # Bytes that are known to be missing.
+        self._missing = process.dropped_bytes
+        self._output = terminal_io.LocalOutput()
+        self._copying: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Joined:
+        # Before the terminal is changed: from now on no signal ends us without restoring it.
+        self._on_signal(signal.SIGINT, self._interrupt)
+        for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            self._on_signal(signum, self._end, signum)
+        self._notices.on_reconnected = self._reconnected
+        if self._manner.is_terminal:
+            self._on_signal(signal.SIGWINCH, self._resize)
+            if self._manner.has_input and os.isatty(_STDIN):
+                self._cleanup.enter_context(terminal_io.raw_terminal(_STDIN))
+                self._notices.is_raw = True
+            if terminal_io.terminal_size() != self._manner.size:
+                self._resize()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._notices.on_reconnected = None
+        tasks = [*self._tasks, *([self._copying] if self._copying else [])]
+        for task in tasks:
+            task.cancel()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+            # What was taken counts as shown, and is to look as it does on a raw terminal.
+            await self._output.settle(_LAST_WORDS)
+        finally:
+            self._notices.is_raw = False
+            self._cleanup.close()
+        if not self.is_detached and self._manner.at_end != "leave":
+            self._process.abandon()
+
+    async def follow(self) -> int:
+        """Until the command has closed, the time is over, or we are told to leave; the status."""
+        if self._manner.has_input:
+            self._help(self._forward_input())
+        copying = self._copying = self._loop.create_task(self._copy())
+        await asyncio.wait(
+            {copying, self._left},
+            timeout=self._manner.time_limit,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if not copying.done() and not self._left.done():
+            self.is_timed_out = True
+            self._status = exit_codes.TIMED_OUT
+            await self._kill()
+        return await self._settle(copying)
+
+    async def show(self, data: bytes) -> None:
+        """Write to standard output, after what the command has said."""
+        await self._output.write(_STDOUT, data)
+
+    async def _settle(self, copying: asyncio.Task[None]) -> int:
+        if copying.done():
+            try:
+                copying.result()
+            except BrokenPipeError:
+                # Whoever read our output has had enough, as after `| head`.
+                return exit_codes.BY_SIGNAL + signal.SIGPIPE
+            except OSError:
+                # The terminal has gone away, which tells its own story.
+                return exit_codes.BY_SIGNAL + signal.SIGHUP
+        if self._status is not None:
+            return self._status
+        return await self._process.wait() & 0xFF
+
+    async def _copy(self) -> None:
+        async for chunk in self._process:
+            is_error = chunk.stream == "stderr"
+            if self._manner.is_collected:
+                self.collected["stderr" if is_error else "stdout"] += chunk.data
+            else:
+                await self._output.write(_STDERR if is_error else _STDOUT, chunk.data)
+
+    # Input.
+
+    async def _forward_input(self) -> None:
+        """Type what is typed here; keys of ours work even while there is no connection."""
+        typed = Typed(self._process.write)
+        writing = self._keep(_quietly(typed.pass_on()))
+        keys = EscapeKeys() if self._manner.has_escape_keys else None
+        async for data in terminal_io.read_chunks(_STDIN):
+            for part in (data,) if keys is None else keys.feed(data):
+                if isinstance(part, bytes):
+                    await typed.put(part)
+                else:
+                    await self._obey(part, typed)
+            if writing.done():
+                return
+        typed.end()
+        if self._manner.at_end == "hang up":
+            # Nobody is there any more who could type, or read.
+            self._end(signal.SIGHUP)
+            return
+        await writing
+        await self._close_input()
+
+    async def _close_input(self) -> None:
+        try:
+            await self._process.close_stdin()
+        except MethodNotFound:
+            logger.debug("this server cannot end a command's input; it stays open")
+
+    async def _obey(self, key: Key, typed: Typed) -> None:
+        if key == "help":
+            leave = ", and end what runs" if self._manner.at_end != "leave" else ""
+            text = HELP.format(leave=leave)
+            with contextlib.suppress(OSError):
+                os.write(_STDERR, b"\r\n" + text.replace("\n", "\r\n").encode())
+        elif key == "leave" and self._manner.at_end != "leave":
+            self._end(signal.SIGHUP)
+        elif await self._may_detach(typed):
+            self.is_detached = True
+            self._status = exit_codes.OK
+            self._leave()
+
+    async def _may_detach(self, typed: Typed) -> bool:
+        """Once what was typed before has arrived; not while that takes a connection."""
+        if self._manner.at_end == "leave" and self._notices.is_lost:
+            return True
+        try:
+            async with asyncio.timeout(0 if self._notices.is_lost else _LAST_WORDS):
+                await typed.settle()
+                return self.on_detach is None or await self.on_detach()
+        except TimeoutError:
+            say("cannot detach: the server does not answer", is_raw=self._notices.is_raw)
+            return False
+
+    # Signals.
+
+    def _on_signal(self, signum: int, callback: Any, *args: Any) -> None:
+        self._loop.add_signal_handler(signum, callback, *args)
+        self._cleanup.callback(self._loop.remove_signal_handler, signum)
+
+    def _interrupt(self) -> None:
+        self._interrupts += 1
+        if self._manner.at_end == "leave":
+            self._end(signal.SIGINT)
+        elif self._interrupts == 1:
+            self._help(self._process.send_signal(signal.SIGINT))
+        else:
+            self._help(self._kill_or_leave())
+
+    async def _kill_or_leave(self) -> None:
+        if not await self._process.terminate():
+            # It has exited, and something it left behind keeps its output open.
+            self._leave()
+
+    def _end(self, signum: int) -> None:
+        """Leave because of a signal; the process is dealt with as it should be."""
+        self._status = exit_codes.BY_SIGNAL + signum
+        if self._manner.at_end == "leave":
+            self.is_detached = True
+            self._leave()
+        else:
+            self._help(self._kill_and_leave())
+
+    async def _kill_and_leave(self) -> None:
+        if self._notices.is_lost:
+            # Whoever gave up waiting is not kept; the server ends what nobody comes back to.
+            self._leave()
+            return
+        if self._manner.at_end == "hang up":
+            await self._hang_up()
+        await self._kill()
+        self._leave()
+
+    async def _hang_up(self) -> None:
+        """As a terminal does that is closed: a shell saves its history then, and ends."""
+        with contextlib.suppress(ExecServerError, TimeoutError):
+            async with asyncio.timeout(_FAREWELL):
+                await self._process.send_signal(signal.SIGHUP)
+                await self._closed()
+
+    def _leave(self) -> None:
+        if not self._left.done():
+            self._left.set_result(None)
+
+    def _reconnected(self) -> None:
+        missing, self._missing = self._missing, self._process.dropped_bytes
+        if self._missing > missing:
+            count = self._missing - missing
+            say(f"{count} bytes of output could not be kept", is_raw=self._notices.is_raw)
+        if self._manner.is_terminal:
+            # A new size may have been lost with the connection.
+            self._resize()
+
+    def _resize(self) -> None:
+        size = terminal_io.terminal_size()
+        if size is not None:
+            self._help(self._process.resize(*size))
+
+    async def _kill(self) -> None:
+        """Kill the command, unless it has closed, and let it say its last words."""
+        if self._copying is not None and self._copying.done():
+            return
+        with contextlib.suppress(ExecServerError, TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._closed()
+
+    async def _closed(self) -> None:
+        if self._copying is not None:
+            await asyncio.wait({self._copying})
+
+    # What runs beside the output.
+
+    def _help(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._keep(_quietly(work))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _quietly(work: Coroutine[Any, Any, Any]) -> None:
+    """What a helper cannot do is no reason to end; a lost connection shows in the output."""
+    try:
+        await work
+    except StdinClosed:
+        return
+    except ExecServerError as exc:
+        logger.debug("%s", exc)

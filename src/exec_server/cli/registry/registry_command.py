@@ -1,0 +1,176 @@
+"""`exec-server registry`: where executors and harnesses find each other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from typing import Any
+
+import msgspec
+
+from exec_server.cli import exit_codes, log_setup, server_access
+from exec_server.cli.parser import Parser, positive_count
+from exec_server.cli.registry.registry_options import BUS_VARIABLE, add_state, private_file
+from exec_server.errors import ConfigurationError
+from exec_server.limits import DEFAULT_LIMITS
+
+logger = logging.getLogger(__name__)
+
+_DESCRIPTION = """\
+Run a registry and rendezvous: executors that nobody can connect to register here and keep one
+WebSocket open; clients ask here for a way to them. What both say to each other is encrypted and not
+seen here. Works with unmodified Codex on either end.
+"""
+
+_EPILOG = """\
+commands:
+  registry token     create, list and revoke the tokens that let executors and clients in
+  registry env       list the environments of a running registry
+  registry events    what happened there: who connected to what, when, from where
+                     (each has a --help)
+
+exit status:
+  0    stopped by a signal
+  1    it could not be started
+  2    the command line is wrong
+
+examples:
+  A registry on this machine, a token for an executor and one for a client:
+      exec-server registry --listen ws://127.0.0.1:8700
+      exec-server registry token create enrol build-farm --env 'build-*' > enrol.token
+      exec-server registry token create harness alice --env 'build-*' > alice.token
+
+  The executor and a client:
+      exec-server --remote http://127.0.0.1:8700 --environment-id build-1 \\
+          --registry-token-file enrol.token
+      exec-server run --token-file alice.token noise+http://127.0.0.1:8700/build-1 -- uname -a
+
+  For everybody:
+      exec-server registry --listen ws://0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
+
+  Two machines and a code, without any token (see `exec-server pair --help`):
+      exec-server registry --listen ws://127.0.0.1:8700 --open-pairing
+      exec-server pair --registry http://127.0.0.1:8700 big-1
+"""
+
+
+def registry_command(words: list[str]) -> int:
+    """Serve, or do what the first word says."""
+    if words[:1] == ["token"]:
+        from exec_server.cli.registry.registry_tokens import token_command
+
+        return token_command(words[1:])
+    if words[:1] in (["env"], ["events"]):
+        from exec_server.cli.registry import registry_queries
+
+        is_env = words[0] == "env"
+        return (registry_queries.env_command if is_env else registry_queries.events_command)(
+            words[1:]
+        )
+    return _serve_command(words)
+
+
+def serve_parser() -> Parser:
+    parser = Parser(
+        "exec-server registry", usage="[OPTIONS]", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    add = parser.add_argument
+    add(
+        "--listen",
+        metavar="<URL>",
+        default="ws://127.0.0.1:0",
+        help="ws://IP:PORT; port 0 is any free one [default: %(default)s]",
+    )
+    add_state(parser)
+    add("--public-url", metavar="<URL>", help="how others call this registry, for a proxy's sake")
+    add("--tls-cert", metavar="<FILE>", help="certificate chain; read again when it changes")
+    add("--tls-key", metavar="<FILE>", help="its private key")
+    add("--behind-proxy", action="store_true", help="a proxy in front of it does TLS")
+    add(
+        "--allow-plaintext",
+        action="store_true",
+        help="serve the older relay too, which this registry can read",
+    )
+    add(
+        "--open-pairing",
+        action="store_true",
+        help="let machines without a token ask for a pairing code, for names that nobody else has",
+    )
+    add(
+        "--bus",
+        metavar="<URL>",
+        help="nats://HOST:PORT[,HOST:PORT...]: be one of several nodes, with the same --state; "
+        f"what others must not see is better in {BUS_VARIABLE}",
+    )
+    add(
+        "--node-url",
+        metavar="<URL>",
+        help="how others reach this one of several nodes; clients are sent to their executor's",
+    )
+    add("--bus-credentials", metavar="<FILE>", help="a NATS credentials file for --bus")
+    add("--audit-log", metavar="<FILE>", help="append events to this file, a line of JSON each")
+    add(
+        "--audit-days",
+        metavar="<N>",
+        type=positive_count,
+        default=DEFAULT_LIMITS.hub_audit_days,
+        help="how long events are kept in the state [default: %(default)s]",
+    )
+    add("--log-level", choices=("error", "warning", "info", "debug"), default="info")
+    add("--log-format", choices=("text", "json"), default="text")
+    return parser
+
+
+def _serve_command(words: list[str]) -> int:
+    values = serve_parser().parse_args(words)
+    log_setup.configure(values.log_level, values.log_format)
+    try:
+        return server_access.in_loop(_serve(vars(values)))
+    except ConfigurationError as exc:
+        log_setup.complain(exc, values.log_format)
+        return exit_codes.FAILED
+
+
+async def _serve(given: dict[str, Any]) -> int:
+    from exec_server.hub.registry_service import HubOptions, serve_hub
+    from exec_server.transport.address import TcpAddress, parse_listen_url
+
+    address = parse_listen_url(given["listen"])
+    if not isinstance(address, TcpAddress):
+        raise ConfigurationError("a registry listens on ws://IP:PORT")
+    options = HubOptions(
+        listen=address,
+        state=private_file(given["state"]),
+        public_url=given["public_url"],
+        tls_certificate=given["tls_cert"],
+        tls_key=given["tls_key"],
+        is_behind_proxy=given["behind_proxy"],
+        allows_plaintext=given["allow_plaintext"],
+        allows_open_pairing=given["open_pairing"],
+        audit_log=given["audit_log"],
+        node_url=given["node_url"],
+        bus=given["bus"] or os.environ.get(BUS_VARIABLE) or None,
+        bus_credentials=given["bus_credentials"],
+    )
+    _raise_descriptor_limit()
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stopped.set)
+    limits = msgspec.structs.replace(DEFAULT_LIMITS, hub_audit_days=given["audit_days"])
+    async with serve_hub(options, limits=limits) as hub:
+        print(hub.url, flush=True)
+        if not options.allows_open_pairing and not await hub.store.tokens():
+            logger.warning("nobody has a token yet: see `exec-server registry token create --help`")
+        await stopped.wait()
+    return exit_codes.OK
+
+
+def _raise_descriptor_limit() -> None:
+    """Every socket is an open file, and thousands are usual."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

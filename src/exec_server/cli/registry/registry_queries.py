@@ -1,0 +1,109 @@
+"""`exec-server registry env` and `events`: what a running registry knows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import urlencode
+
+from exec_server.cli import exit_codes, server_access
+from exec_server.cli.parser import Parser, positive_count
+from exec_server.cli.registry.registry_options import add_registry, ask, pages, token_of
+from exec_server.cli.tables import JsonList, Table, print_json, print_table
+
+_HEADINGS = ("NAME", "STATE", "VERSION", "PLATFORM", "SANDBOX", "STREAMS", "LABELS")
+# As many as one line of a request has room for; of more all environments are asked for.
+_NAMES = 50
+
+
+def env_command(words: list[str]) -> int:
+    """The environments that the token allows to see."""
+    parser = Parser(
+        "exec-server registry env",
+        usage="[OPTIONS] --registry URL",
+        description="List the environments of a registry, as far as the token allows.",
+    )
+    add_registry(parser)
+    server_access.add_output(parser)
+    values = parser.parse_args(words)
+
+    async def work() -> int:
+        is_json = values.output == "json"
+        return await list_environments(values.registry, token_of(values), is_json=is_json)
+
+    return server_access.run_command(work, log_level="warning")
+
+
+async def list_environments(
+    registry: str, token: str, names: Collection[str] = (), *, is_json: bool
+) -> int:
+    """Print all, or those of these names; the status says whether each of them was there."""
+    path = "/api/environments"
+    if 0 < len(names) <= _NAMES:
+        path += "?" + urlencode([("name", name) for name in names])
+    table, values, missing = Table(_HEADINGS), JsonList(), set(names)
+    async with aclosing(pages(registry, path, token=token)) as found:
+        async for page in found:
+            # A registry may be too old to be asked for names.
+            chosen = [each for each in page if not names or each["name"] in names]
+            missing.difference_update(each["name"] for each in chosen)
+            if is_json:
+                values.add(chosen)
+            else:
+                table.add(map(_environment_row, chosen))
+    if is_json:
+        values.end()
+    return exit_codes.FAILED if missing else exit_codes.OK
+
+
+def _environment_row(each: dict[str, Any]) -> list[str]:
+    since = each["onlineSince"]
+    state = "offline" if since is None else f"online since {_moment(since)}"
+    return [
+        each["name"],
+        state,
+        each["version"] or "-",
+        each["platform"] or "-",
+        each["sandbox"] or "-",
+        str(each["streams"]),
+        " ".join(f"{name}={value}" for name, value in each["labels"].items()),
+    ]
+
+
+def events_command(words: list[str]) -> int:
+    """What happened, the newest first."""
+    parser = Parser(
+        "exec-server registry events",
+        usage="[OPTIONS] --registry URL",
+        description="Who did what to which environment, when and from where; the newest first.",
+    )
+    add_registry(parser)
+    parser.add_argument("--env", metavar="<NAME>", help="only of this environment")
+    parser.add_argument("--principal", metavar="<NAME>", help="only of this holder of a token")
+    parser.add_argument("--limit", metavar="<N>", type=positive_count, default=100)
+    server_access.add_output(parser)
+    values = parser.parse_args(words)
+
+    async def work() -> int:
+        wanted = {"environment": values.env, "principal": values.principal, "limit": values.limit}
+        query = urlencode({name: value for name, value in wanted.items() if value is not None})
+        found = await ask(values.registry, "GET", f"/api/events?{query}", token=token_of(values))
+        if values.output == "json":
+            print_json(found)
+        else:
+            headings = ["WHEN", "WHAT", "WHO", "ENVIRONMENT", "FROM", "DETAIL"]
+            print_table(headings, [_event_row(each) for each in found])
+        return exit_codes.OK
+
+    return server_access.run_command(work, log_level="warning")
+
+
+def _event_row(each: dict[str, Any]) -> list[str]:
+    names = ("name", "principal", "environment_id", "address", "detail")
+    return [_moment(each["at"]), *(each[name] or "-" for name in names)]
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -1,0 +1,171 @@
+"""`exec-server registry token`: who may come in."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from exec_server.cli import exit_codes, server_access
+from exec_server.cli.parser import Append, Parser, seconds
+from exec_server.cli.registry.registry_options import add_state, private_file
+from exec_server.cli.tables import print_json, print_table
+from exec_server.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from exec_server.hub.entities import Right, Token
+    from exec_server.hub.store import Store
+
+_KINDS: dict[str, tuple[Right, ...]] = {
+    "enrol": ("enrol",),
+    "harness": ("connect", "list"),
+    "observer": ("list", "observe"),
+}
+
+_DESCRIPTION = """\
+Make, list and revoke the tokens of a registry where it has its state, which is a file of its
+machine or a database; a running registry follows within a second, and ends the connections of a
+token that was revoked.
+"""
+
+_EPILOG = """\
+kinds:
+  enrol      for executors: may register environments
+  harness    for clients: may use environments, and see that they are there
+  observer   may look at the status page, the metrics and the events
+
+A token is printed when it is made, and never again: only its digest is kept.
+
+examples:
+  Everything that is called build-something, for ever:
+      exec-server registry token create enrol build-farm --env 'build-*'
+
+  One environment of any name, within an hour:
+      exec-server registry token create enrol new-laptop --once --expires 3600
+
+  What there is, and the end of it:
+      exec-server registry token list
+      exec-server registry token revoke 3f9c0a6b12de
+"""
+
+
+def token_command(words: list[str]) -> int:
+    parser = Parser(
+        "exec-server registry token",
+        usage="[OPTIONS] (create KIND NAME | list | revoke ID...)",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add = parser.add_argument
+    add("action", metavar="create | list | revoke", choices=("create", "list", "revoke"))
+    add("rest", metavar="KIND NAME | ID", nargs="*")
+    add(
+        "--env",
+        metavar="<PATTERN>",
+        action=Append,
+        help="names of environments, with * and ?; may be repeated [default: *]",
+    )
+    add("--expires", metavar="<SECONDS>", type=seconds, help="for how long [default: for ever]")
+    add(
+        "--once", action="store_true", help="for the first environment it is used for, and no other"
+    )
+    add_state(parser)
+    server_access.add_output(parser)
+    values = parser.parse_intermixed_args(words)
+
+    async def work() -> int:
+        from exec_server.hub.store.open_store import open_store
+
+        store = await open_store(private_file(values.state))
+        try:
+            return await _ACTIONS[values.action](parser, values, store)
+        finally:
+            await store.close()
+
+    return server_access.run_command(work, log_level="warning")
+
+
+async def _create(parser: Parser, values: argparse.Namespace, store: Store) -> int:
+    from exec_server.hub.tokens import digest_of, new_token
+
+    if len(values.rest) != 2 or values.rest[0] not in _KINDS:
+        parser.error(f"`create` needs a kind ({', '.join(_KINDS)}) and a name")
+    kind, principal = values.rest
+    try:
+        token, secret = new_token(
+            principal,
+            _KINDS[kind],
+            values.env or ["*"],
+            now=time.time(),
+            lifetime=values.expires,
+            is_once=values.once,
+        )
+    except ValueError as exc:
+        raise ConfigurationError(str(exc)) from exc
+    await store.add_token(token, digest_of(secret))
+    if values.output == "json":
+        print_json({**_as_json(token), "token": secret})
+    else:
+        print(secret)
+        print(f"token {token.id} for {principal}; it is not shown again", file=sys.stderr)
+    return exit_codes.OK
+
+
+async def _list(parser: Parser, values: argparse.Namespace, store: Store) -> int:
+    tokens = await store.tokens()
+    if values.output == "json":
+        print_json([_as_json(token) for token in tokens])
+    else:
+        headings = ["ID", "NAME", "RIGHTS", "ENVIRONMENTS", "CREATED", "STATE"]
+        print_table(headings, [_row(token) for token in tokens])
+    return exit_codes.OK
+
+
+async def _revoke(parser: Parser, values: argparse.Namespace, store: Store) -> int:
+    if not values.rest:
+        parser.error("`revoke` needs the id of a token")
+    status = exit_codes.OK
+    for token_id in values.rest:
+        if not await store.revoke_token(token_id, now=time.time()):
+            print(f"Error: no token {token_id} to revoke", file=sys.stderr)
+            status = exit_codes.FAILED
+    return status
+
+
+_ACTIONS = {"create": _create, "list": _list, "revoke": _revoke}
+
+
+def _as_json(token: Token) -> dict[str, object]:
+    return {
+        "id": token.id,
+        "name": token.principal,
+        "rights": token.rights,
+        "environments": token.patterns,
+        "once": token.is_once,
+        "boundTo": token.bound_to,
+        "createdAt": token.created_at,
+        "expiresAt": token.expires_at,
+        "revokedAt": token.revoked_at,
+        "lastUsedAt": token.last_used_at,
+    }
+
+
+def _row(token: Token) -> list[str]:
+    environments = " ".join(token.patterns)
+    if token.is_once:
+        environments += f" (once: {token.bound_to or 'not used'})"
+    return [
+        token.id,
+        token.principal,
+        " ".join(token.rights),
+        environments,
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(token.created_at)),
+        _state(token),
+    ]
+
+
+def _state(token: Token) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "good" if token.is_good(time.time()) else "expired"

@@ -1,0 +1,100 @@
+"""`exec-server sandbox`: a command on this machine, confined, without a server."""
+
+from __future__ import annotations
+
+import os
+
+from exec_server.cli import server_access
+from exec_server.cli.exit_codes import RUN_STATUS_HELP
+from exec_server.cli.parser import Append, Flag, Parser, path, seconds
+from exec_server.cli.process.connection_notices import Notices
+from exec_server.cli.process.run_options import RunOptions, variable
+from exec_server.cli.sandbox.sandbox_options import (
+    READ_ONLY,
+    SANDBOX_HELP,
+    add_sandbox_options,
+    confinement,
+)
+
+_DESCRIPTION = """\
+Run a command on this machine that can touch only what it is given. No server is needed, and no
+privileges; `exec-server doctor` tells whether it works here. On a terminal the command gets one,
+too; pipes are passed through.
+"""
+
+_EPILOG = f"""\
+{SANDBOX_HELP}
+{RUN_STATUS_HELP}
+examples:
+  Look, but do not touch:
+      exec-server sandbox -- ./configure --help
+
+  Build in this directory, without a network:
+      exec-server sandbox --sandbox workspace-write -- make
+
+  Write to two directories, with a network:
+      exec-server sandbox --sandbox workspace-write=src:build --net on -- npm install
+
+  A shell to try it out:
+      exec-server sandbox -- bash
+"""
+
+
+def sandbox_parser() -> Parser:
+    parser = Parser(
+        "exec-server sandbox",
+        usage="[OPTIONS] -- <COMMAND> [ARGS]...",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add = parser.add_argument
+    add_sandbox_options(parser, default=READ_ONLY)
+    add("--cwd", metavar="<DIR>", type=path, help="directory to run it in [default: this one]")
+    add(
+        "-e",
+        "--env",
+        metavar="<NAME=VALUE>",
+        action=Append,
+        type=variable,
+        help="set a variable on top of this program's environment; may be repeated",
+    )
+    add("-n", "--no-stdin", action=Flag, help="give the command no input")
+    add("--timeout", metavar="<SECONDS>", type=seconds, help="kill it after that long")
+    server_access.add_output(parser)
+    return parser
+
+
+def parse_sandbox(words: list[str]) -> RunOptions:
+    """Read the words after ``sandbox``; wrong ones end the program with status 2."""
+    parser = sandbox_parser()
+    arguments = parser.parse_options(words, os.environ)
+    values = arguments.values
+    if not arguments.rest:
+        parser.error("the following required arguments were not provided:\n  <COMMAND>")
+    has_input = not values.no_stdin
+    is_json = values.output == "json"
+    return RunOptions(
+        server="local",
+        argv=arguments.rest,
+        cwd=values.cwd,
+        env=dict(values.env),
+        tty=has_input and not is_json and os.isatty(0) and os.isatty(1),
+        stdin=has_input,
+        time_limit=values.timeout,
+        output=values.output,
+        sandbox=confinement(parser, arguments, default=READ_ONLY),
+    )
+
+
+def sandbox_command(words: list[str]) -> int:
+    """Run as *words* say and return the exit status."""
+    options = parse_sandbox(words)
+
+    async def run() -> int:
+        from exec_server.cli.process.run import run_on
+        from exec_server.local_server import local
+
+        async with local(client_name="exec-server sandbox") as client:
+            return await run_on(client, options, Notices())
+
+    return server_access.run_command(run, log_level=options.log_level)

@@ -1,0 +1,157 @@
+"""The options that confine a command, and what they come to on a given server."""
+
+from __future__ import annotations
+
+import argparse
+import posixpath
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from exec_server.cli.parser import Arguments, Flag, Parser
+from exec_server.errors import ConfigurationError, RpcError
+
+if TYPE_CHECKING:
+    from exec_server.client.client import ExecServerClient
+    from exec_server.client.process.remote_process import RemoteProcess
+    from exec_server.protocol.sandbox import SandboxContext
+
+Kind = Literal["read-only", "workspace-write"]
+
+SANDBOX_HELP = """\
+sandboxes:
+  read-only                   reads everything, writes nothing
+  workspace-write             writes to its directory, /tmp and TMPDIR as well
+  workspace-write=DIR[:DIR]   writes to these directories instead of its own
+Neither has a network without `--net on`. Of every writable directory .git, .agents, .codex and .aws
+stay as they are.
+"""
+
+
+class Unconfined(ConfigurationError):
+    """A command cannot be confined as it was asked for, and so may not run."""
+
+
+class Confinement(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says that a command may touch."""
+
+    kind: Kind
+    # What may be written; without any, the directory that the command runs in.
+    folders: tuple[str, ...] = ()
+    network: bool = False
+    protects_metadata: bool = True
+
+
+READ_ONLY = Confinement(kind="read-only")
+
+
+def add_sandbox_options(parser: Parser, *, default: Confinement | None = None) -> None:
+    """*default* is the sandbox when none is named."""
+    add = parser.add_argument
+    add(
+        "--sandbox",
+        metavar="<SANDBOX>",
+        type=_sandbox,
+        help="what it may touch: read-only, or workspace-write[=DIR[:DIR...]]"
+        + (f" [default: {default.kind}]" if default else ""),
+    )
+    add(
+        "--net",
+        metavar="<on|off>",
+        choices=("on", "off"),
+        help="whether a sandboxed command has a network [default: off]",
+    )
+    add(
+        "--unprotected-metadata",
+        action=Flag,
+        help="let it write to .git, .agents, .codex and .aws, too: the only way to write anything "
+        "where Landlock alone enforces sandboxes, which then leaves out /tmp",
+    )
+
+
+def confinement(
+    parser: Parser, arguments: Arguments, *, default: Confinement | None = None
+) -> Confinement | None:
+    """What was chosen, if anything; wrong combinations end the program with status 2."""
+    values = arguments.values
+    if default is None:
+        parser.require(arguments, {"net": ("sandbox",), "unprotected_metadata": ("sandbox",)})
+    chosen: Confinement | None = values.sandbox or default
+    if chosen is None:
+        return None
+    if values.unprotected_metadata and chosen.kind == "read-only":
+        parser.error("the argument '--unprotected-metadata' needs '--sandbox workspace-write'")
+    return msgspec.structs.replace(
+        chosen, network=values.net == "on", protects_metadata=not values.unprotected_metadata
+    )
+
+
+def _sandbox(text: str) -> Confinement:
+    if text == "read-only":
+        return READ_ONLY
+    name, equals, rest = text.partition("=")
+    folders = tuple(rest.split(":")) if equals else ()
+    if name == "workspace-write" and all(folders):
+        return Confinement(kind="workspace-write", folders=folders)
+    raise argparse.ArgumentTypeError("expected read-only or workspace-write[=DIR[:DIR...]]")
+
+
+async def context_for(
+    client: ExecServerClient, wanted: Confinement, *, cwd: str | None
+) -> SandboxContext:
+    """*wanted* for a command in *cwd* on the server.
+
+    Raises Unconfined when the server says that it cannot enforce it.
+    """
+    from exec_server.protocol.sandbox import read_only, workspace_write
+
+    only_landlock = await _has_only_landlock(client)
+    if wanted.kind == "read-only":
+        return read_only(network=wanted.network)
+    if only_landlock and wanted.protects_metadata:
+        raise Unconfined(_unprotectable())
+    own = cwd or "."
+    folders = [posixpath.join(own, folder) for folder in wanted.folders] or [own]
+    return workspace_write(
+        [await _native(client, folder) for folder in folders],
+        network=wanted.network,
+        # It has names to protect as well, and what this server itself keeps there.
+        exclude_tmp=only_landlock,
+        protect_metadata=wanted.protects_metadata,
+    )
+
+
+def check_confined(process: RemoteProcess, wanted: Confinement | None) -> None:
+    """End *process*, and raise Unconfined, if the server does not say that it is confined."""
+    if wanted is not None and process.sandbox_type in (None, "none"):
+        process.abandon()
+        raise Unconfined("the server does not say that it confines commands; it was killed")
+
+
+async def _has_only_landlock(client: ExecServerClient) -> bool:
+    try:
+        found = await client.sandbox_info()
+    except RpcError:
+        found = None
+    if found is None:
+        # Not one of ours: it refuses what it cannot enforce when it is asked to.
+        return False
+    if found.rung in ("bubblewrap", "landlock"):
+        return found.rung == "landlock"
+    reasons = "; ".join(f"{each.rung}: {each.obstacle}" for each in found.rungs if each.obstacle)
+    raise Unconfined(f"files cannot be kept from a command there ({reasons})")
+
+
+def _unprotectable() -> str:
+    from exec_server.protocol.permissions import PROTECTED_NAMES
+
+    names = ", ".join(PROTECTED_NAMES)
+    return (
+        "only Landlock enforces sandboxes there, which cannot keep "
+        f"{names} as they are in a writable directory; --unprotected-metadata gives them up"
+    )
+
+
+async def _native(client: ExecServerClient, path: str) -> bytes:
+    """An absolute path on the server; a relative one begins where its commands run."""
+    return posixpath.normpath((await client.fs.uri(path)).native)

@@ -1,0 +1,121 @@
+"""`exec-server`: serve until a signal says stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from exec_server.cli import log_setup
+from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
+from exec_server.errors import ConfigurationError, RegistryError
+from exec_server.limits import Limits
+
+if TYPE_CHECKING:
+    from exec_server.server.authentication import Authenticator
+
+_HOW_TO_USE = """\
+exec-server listens on {url}
+  try it:   exec-server run {url} -- uname -a
+  stop it:  Ctrl-C
+"""
+
+
+def serve_command(words: list[str]) -> int:
+    """Serve as *words* say. 0 after an orderly stop, 1 when the server cannot start."""
+    options = parse_serve(words)
+    log_setup.configure(options.log_level, options.log_format)
+    try:
+        limits = msgspec.structs.replace(
+            options.limits, child_descriptors=_raise_descriptor_limit()
+        )
+        _run(_serve(options, limits))
+    except (ConfigurationError, RegistryError) as exc:
+        print(f"Error: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(options: ServeOptions, limits: Limits) -> None:
+    authenticator = _authenticator(options)
+    if options.remote.is_requested:
+        from exec_server.cli.serve.serve_remote import serve_remote
+
+        serving = asyncio.ensure_future(serve_remote(options, limits))
+    else:
+        serving = asyncio.ensure_future(_listen(options, limits, authenticator))
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, serving.cancel)
+    try:
+        await serving
+    except asyncio.CancelledError:
+        return
+
+
+async def _listen(
+    options: ServeOptions, limits: Limits, authenticator: Authenticator | None
+) -> None:
+    from exec_server.server.serving import run_main
+
+    await run_main(
+        options.listen,
+        limits=limits,
+        authenticator=authenticator,
+        insecure_no_auth=options.insecure_no_auth,
+        proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
+        on_ready=_announce,
+    )
+
+
+def _authenticator(options: ServeOptions) -> Authenticator | None:
+    """Judge the options that depend on one another, in the reference's order; then read secrets."""
+    from exec_server.server.authentication import check_options, from_options
+    from exec_server.transport.address import TcpAddress, parse_listen_url
+
+    check_options(options.auth)
+    if options.remote.is_requested:
+        if options.auth.mode is not None:
+            raise ConfigurationError(
+                "WebSocket listener auth cannot be used with --remote or forward"
+            )
+        return None
+    address = parse_listen_url(options.listen)
+    if options.auth.mode is not None and not isinstance(address, TcpAddress):
+        kind = "stdio" if options.listen.startswith("stdio") else "unix"
+        raise ConfigurationError(f"WebSocket auth requires a WebSocket listener, not {kind}")
+    return from_options(options.auth)
+
+
+def _announce(url: str) -> None:
+    """The URL alone on stdout, for programs; how to use it on stderr, for people."""
+    print(url, flush=True)
+    if sys.stdout.isatty():
+        print(_HOW_TO_USE.format(url=url), end="", file=sys.stderr, flush=True)
+    # What start-up made lives as long as the process: the collector need not walk it again.
+    gc.freeze()
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+        return
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
+def _raise_descriptor_limit() -> int:
+    """Allow more open files: a process needs up to three here. The former limit is returned."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft

@@ -1,0 +1,355 @@
+"""What may be said to the server on its command line, with the help that teaches it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from exec_server.cli.parser import (
+    Append,
+    Flag,
+    Parser,
+    count,
+    label,
+    path,
+    pid_namespace,
+    positive_count,
+    seconds,
+)
+from exec_server.limits import DEFAULT_LIMITS
+from exec_server.server.authentication import DEFAULT_CLOCK_SKEW
+from exec_server.transport.address import DEFAULT_LISTEN_URL
+
+PROG = "exec-server"
+
+_EPILOG = """\
+commands:
+  run URL -- CMD...  run a command on a server and pass its input and output through
+                     (see `exec-server run --help`)
+  shell URL          open a terminal on a server
+  sandbox -- CMD...  run a command on this machine that can touch only what it is given
+  doctor             tell what works on this machine, and what would make the rest work
+  ps, attach, logs, kill
+                     find what `run --detach` left running, go on with it, read it, end it
+  env                list and check the servers that have a name in environments.toml; such a name
+                     can be given wherever a URL can
+  cp SRC... DST      copy files and, with -r, trees; URL:/PATH is a file on a server
+  ls, tree, find, stat, cat, mkdir, rm
+                     what their namesakes do, for URL:/PATH; each has a --help
+  registry           run a registry, through which servers are reached that nobody can connect to
+  pair               introduce two machines to each other with a code, through a registry
+  keygen             make a key for an executor, which harnesses know it by (--identity)
+  fingerprint        print the fingerprint of such a key, to compare and to pin (--pin)
+  completion SHELL   print the completions of this program for bash, zsh or fish
+  help               print this text
+
+examples:
+  Start a server on a free port of this machine. It prints its URL, for example
+  ws://127.0.0.1:41181, and serves until it is told to stop:
+      exec-server
+
+  Use it from another terminal:
+      exec-server run ws://127.0.0.1:41181 -- uname -a
+      exec-server cp -r src ws://127.0.0.1:41181:/tmp/
+
+  Let in only clients that show a token, as `Authorization: Bearer TOKEN`:
+      openssl rand -hex 32 > token
+      exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token
+
+  Listen where file permissions decide who may connect:
+      exec-server --listen unix:///run/user/1000/exec.sock
+
+  Serve one client over ssh, with nothing listening on the far side:
+      ssh HOST exec-server --listen stdio
+
+exit status:
+  0 after SIGTERM, SIGINT or, with --listen stdio, the end of input; 1 when the server cannot
+  start; 2 when the command line is wrong.
+"""
+
+
+def serve_parser() -> Parser:
+    """The parser of every option that the server has, with the help that teaches them."""
+    parser = Parser(
+        PROG,
+        usage="[OPTIONS] [COMMAND]",
+        description="Run processes on this machine for clients that speak JSON-RPC.",
+        epilog=_EPILOG,
+        add_help=False,
+    )
+    _add_listening(parser)
+    _add_authentication(parser)
+    _add_limits(parser)
+    _add_logging(parser)
+    _add_compatibility(parser)
+    _add_network(parser)
+    _add_remote(parser)
+    _add_information(parser)
+    return parser
+
+
+def forward_parser() -> Parser:
+    parser = Parser(
+        f"{PROG} forward",
+        usage="[OPTIONS] --remote <URL> --environment-id <ID> --connect <URL>",
+        description="Register an existing WebSocket server as a remote environment.",
+        add_help=False,
+    )
+    parser.add_argument("--connect", metavar="<URL>", help="the server to register")
+    _add_compatibility(parser)
+    _add_network(parser)
+    _add_remote(parser)
+    _add_information(parser)
+    return parser
+
+
+def _add_listening(parser: Parser) -> None:
+    group = parser.add_argument_group("listening")
+    group.add_argument(
+        "--listen",
+        metavar="<URL>",
+        default=DEFAULT_LISTEN_URL,
+        help="where to listen: ws://IP:PORT, unix://PATH or stdio; port 0 picks a free one, and "
+        "the URL in use is the first line of output [default: %(default)s]",
+    )
+
+
+def _add_authentication(parser: Parser) -> None:
+    group = parser.add_argument_group("authentication of WebSocket clients")
+    group.add_argument(
+        "--ws-auth",
+        metavar="<MODE>",
+        choices=("capability-token", "signed-bearer-token"),
+        help="capability-token: clients show one fixed token; signed-bearer-token: they show a "
+        "JWT (HS256) that expires",
+    )
+    group.add_argument(
+        "--ws-token-file", metavar="<PATH>", type=path, help="file that holds the capability token"
+    )
+    group.add_argument(
+        "--ws-token-sha256",
+        metavar="<HEX>",
+        help="SHA-256 digest of the capability token, in place of a file",
+    )
+    group.add_argument(
+        "--ws-shared-secret-file",
+        metavar="<PATH>",
+        type=path,
+        help="file with the secret, of at least 32 bytes, that signs the JWTs",
+    )
+    group.add_argument("--ws-issuer", metavar="<ISSUER>", help="what `iss` of a JWT must be")
+    group.add_argument(
+        "--ws-audience", metavar="<AUDIENCE>", help="what `aud` of a JWT must be or contain"
+    )
+    group.add_argument(
+        "--ws-max-clock-skew-seconds",
+        metavar="<SECONDS>",
+        type=count,
+        help=f"how far the clock that a JWT was made by may be off [default: {DEFAULT_CLOCK_SKEW}]",
+    )
+    group.add_argument(
+        "--insecure-no-auth",
+        action=Flag,
+        help="serve other machines without --ws-auth: whoever reaches the port can run commands",
+    )
+
+
+def _add_limits(parser: Parser) -> None:
+    group = parser.add_argument_group("limits")
+    group.add_argument(
+        "--concurrent-requests",
+        metavar="<COUNT>",
+        type=positive_count,
+        default=DEFAULT_LIMITS.concurrent_requests,
+        help="requests of one connection that run at the same time [default: %(default)s]",
+    )
+    group.add_argument(
+        "--max-concurrent-requests",
+        metavar="<COUNT>",
+        type=positive_count,
+        default=DEFAULT_LIMITS.max_concurrent_requests,
+        help="what a client may ask for in `initialize` instead; never less than "
+        "--concurrent-requests [default: %(default)s]",
+    )
+    group.add_argument(
+        "--retain-bytes",
+        metavar="<BYTES>",
+        type=positive_count,
+        default=DEFAULT_LIMITS.retained_bytes,
+        help="output kept of each process for late readers; older output is dropped "
+        "[default: %(default)s]",
+    )
+    group.add_argument(
+        "--detached-session-seconds",
+        metavar="<SECONDS>",
+        type=seconds,
+        default=DEFAULT_LIMITS.detached_session_seconds,
+        help="how long a session whose connection was lost can be resumed, and its processes "
+        "run on [default: %(default)g]",
+    )
+    group.add_argument(
+        "--max-detached-session-seconds",
+        metavar="<SECONDS>",
+        type=seconds,
+        default=DEFAULT_LIMITS.max_detached_session_seconds,
+        help="what a client may ask for instead, as `run --detach` does; never less than "
+        "--detached-session-seconds [default: %(default)g]",
+    )
+    group.add_argument(
+        "--closed-process-seconds",
+        metavar="<SECONDS>",
+        type=seconds,
+        default=DEFAULT_LIMITS.closed_process_seconds,
+        help="how long a process that has ended can be read [default: %(default)g]",
+    )
+
+
+def _add_logging(parser: Parser) -> None:
+    group = parser.add_argument_group("logging, to standard error")
+    group.add_argument(
+        "--log-level",
+        metavar="<LEVEL>",
+        choices=("error", "warning", "info", "debug"),
+        help="error, warning, info or debug [default: the level in RUST_LOG, else error]",
+    )
+    group.add_argument(
+        "--log-format",
+        metavar="<FORMAT>",
+        choices=("text", "json"),
+        default="text",
+        help="text, or json with one object a line [default: %(default)s]",
+    )
+
+
+def _add_compatibility(parser: Parser) -> None:
+    group = parser.add_argument_group("accepted for compatibility, without effect")
+    group.add_argument(
+        "-c", "--config", metavar="<key=value>", action=Append, help="override a setting"
+    )
+    group.add_argument("--enable", metavar="<FEATURE>", action=Append, help="enable a feature")
+    group.add_argument("--disable", metavar="<FEATURE>", action=Append, help="disable a feature")
+    group.add_argument("--strict-config", action=Flag, help="refuse unknown settings")
+    group.add_argument(
+        "--linux-sandbox-pid-namespace",
+        metavar="<MODE>",
+        type=pid_namespace,
+        default="isolate",
+        help="isolate or inherit: whether a sandboxed process sees other processes; here it "
+        "never does [default: %(default)s]",
+    )
+
+
+def _add_network(parser: Parser) -> None:
+    group = parser.add_argument_group("network of processes that a proxy manages")
+    group.add_argument(
+        "--proxy-private-ips-via-upstream",
+        action=Flag,
+        env="CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM",
+        help="reach private addresses through the upstream proxy "
+        "[env: CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM]",
+    )
+
+
+def _add_remote(parser: Parser) -> None:
+    group = parser.add_argument_group("remote mode: be reached through a registry, not a port")
+    group.add_argument("--remote", metavar="<URL>", help="the registry to register with")
+    group.add_argument(
+        "--remote-transport",
+        metavar="<REMOTE_TRANSPORT>",
+        choices=("noise", "direct"),
+        default="noise",
+        help="noise; direct, which other servers know, is refused [default: %(default)s]",
+    )
+    group.add_argument("--environment-id", metavar="<ID>", help="the environment to serve")
+    group.add_argument(
+        "--executor-id", metavar="<ID>", help="what --environment-id was called before"
+    )
+    group.add_argument(
+        "--relay",
+        metavar="<RELAY>",
+        choices=("noise", "plaintext"),
+        default="noise",
+        help="noise, which nobody on the way can read, or plaintext for old peers "
+        "[default: %(default)s]",
+    )
+    group.add_argument(
+        "--registry-token-file",
+        metavar="<PATH>",
+        type=path,
+        help="file with the bearer token for a registry of your own "
+        "[default: EXEC_SERVER_REGISTRY_TOKEN, else Codex's own credentials]",
+    )
+    group.add_argument(
+        "--identity",
+        metavar="<PATH>",
+        type=path,
+        help="file with the key that harnesses know this executor by, as `exec-server keygen` "
+        "makes it [default: a new key each time]",
+    )
+    group.add_argument(
+        "--label",
+        metavar="<KEY=VALUE>",
+        dest="labels",
+        action=Append,
+        type=label,
+        help="what a registry of your own shows of this environment; may be repeated",
+    )
+    group.add_argument("--name", metavar="<NAME>", help="a name for people, sent nowhere")
+    _add_credentials(group)
+    group.add_argument(
+        "--exit-on-stdin-close",
+        action=Flag,
+        env="CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE",
+        help="end when standard input does [env: CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE]",
+    )
+
+
+def _add_credentials(group: argparse._ArgumentGroup) -> None:
+    """Those of Codex's own registry."""
+    group.add_argument(
+        "--use-agent-identity-auth",
+        action=Flag,
+        help="register with the agent identity in CODEX_ACCESS_TOKEN",
+    )
+    group.add_argument(
+        "--executor-credential-stdin", action=Flag, help="read rotating tokens from standard input"
+    )
+    group.add_argument("--aws-sigv4", action=Flag, help="sign requests with AWS SigV4")
+    group.add_argument("--aws-profile", metavar="<PROFILE>", help="the AWS profile to sign with")
+    group.add_argument("--aws-region", metavar="<REGION>", help="the AWS region to sign for")
+    group.add_argument(
+        "--aws-service",
+        metavar="<SERVICE>",
+        default="execute-api",
+        help="the AWS service to sign for [default: %(default)s]",
+    )
+
+
+def _add_information(parser: Parser) -> None:
+    group = parser.add_argument_group("information")
+    group.add_argument("-h", "--help", action="help", help="print this text and exit")
+    group.add_argument("-V", "--version", action=_ShowVersion, help="print the version and exit")
+
+
+class _ShowVersion(argparse.Action):
+    """Finds the version only when asked, because that takes longer than to start a server."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **rest: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **rest)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("exec-server")
+        except PackageNotFoundError:
+            number = "(not installed)"
+        print(f"{PROG} {number}")
+        parser.exit()

@@ -1,0 +1,144 @@
+"""`exec-server --remote` and `exec-server forward`: serve an environment of a registry."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from exec_server.errors import ConfigurationError
+from exec_server.limits import Limits
+
+if TYPE_CHECKING:
+    from exec_server.cli.serve.serve_options import RemoteOptions, ServeOptions
+    from exec_server.relay.keys import KeyPair
+    from exec_server.remote.credentials.credentials import Credentials
+    from exec_server.remote.remote_config import RemoteEnvironmentConfig
+
+
+async def serve_remote(options: ServeOptions, limits: Limits) -> None:
+    """Serve until cancelled, until standard input ends where that matters, or until refused.
+
+    Raises ConfigurationError and RegistryError.
+    """
+    remote = options.remote
+    _check(remote)
+    token = _token(remote)
+    if remote.executor_credential_stdin:
+        await _with_pipe(options, limits)
+    elif remote.exit_on_stdin_close:
+        await _first_of(_serve(options, limits, token), _input_ends())
+    else:
+        await _serve(options, limits, token)
+
+
+def _check(remote: RemoteOptions) -> None:
+    if remote.environment_id is None or not remote.environment_id.strip():
+        raise ConfigurationError("--environment-id must not be blank")
+    if remote.transport == "direct":
+        raise ConfigurationError(
+            "the direct transport is not supported; use --remote-transport noise"
+        )
+    if remote.relay == "plaintext" and remote.identity is not None:
+        raise ConfigurationError("the older relay has no keys: --identity needs --relay noise")
+    if remote.aws_sigv4:
+        raise ConfigurationError("--aws-sigv4 needs --remote-transport direct")
+    if remote.connect is not None:
+        from exec_server.remote.executor.forward import check_destination
+
+        check_destination(remote.connect)
+
+
+async def _serve(
+    options: ServeOptions, limits: Limits, credentials: Credentials | None
+) -> NoReturn:
+    from exec_server.remote_server import run_forward, run_remote_environment
+
+    config = _config(options.remote, limits, credentials)
+    if options.remote.connect is not None:
+        await run_forward(config, options.remote.connect)
+    await run_remote_environment(
+        config, proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream
+    )
+
+
+def _config(
+    remote: RemoteOptions, limits: Limits, credentials: Credentials | None
+) -> RemoteEnvironmentConfig:
+    from exec_server.remote.remote_config import DEFAULT_NAME, RemoteEnvironmentConfig
+
+    assert remote.url is not None
+    assert remote.environment_id is not None
+    return RemoteEnvironmentConfig(
+        registry_url=remote.url,
+        environment_id=remote.environment_id,
+        name=remote.name or DEFAULT_NAME,
+        credentials=credentials,
+        uses_agent_identity=remote.use_agent_identity_auth,
+        relay="plaintext" if remote.relay == "plaintext" else "noise",
+        is_executor_id=remote.is_executor_id,
+        identity=_identity(remote),
+        labels=dict(remote.labels),
+        limits=limits,
+    )
+
+
+def _identity(remote: RemoteOptions) -> KeyPair | None:
+    if remote.identity is None:
+        return None
+    from exec_server.remote.identity import load_identity
+
+    return load_identity(Path(remote.identity))
+
+
+def _token(remote: RemoteOptions) -> Credentials | None:
+    """Our own kind of token; None leaves it to what else there is."""
+    from exec_server.remote.credentials.credentials import BearerToken
+    from exec_server.remote.credentials.registry_auth import TOKEN_VARIABLE
+
+    # What we run for others inherits our environment, but not this.
+    token = os.environ.pop(TOKEN_VARIABLE, "").strip()
+    if remote.registry_token_file is not None:
+        from exec_server.cli.server_access import read_token_file
+
+        token = read_token_file(remote.registry_token_file)
+    elif remote.use_agent_identity_auth:
+        return None
+    return BearerToken(token) if token else None
+
+
+# Standard input.
+
+
+async def _with_pipe(options: ServeOptions, limits: Limits) -> None:
+    from exec_server.remote.credentials.credential_pipe import PipedCredential
+    from exec_server.remote.credentials.stdin_lines import watch_input
+
+    credential = PipedCredential(options.remote.environment_id or "", now=time.time)
+    watch_input(credential.feed, credential.end)
+    await credential.wait_first()
+    await _first_of(_serve(options, limits, credential), credential.wait_over())
+
+
+async def _input_ends() -> None:
+    from exec_server.remote.credentials.stdin_lines import watch_input
+
+    ended = asyncio.Event()
+    watch_input(lambda _data: None, ended.set)
+    await ended.wait()
+
+
+async def _first_of(*works: Coroutine[Any, Any, None]) -> None:
+    """Until one of them ends, however it does; the others are cancelled."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in done:
+        task.result()

@@ -1,0 +1,179 @@
+"""One live connection of a client: the handshake, calls with deadlines, events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from exec_server.client.connect_options import ExecServerClientConnectOptions
+from exec_server.errors import (
+    CallTimeout,
+    ConnectError,
+    ConnectionClosed,
+    InvalidParams,
+    ProtocolError,
+)
+from exec_server.limits import Limits
+from exec_server.protocol import fs, http, lifecycle, network, process
+from exec_server.protocol.method import NOTHING, Event, Method
+from exec_server.rpc import boundary
+from exec_server.rpc.peer import Peer
+from exec_server.rpc.router import Route
+from exec_server.transport.connection import Connection
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+_EVENTS: dict[str, Event[Any]] = {
+    event.name: event
+    for event in (
+        process.OUTPUT,
+        process.EXITED,
+        process.CLOSED,
+        fs.MISSING_CHANGED,
+        http.BODY_DELTA,
+        network.POLICY_DECISION,
+    )
+}
+
+
+class Link:
+    """A connection that a client speaks over until it is lost; a new one takes a new Link.
+
+    Requests of the server that *routes* does not know are answered with "unknown method", unknown
+    notifications are ignored, and one that does not decode ends the connection; so does a request
+    whose id is not a non-negative integer, or is that of another one still to be answered.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        limits: Limits,
+        on_event: Callable[[Any], None],
+        on_lost: Callable[[Link], None],
+        routes: dict[str, Route] | None = None,
+    ) -> None:
+        self.routes = routes or {}
+        self._on_event = on_event
+        self._on_lost = on_lost
+        self._lost = asyncio.Event()
+        self._unwatched: set[asyncio.Future[Any]] = set()
+        self._peer = Peer(connection, self, limits=limits, is_strict=False)
+        # Whoever thinks about a question of the server holds up nothing else.
+        self._peer.allow_concurrency(limits.policy_questions)
+
+    async def initialize(
+        self,
+        options: ExecServerClientConnectOptions,
+        *,
+        flow_processes: dict[str, int] | None = None,
+    ) -> lifecycle.InitializeResult:
+        """The whole handshake. What the server refuses is raised as it says it.
+
+        *flow_processes* are those of a resumed session that keep their windows.
+        """
+        params = lifecycle.InitializeParams(
+            options.client_name,
+            options.resume_session_id,
+            # One at a time is what everybody gets.
+            options.concurrent_requests if options.concurrent_requests > 1 else None,
+            flow_processes or None,
+        )
+        try:
+            result = await self.call(
+                lifecycle.INITIALIZE, params, seconds=options.initialize_timeout
+            )
+        except CallTimeout:
+            raise ConnectError(
+                f"the server did not answer `initialize` within {options.initialize_timeout:g} s"
+            ) from None
+        except ConnectionClosed as exc:
+            raise ConnectError("the server ended the connection during the handshake") from exc
+        asked = options.resume_session_id
+        if asked is not None and result.session_id != asked:
+            raise ProtocolError(f"session {asked} was asked for and another one resumed")
+        self._peer.notify(lifecycle.INITIALIZED, NOTHING)
+        return result
+
+    async def call(
+        self,
+        method: Method[P, R],
+        params: P,
+        *,
+        seconds: float | None,
+        trace: bytes | None = None,
+    ) -> R:
+        """The answer to a request, whose `trace` member is *trace*.
+
+        Raises RpcError as the server says it, ConnectionClosed when the connection is lost,
+        CallTimeout after *seconds*; in the last two cases the request may have been carried out.
+        """
+        answer = self._peer.call(method, params, trace=trace)
+        try:
+            async with asyncio.timeout(seconds):
+                result = await answer
+        except TimeoutError:
+            raise CallTimeout(f"{method.name} was not answered within {seconds:g} s") from None
+        return boundary.decode_result(method.result, result)
+
+    def send(self, method: Method[P, R], params: P) -> asyncio.Future[Any]:
+        """Make a request that nobody waits for, to clean up; its outcome may be ignored."""
+        answer = self._peer.call(method, params, is_cleanup=True)
+        self._unwatched.add(answer)
+        answer.add_done_callback(self._ignore)
+        return answer
+
+    def acknowledge(self, params: process.AckParams) -> None:
+        """Say what was taken; only servers with `processFlow` want to hear of it."""
+        self._peer.notify(process.ACK, params)
+
+    def _ignore(self, answer: asyncio.Future[Any]) -> None:
+        self._unwatched.discard(answer)
+        if not answer.cancelled():
+            answer.exception()
+
+    async def settle(self, seconds: float) -> None:
+        """Until what was sent with `send` is answered, but not longer than *seconds*.
+
+        Closing a socket that has unread input resets it, and what we sent last is lost with it.
+        """
+        if self._unwatched:
+            await asyncio.wait(self._unwatched, timeout=seconds)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._peer.is_lost
+
+    def close(self) -> None:
+        """Say goodbye; `wait_lost` tells when it is over."""
+        self._peer.close()
+
+    async def wait_lost(self) -> None:
+        await self._lost.wait()
+
+    # What the peer reports.
+
+    def notification_received(self, method: str, params: Any) -> None:
+        event = _EVENTS.get(method)
+        if event is None:
+            return
+        try:
+            decoded = boundary.decode_params(event.params, params)
+        except InvalidParams as exc:
+            if event is network.POLICY_DECISION:
+                # A report, and nothing depends on it.
+                return
+            raise ProtocolError(f"{method}: {exc}") from exc
+        self._on_event(decoded)
+
+    def writing_paused(self) -> None:
+        """Nothing to hold back: each handle has one write under way at a time."""
+
+    def writing_resumed(self) -> None:
+        """See `writing_paused`."""
+
+    def connection_lost(self) -> None:
+        self._lost.set()
+        self._on_lost(self)

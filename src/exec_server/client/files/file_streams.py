@@ -1,0 +1,300 @@
+"""Files in blocks, several of which are under way at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections import deque
+from collections.abc import Coroutine
+from functools import lru_cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeVar
+
+from exec_server.errors import InvalidRequest, ProtocolError, RpcError
+from exec_server.limits import MIB
+
+if TYPE_CHECKING:
+    from exec_server.client.files.remote_files import AnyPath, RemoteFiles
+
+T = TypeVar("T")
+
+# The largest that servers take, and what the reference's client asks for.
+BLOCK_BYTES = 1 * MIB
+# Enough that neither side ever waits for the other, and few enough to hold in memory.
+WINDOW = 4
+# What fits into one message of 64 MiB as base64.
+WHOLE_FILE_BYTES = 47 * MIB
+
+
+@lru_cache(maxsize=1)
+def keep_large_blocks() -> None:
+    """Freeing a large block tells glibc to keep, from now on, blocks up to this size for the next
+    one, where it would give each back to the kernel: most of the work of a stream otherwise."""
+    bytes(16 * MIB)
+
+
+class Block(NamedTuple):
+    data: bytes
+    # Fewer bytes came than were asked for; a block that ends where the file does has it false.
+    eof: bool
+
+
+class _Pending(Generic[T]):
+    """Calls under way, in the order in which their answers are wanted."""
+
+    def __init__(self) -> None:
+        self._tasks: deque[asyncio.Task[T]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def add(self, call: Coroutine[Any, Any, T]) -> None:
+        self._tasks.append(asyncio.create_task(call))
+
+    async def next(self) -> T:
+        return await self._tasks.popleft()
+
+    async def drop(self) -> None:
+        """Nobody wants the answers any more."""
+        tasks = tuple(self._tasks)
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Handle:
+    """A file that is open on the server until it is let go of, whatever happens."""
+
+    def __init__(self, files: RemoteFiles) -> None:
+        self.id = uuid.uuid4().hex
+        self._files = files
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+
+    async def open(self, path: AnyPath, mode: Literal["read", "replace"]) -> None:
+        keep_large_blocks()
+        try:
+            await self._files.open(path, mode=mode, handle_id=self.id)
+        except RpcError:
+            self._is_closed = True
+            raise
+
+    def close_later(self) -> None:
+        """Have it closed without waiting for that."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._files.forget_handle(self.id)
+
+    async def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            await self._files.close(self.id)
+
+    def __del__(self) -> None:
+        if not self._is_closed:
+            # Perhaps in another thread, and perhaps after the loop has closed.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._files.forget_handle, self.id)
+
+
+class ReadStream:
+    """What a file holds, as an asynchronous iterator of blocks, in order.
+
+    It belongs to one connection and fails with it. Iterate to the end, or use `async with`; the
+    file is closed on the server in any case, also when the stream is simply dropped.
+    """
+
+    def __init__(
+        self, files: RemoteFiles, path: AnyPath, *, offset: int, length: int | None, window: int
+    ) -> None:
+        self._files = files
+        self._path = path
+        # Where the next block begins, and where the next one to be asked for does.
+        self._offset = self._asked = offset
+        self._end = None if length is None else offset + length
+        self._window = window
+        # Grows with every full block: most files are shorter than a window.
+        self._width = window if length is not None else 1
+        self._pending: _Pending[tuple[int, Block]] = _Pending()
+        self._handle: _Handle | None = None
+        self._is_ended = False
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            data = await self._next()
+        except BaseException:
+            await self.aclose()
+            raise
+        if not data:
+            await self.aclose()
+            raise StopAsyncIteration
+        return data
+
+    async def read(self) -> bytes:
+        """Everything up to the end."""
+        return b"".join([data async for data in self])
+
+    async def aclose(self) -> None:
+        """Let go of the file; nothing more comes. Idempotent."""
+        self._is_ended = True
+        if self._handle is not None:
+            self._handle.close_later()
+        await self._pending.drop()
+
+    async def _open(self) -> None:
+        if self._handle is None and not self._is_ended:
+            self._handle = _Handle(self._files)
+            await self._handle.open(self._path, "read")
+
+    async def _next(self) -> bytes:
+        """The next block; empty when there is none."""
+        await self._open()
+        if self._is_ended:
+            return b""
+        self._ask()
+        if not len(self._pending):
+            return b""
+        asked, block = await self._pending.next()
+        size = len(block.data)
+        if size > asked:
+            raise ProtocolError(f"a block of {size} bytes where {asked} were asked for")
+        if not size and not block.eof:
+            raise ProtocolError("an empty block that is not the last one")
+        self._offset += size
+        if block.eof:
+            self._is_ended = True
+        elif size < asked:
+            # What was asked for beyond it does not join.
+            await self._pending.drop()
+            self._asked = self._offset
+        self._width = min(2 * self._width, self._window)
+        return block.data
+
+    def _ask(self) -> None:
+        assert self._handle is not None
+        while len(self._pending) < self._width:
+            size = BLOCK_BYTES
+            if self._end is not None:
+                size = min(size, self._end - self._asked)
+            if size <= 0:
+                return
+            self._pending.add(self._read(self._handle.id, self._asked, size))
+            self._asked += size
+
+    async def _read(self, handle_id: str, offset: int, size: int) -> tuple[int, Block]:
+        return size, await self._files.read_block(handle_id, offset, size)
+
+
+class WriteStream:
+    """Replaces what a file holds, block by block: `async with`, then `write`.
+
+    The file is emptied at once, and complete when the block of `async with` has ended well;
+    whatever ends it otherwise leaves part of it. Servers that take no blocks are given the whole
+    file at the end, which bounds its size.
+    """
+
+    def __init__(self, files: RemoteFiles, path: AnyPath, *, window: int) -> None:
+        self._files = files
+        self._path = path
+        self._window = window
+        self._buffer = bytearray()
+        self._offset = 0
+        self._pending: _Pending[None] = _Pending()
+        self._handle: _Handle | None = None
+        self._is_open = False
+
+    async def __aenter__(self) -> Self:
+        if await self._files.offers("fileWriteStreaming"):
+            self._handle = _Handle(self._files)
+            await self._handle.open(self._path, "replace")
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None and self._is_open:
+                await self._finish()
+        finally:
+            await self._abandon()
+
+    async def write(self, data: bytes) -> None:
+        """Write *data* after what was written; returns when little of it is still under way.
+
+        An error may be that of an earlier block. The stream is of no use after one.
+        """
+        if not self._is_open:
+            raise ValueError("the stream is not open: write inside of `async with`")
+        try:
+            await self._write(data)
+        except BaseException:
+            await self._abandon()
+            raise
+
+    async def _write(self, data: bytes) -> None:
+        if self._handle is None:
+            if len(self._buffer) + len(data) > WHOLE_FILE_BYTES:
+                raise InvalidRequest(
+                    "the server does not offer fileWriteStreaming: it takes no file of more than "
+                    f"{WHOLE_FILE_BYTES} bytes"
+                )
+            self._buffer += data
+            return
+        if not self._buffer and len(data) == BLOCK_BYTES:
+            # As it is, without a copy.
+            await self._send(data)
+            return
+        view = memoryview(data)
+        while len(self._buffer) + len(view) >= BLOCK_BYTES:
+            missing = BLOCK_BYTES - len(self._buffer)
+            self._buffer += view[:missing]
+            view = view[missing:]
+            block = bytes(self._buffer)
+            self._buffer.clear()
+            await self._send(block)
+        self._buffer += view
+
+    async def _send(self, data: bytes) -> None:
+        assert self._handle is not None
+        while len(self._pending) >= self._window:
+            await self._pending.next()
+        self._pending.add(self._files.write_block(self._handle.id, self._offset, data))
+        self._offset += len(data)
+
+    async def _finish(self) -> None:
+        if self._handle is None:
+            await self._files.write_file(self._path, bytes(self._buffer))
+            return
+        if self._buffer:
+            await self._send(bytes(self._buffer))
+        while len(self._pending):
+            await self._pending.next()
+        await self._handle.close()
+
+    async def _abandon(self) -> None:
+        self._is_open = False
+        self._buffer.clear()
+        if self._handle is not None:
+            self._handle.close_later()
+        await self._pending.drop()

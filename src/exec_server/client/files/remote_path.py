@@ -1,0 +1,186 @@
+"""RemotePath: a path on the server, in the manner of pathlib."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from exec_server.errors import NotFound
+from exec_server.protocol.fs import Metadata
+
+if TYPE_CHECKING:
+    from exec_server.client.files.remote_files import RemoteFiles
+
+
+class RemotePath:
+    """A path on a client's server; see `client.fs.path`.
+
+    What only concerns the text is as pathlib has it, and what asks the server is asynchronous. It
+    is no PathLike on purpose: `open()` would look for the file on this machine.
+    """
+
+    __slots__ = ("_files", "_pure")
+
+    def __init__(self, files: RemoteFiles, path: str | PurePosixPath) -> None:
+        self._files = files
+        self._pure = PurePosixPath(path)
+
+    # The text.
+
+    def __str__(self) -> str:
+        return str(self._pure)
+
+    def __repr__(self) -> str:
+        return f"RemotePath({str(self._pure)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, RemotePath)
+            and other._pure == self._pure
+            and other._files is self._files
+        )
+
+    def __lt__(self, other: RemotePath) -> bool:
+        return self._pure < other._pure
+
+    def __hash__(self) -> int:
+        return hash(self._pure)
+
+    def __truediv__(self, other: str) -> RemotePath:
+        return self._with(self._pure / other)
+
+    def joinpath(self, *others: str) -> RemotePath:
+        return self._with(self._pure.joinpath(*others))
+
+    def with_name(self, name: str) -> RemotePath:
+        return self._with(self._pure.with_name(name))
+
+    def with_suffix(self, suffix: str) -> RemotePath:
+        return self._with(self._pure.with_suffix(suffix))
+
+    @property
+    def parent(self) -> RemotePath:
+        return self._with(self._pure.parent)
+
+    @property
+    def parts(self) -> Sequence[str]:
+        return self._pure.parts
+
+    @property
+    def name(self) -> str:
+        return self._pure.name
+
+    @property
+    def stem(self) -> str:
+        return self._pure.stem
+
+    @property
+    def suffix(self) -> str:
+        return self._pure.suffix
+
+    def _with(self, pure: PurePosixPath) -> RemotePath:
+        return RemotePath(self._files, pure)
+
+    # What is there.
+
+    async def stat(self) -> Metadata:
+        return await self._files.get_metadata(self)
+
+    async def exists(self) -> bool:
+        return await self._files.exists(self)
+
+    async def is_file(self) -> bool:
+        found = await self._found()
+        return found is not None and found.is_file
+
+    async def is_dir(self) -> bool:
+        found = await self._found()
+        return found is not None and found.is_directory
+
+    async def is_symlink(self) -> bool:
+        """Whether it is a symbolic link; one that leads nowhere cannot be told from nothing."""
+        found = await self._found()
+        return found is not None and found.is_symlink
+
+    async def resolve(self) -> RemotePath:
+        """The path without any symbolic link; unlike in pathlib it must exist."""
+        return self._with(PurePosixPath(await self._files.canonicalize(self)))
+
+    async def _found(self) -> Metadata | None:
+        try:
+            return await self.stat()
+        except NotFound:
+            return None
+
+    async def iterdir(self) -> AsyncIterator[RemotePath]:
+        """What is in the directory, in no order."""
+        for entry in await self._files.read_directory(self):
+            yield self / entry.file_name
+
+    async def glob(self, pattern: str) -> AsyncIterator[RemotePath]:
+        """What matches *pattern*, in which `**` stands for any number of directories.
+
+        Links to directories are entered only where the pattern names them.
+        """
+        parts = PurePosixPath(pattern).parts
+        if not parts or pattern.startswith("/"):
+            raise ValueError(f"not a relative pattern: {pattern!r}")
+        async for path in _matches(self, parts):
+            yield path
+
+    # Content.
+
+    async def read_bytes(self) -> bytes:
+        return await self._files.read_bytes(self)
+
+    async def read_text(self, encoding: str = "utf-8") -> str:
+        return await self._files.read_text(self, encoding=encoding)
+
+    async def write_bytes(self, data: bytes, *, atomic: bool = False) -> None:
+        await self._files.write_bytes(self, data, atomic=atomic)
+
+    async def write_text(self, text: str, encoding: str = "utf-8", *, atomic: bool = False) -> None:
+        await self._files.write_text(self, text, encoding=encoding, atomic=atomic)
+
+    # Changes.
+
+    async def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
+        """As pathlib has it, but for *parents*, which implies *exist_ok* on every server."""
+        if exist_ok and not parents and await self.is_dir():
+            return
+        await self._files.create_directory(self, recursive=parents)
+
+    async def unlink(self, *, missing_ok: bool = False) -> None:
+        await self._files.remove(self, force=missing_ok)
+
+    async def rmdir(self) -> None:
+        """Remove an empty directory."""
+        await self._files.remove(self)
+
+    async def rename(self, target: str | RemotePath) -> RemotePath:
+        """Rename to *target*, which is replaced; a relative one is seen from this one's parent."""
+        path = target if isinstance(target, RemotePath) else self.parent / target
+        await self._files.rename(self, path)
+        return path
+
+
+async def _matches(directory: RemotePath, parts: Sequence[str]) -> AsyncIterator[RemotePath]:
+    part, rest = parts[0], parts[1:]
+    if part == "**":
+        async for path in _matches(directory, rest or ("*",)):
+            yield path
+    entries = await directory._files.read_directory(directory)
+    for entry in sorted(entries, key=lambda entry: entry.file_name):
+        path = directory / entry.file_name
+        if part == "**":
+            if entry.is_directory and not await path.is_symlink():
+                async for match in _matches(path, parts):
+                    yield match
+        elif fnmatchcase(entry.file_name, part):
+            if not rest:
+                yield path
+            elif entry.is_directory:
+                async for match in _matches(path, rest):
+                    yield match

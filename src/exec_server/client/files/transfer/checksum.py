@@ -1,0 +1,104 @@
+"""Whether two sides hold the same bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Callable
+
+from exec_server.client.files.transfer.local_tree import LocalTree
+from exec_server.client.files.transfer.remote_listing import start_command
+from exec_server.client.files.transfer.remote_tree import RemoteTree, batches, is_text
+from exec_server.client.files.transfer.task_pool import each
+from exec_server.client.files.transfer.tree import Entry
+from exec_server.errors import RpcError
+
+_SUM = (b"sha256sum", b"--binary", b"--zero", b"--")
+_READ_BYTES = 1024 * 1024
+_WIDTH = 4
+
+
+# The SHA-256 of what a file holds, in hexadecimal. Raises OSError and RpcError.
+Digest = Callable[[Entry], Awaitable[bytes]]
+
+
+def local_digest(tree: LocalTree) -> Digest:
+    async def digest(entry: Entry) -> bytes:
+        return await asyncio.to_thread(_local_sum, tree, entry)
+
+    return digest
+
+
+async def remote_digest(tree: RemoteTree, entries: list[Entry]) -> Digest:
+    """For *entries*. The server counts with sha256sum, where it has it; otherwise its files are
+    read again."""
+    sums = await _remote_sums(tree, entries)
+
+    async def digest(entry: Entry) -> bytes:
+        return sums.get(entry.path) or await _read_again(tree, entry)
+
+    return digest
+
+
+async def differing(one: Digest, other: Digest, entries: list[Entry]) -> list[tuple[Entry, str]]:
+    """Those files of *entries* that do not hold the same on both sides, with what is wrong."""
+    found: list[tuple[Entry, str]] = []
+
+    async def compare(entry: Entry) -> None:
+        try:
+            is_same = await one(entry) == await other(entry)
+        except (OSError, RpcError) as exc:
+            found.append((entry, f"cannot be verified: {exc}"))
+            return
+        if not is_same:
+            found.append((entry, "has another content where it was copied to"))
+
+    await each(entries, compare, width=_WIDTH)
+    return found
+
+
+def _local_sum(tree: LocalTree, entry: Entry) -> bytes:
+    digest = hashlib.sha256()
+    with tree.places() as places:
+        place = places.of(entry.path)
+        fd = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=place.directory)
+    try:
+        while data := os.read(fd, _READ_BYTES):
+            digest.update(data)
+    finally:
+        os.close(fd)
+    return digest.hexdigest().encode()
+
+
+async def _remote_sums(tree: RemoteTree, entries: list[Entry]) -> dict[bytes, bytes]:
+    """What the server's own program says, as far as it can be asked."""
+    is_file = any(not entry.path for entry in entries)
+    cwd = os.path.dirname(tree.root) if is_file else tree.root
+    # By the names that the program is given, and tells.
+    paths = {
+        b"./" + (entry.path or os.path.basename(tree.root)): entry.path
+        for entry in entries
+        if is_text(entry.path or tree.root)
+    }
+    sums: dict[bytes, bytes] = {}
+    for batch in batches((name,) for name in paths):
+        process = await start_command(tree.files, [*_SUM, *batch], cwd)
+        if process is None:
+            break
+        try:
+            for line in (await process.stdout.read()).split(b"\0"):
+                digest, _, name = line.partition(b" *")
+                if name in paths:
+                    sums[paths[name]] = digest
+        finally:
+            process.abandon()
+    return sums
+
+
+async def _read_again(tree: RemoteTree, entry: Entry) -> bytes:
+    digest = hashlib.sha256()
+    async with tree.files.read_stream(tree.at(entry.path)) as stream:
+        async for data in stream:
+            await asyncio.to_thread(digest.update, data)
+    return digest.hexdigest().encode()

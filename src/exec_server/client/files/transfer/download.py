@@ -1,0 +1,349 @@
+"""From the server to this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, TypeVarTuple
+
+from exec_server.client.files.file_streams import BLOCK_BYTES
+from exec_server.client.files.transfer import local_tree, pack
+from exec_server.client.files.transfer.checksum import Digest, local_digest
+from exec_server.client.files.transfer.local_tree import Changed, LocalTree, Place, Places
+from exec_server.client.files.transfer.progress import OnProgress
+from exec_server.client.files.transfer.remote_listing import Listing
+from exec_server.client.files.transfer.remote_tree import RemoteTree, batches, is_text
+from exec_server.client.files.transfer.result import TransferResult, Verify
+from exec_server.client.files.transfer.task_pool import each
+from exec_server.client.files.transfer.transfer import (
+    LARGE_WIDTH,
+    PACK_FROM,
+    SMALL_WIDTH,
+    Transfer,
+    persist,
+)
+from exec_server.client.files.transfer.transfer_plan import SMALL_BYTES, Copy, Plan, make_plan
+from exec_server.client.files.transfer.tree import Entry, part_name
+from exec_server.errors import NotFound, ProcessFailed, ProtocolError, RpcError, StdinClosed
+
+if TYPE_CHECKING:
+    from exec_server.client.files.remote_files import AnyPath, RemoteFiles
+    from exec_server.client.process.remote_process import RemoteProcess
+
+logger = logging.getLogger(__name__)
+
+Args = TypeVarTuple("Args")
+
+# How much of an archive is unpacked in one go.
+_UNPACK_BYTES = 1024 * 1024
+# Exactly the files that are named, as what they hold and not as links to one another.
+_PACK = (
+    *(b"tar", b"-c", b"-f", b"-", b"-b", b"128", b"--format=gnu"),
+    *(b"--no-recursion", b"--hard-dereference"),
+)
+_NAMES_FROM_STDIN = (b"--null", b"--verbatim-files-from", b"-T", b"-")
+# What tar says of a file that is not what it was when tar began to read it.
+_UNSTEADY = (b"file changed as we read it", b"shrank by")
+
+
+async def download(
+    files: RemoteFiles,
+    source: AnyPath,
+    destination: str | bytes | os.PathLike[str],
+    *,
+    verify: Verify = "size",
+    on_progress: OnProgress | None = None,
+) -> TransferResult:
+    """See RemoteFiles.download."""
+    prepare = partial(Download.prepare, files, source, destination, on_progress=on_progress)
+    return await persist(prepare, verify=verify)
+
+
+class Download(Transfer):
+    """One download, from its plan to its result.
+
+    Small files come together, in streams that tar packs on the server. Whatever does not come that
+    way is asked for by itself. A file has another name here until it is complete.
+    """
+
+    def __init__(
+        self,
+        here: LocalTree,
+        there: RemoteTree,
+        plan: Plan,
+        listing: Listing,
+        on_progress: OnProgress | None,
+    ) -> None:
+        super().__init__(there, plan, on_progress)
+        self._here = here
+        for path, text in listing.errors:
+            self._fail(path, text)
+        if not listing.is_full:
+            self.result.not_kept |= {"modes", "links"}
+
+    @classmethod
+    async def prepare(
+        cls,
+        files: RemoteFiles,
+        source: AnyPath,
+        destination: str | bytes | os.PathLike[str],
+        *,
+        on_progress: OnProgress | None = None,
+    ) -> Download:
+        """Look at both sides and decide what to do. Raises NotFound when there is no *source*."""
+        there = await RemoteTree.find(files, source)
+        listing = await there.list()
+        if not listing.entries:
+            raise NotFound("No such file or directory")
+        here = await asyncio.to_thread(LocalTree, destination)
+        existing = await asyncio.to_thread(_existing, here)
+        plan = make_plan(listing.entries, existing)
+        return cls(here, there, plan, listing, on_progress)
+
+    async def _copy(self) -> None:
+        await asyncio.to_thread(self._make_directories)
+        todo = await self._unpack([copy for copy in self.plan.files if copy.is_small])
+        await each(todo, self._copy_small, width=SMALL_WIDTH)
+        large = [copy for copy in self.plan.files if not copy.is_small]
+        await each(large, self._copy_large, width=LARGE_WIDTH)
+        await asyncio.to_thread(self._finish)
+
+    async def _digest(self, entries: list[Entry]) -> Digest:
+        return local_digest(self._here)
+
+    def _make_directories(self) -> None:
+        if self.plan.directories:
+            self._here.make_base()
+        with self._here.places() as places:
+            for copy in self.plan.directories:
+                self._try(copy.entry, self._make_directory, places, copy)
+
+    def _make_directory(self, places: Places, copy: Copy) -> None:
+        place = places.of(copy.entry.path)
+        if copy.replaces is not None:
+            local_tree.open_directory(place, copy.replaces)
+        else:
+            local_tree.make_directory(place, copy.entry)
+            self.result.directories += 1
+
+    # Many at once.
+
+    async def _unpack(self, copies: list[Copy]) -> list[Copy]:
+        """Have the server pack *copies*; those that have not come that way are returned."""
+        wanted = {copy.entry.path: copy for copy in copies if copy.entry.path}
+        if len(wanted) < PACK_FROM:
+            return copies
+        if await self._files.offers("processCloseStdin"):
+            await self._unpack_named(wanted, _NAMES_FROM_STDIN, b"".join(_named(wanted)))
+            return list(wanted.values())
+        for batch in batches((b"./" + path,) for path in tuple(wanted) if is_text(path)):
+            if not await self._unpack_named(wanted, (b"--", *batch), None):
+                break
+        return list(wanted.values())
+
+    async def _unpack_named(
+        self, wanted: dict[bytes, Copy], options: tuple[bytes, ...], names: bytes | None
+    ) -> bool:
+        """Take from *wanted* what one program packs; whether there was any."""
+        process = await self._there.start(*_PACK, *options, stdin=names is not None)
+        if process is None:
+            return False
+        feeding = asyncio.create_task(_feed(process, names)) if names is not None else None
+        came: list[bytes] = []
+        try:
+            came = await self._receive(process, wanted)
+        except (ProcessFailed, ProtocolError):
+            # Others needed the connection more, and what came meanwhile is lost; or it is
+            # another program. What is missing is asked for singly.
+            logger.debug("tar on the server was of no use", exc_info=True)
+        finally:
+            process.abandon()
+            if feeding is not None:
+                feeding.cancel()
+                await asyncio.gather(feeding, return_exceptions=True)
+        for path in came:
+            wanted.pop(path, None)
+        return bool(came)
+
+    async def _receive(self, process: RemoteProcess, wanted: dict[bytes, Copy]) -> list[bytes]:
+        """Unpack what *process* writes; the paths that are dealt with."""
+        unpacker = pack.Unpacker(limit=SMALL_BYTES)
+        came: list[bytes] = []
+        errors, data, size = bytearray(), list[bytes](), 0
+        async for chunk in process:
+            if chunk.stream == "stderr":
+                errors += chunk.data
+                continue
+            data.append(chunk.data)
+            size += len(chunk.data)
+            if size >= _UNPACK_BYTES:
+                came += await self._write_packed(unpacker, b"".join(data), wanted)
+                data, size = [], 0
+        came += await self._write_packed(unpacker, b"".join(data), wanted)
+        # All that came then is asked for again, because tar does not say which ones in a way
+        # that can be relied on.
+        return [] if any(text in errors for text in _UNSTEADY) else came
+
+    async def _write_packed(
+        self, unpacker: pack.Unpacker, data: bytes, wanted: dict[bytes, Copy]
+    ) -> list[bytes]:
+        done = await asyncio.to_thread(self._write_all, unpacker, data, wanted)
+        self._tracker.advance(files=len(done), bytes=sum(wanted[p].entry.size for p in done))
+        return done
+
+    def _write_all(
+        self, unpacker: pack.Unpacker, data: bytes, wanted: dict[bytes, Copy]
+    ) -> list[bytes]:
+        done = []
+        with self._here.places() as places:
+            for path, content in unpacker.feed(data):
+                copy = wanted.get(path)
+                # What is not as it was listed is asked for again, which then tells.
+                if copy is not None and len(content) == copy.entry.size:
+                    self._try(copy.entry, self._write, places, copy.entry, content)
+                    done.append(path)
+        return done
+
+    def _write(self, places: Places, entry: Entry, data: bytes) -> None:
+        local_tree.write_file(places.of(entry.path), entry, data)
+        self._count(entry)
+
+    def _count(self, entry: Entry) -> None:
+        self.result.files += 1
+        self.result.bytes += entry.size
+
+    # One at a time.
+
+    async def _copy_small(self, copy: Copy) -> None:
+        entry = copy.entry
+        try:
+            data = await self._files.read_file(
+                self._there.at(entry.path), follow_symlinks=self._follow
+            )
+            if len(data) != entry.size:
+                raise Changed
+            await asyncio.to_thread(self._write_one, entry, data)
+        except (OSError, RpcError, Changed) as exc:
+            self._fail(entry.path, exc)
+        self._tracker.advance(files=1, bytes=entry.size)
+
+    def _write_one(self, entry: Entry, data: bytes) -> None:
+        with self._here.places() as places:
+            self._write(places, entry, data)
+
+    async def _copy_large(self, copy: Copy) -> None:
+        entry = copy.entry
+        try:
+            with await asyncio.to_thread(self._here.places) as places:
+                place = await asyncio.to_thread(places.of, entry.path)
+                await self._receive_large(place, entry)
+            self._count(entry)
+        except (OSError, RpcError, Changed) as exc:
+            self._fail(entry.path, exc)
+        self._tracker.advance(files=1)
+
+    async def _receive_large(self, place: Place, entry: Entry) -> None:
+        part = Place(place.directory, part_name(entry, place.name))
+        fd = await asyncio.to_thread(local_tree.open_part, part, 0)
+        try:
+            done = await asyncio.to_thread(_reusable, fd, entry)
+            self._tracker.keep(files=0, bytes=done)
+            self.result.resumed_bytes += done
+            stream = self._files.read_stream(
+                self._there.at(entry.path), offset=done, length=entry.size - done
+            )
+            async with stream:
+                async for data in stream:
+                    await asyncio.to_thread(local_tree.write_all, fd, data)
+                    self._tracker.advance(bytes=len(data))
+            await self._check_unchanged(entry)
+            await asyncio.to_thread(local_tree.finish_part, fd, part, place, entry)
+        except Changed:
+            # Nobody will ever want to go on with it.
+            os.unlink(part.name, dir_fd=part.directory)
+            raise
+        finally:
+            os.close(fd)
+
+    async def _check_unchanged(self, entry: Entry) -> None:
+        found = await self._files.get_metadata(
+            self._there.at(entry.path), follow_symlinks=self._follow
+        )
+        if found.size != entry.size or found.modified_at_ms != entry.mtime_ms:
+            raise Changed
+
+    # At the end.
+
+    def _finish(self) -> None:
+        """Links, and what changes as long as something is put into a directory."""
+        with self._here.places() as places:
+            for copy in self.plan.links:
+                self._make_link(places, copy.entry)
+            for entry in self.plan.modes:
+                assert entry.mode is not None
+                self._try(entry, _set_mode, places, entry)
+            for copy in reversed(self.plan.directories):
+                if copy.entry.path not in self._failed:
+                    self._try(copy.entry, _set_attributes, places, copy.entry)
+
+    def _make_link(self, places: Places, entry: Entry) -> None:
+        if not entry.target:
+            self._skip(entry.path, "the server has no way to tell where a link leads")
+        elif self._try(entry, _link, places, entry):
+            self.result.links += 1
+
+    # What goes wrong.
+
+    def _try(self, entry: Entry, work: Callable[[*Args], None], *args: *Args) -> bool:
+        """Call *work*; what this machine refuses concerns *entry* alone."""
+        try:
+            work(*args)
+        except (OSError, Changed) as exc:
+            self._fail(entry.path, exc)
+            return False
+        return True
+
+
+def _named(paths: Iterable[bytes]) -> Iterator[bytes]:
+    for path in paths:
+        yield b"./%b\0" % path
+
+
+async def _feed(process: RemoteProcess, data: bytes) -> None:
+    with contextlib.suppress(StdinClosed):
+        await process.write(data)
+        await process.close_stdin()
+
+
+def _existing(tree: LocalTree) -> dict[bytes, Entry]:
+    try:
+        return {entry.path: entry for entry in tree.scan().entries}
+    except FileNotFoundError:
+        return {}
+
+
+def _link(places: Places, entry: Entry) -> None:
+    local_tree.make_link(places.of(entry.path), entry)
+
+
+def _set_mode(places: Places, entry: Entry) -> None:
+    assert entry.mode is not None
+    local_tree.set_mode(places.of(entry.path), entry.mode)
+
+
+def _set_attributes(places: Places, entry: Entry) -> None:
+    local_tree.set_attributes(places.of(entry.path), entry)
+
+
+def _reusable(fd: int, entry: Entry) -> int:
+    """How much of an earlier attempt can be kept; *fd* is ready to take what follows."""
+    size = os.fstat(fd).st_size
+    # The last block may not be what was written, if the machine was stopped.
+    done = max(size // BLOCK_BYTES - 1, 0) * BLOCK_BYTES if size <= entry.size else 0
+    os.ftruncate(fd, done)
+    os.lseek(fd, done, os.SEEK_SET)
+    return done

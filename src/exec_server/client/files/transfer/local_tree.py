@@ -1,0 +1,291 @@
+"""This machine's side of a transfer. Everything here blocks, and no symbolic link is followed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from exec_server.client.files.transfer.tree import PERMISSIONS, Entry, Kind, below, part_name
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Opening never waits for the other end of a FIFO.
+_QUIET = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+# Until all is in a directory: its owner must be able to put it there.
+_OWNER = 0o700
+
+
+class Changed(Exception):
+    """A file is no longer what it was when it was listed."""
+
+
+class Scan(NamedTuple):
+    entries: list[Entry]
+    # What could not be looked at, and why.
+    errors: list[tuple[bytes, OSError]]
+
+
+class Place(NamedTuple):
+    """A name in an open directory."""
+
+    directory: int
+    name: bytes
+
+
+class LocalTree:
+    """A file, or a directory with all below it; its root need not exist yet."""
+
+    def __init__(self, root: str | bytes | os.PathLike[str]) -> None:
+        """Links on the way to *root* are followed: whoever names it knows them."""
+        self._base, name = os.path.split(os.path.realpath(os.fsencode(root)))
+        self._top = [name] if name else []
+
+    def make_base(self) -> None:
+        """Make the directory that the root is in, unless it is there."""
+        os.makedirs(self._base, exist_ok=True)
+
+    def names(self, path: bytes) -> list[bytes]:
+        return [*self._top, *(path.split(b"/") if path else ())]
+
+    def places(self) -> Places:
+        return Places(self)
+
+    def open_base(self) -> int:
+        return os.open(self._base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def scan(self) -> Scan:
+        """Everything, with parents before what is in them. Raises OSError for the root alone."""
+        scan = Scan([], [])
+        with self.places() as places:
+            root = places.of(b"")
+            scan.entries.append(_entry(b"", _stat(root)))
+            waiting = [b""] if scan.entries[0].kind == "directory" else []
+            while waiting:
+                _scan_directory(places, waiting.pop(), scan, waiting)
+        return scan
+
+
+def _scan_directory(places: Places, path: bytes, scan: Scan, waiting: list[bytes]) -> None:
+    found = []
+    try:
+        with os.scandir(places.inside(path)) as names:
+            for item in names:
+                inner = below(path, os.fsencode(item.name))
+                try:
+                    entry = _entry(inner, item.stat(follow_symlinks=False))
+                    if entry.kind == "symlink":
+                        entry = _link(entry, places.of(inner))
+                    found.append(entry)
+                except OSError as exc:
+                    scan.errors.append((inner, exc))
+    except OSError as exc:
+        scan.errors.append((path, exc))
+    found.sort(key=lambda entry: entry.path)
+    scan.entries.extend(found)
+    waiting += [entry.path for entry in reversed(found) if entry.kind == "directory"]
+
+
+def _entry(path: bytes, found: os.stat_result) -> Entry:
+    return Entry(
+        path, _kind(found.st_mode), found.st_size, found.st_mtime_ns, found.st_mode & PERMISSIONS
+    )
+
+
+def _kind(mode: int) -> Kind:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(mode) else "other"
+
+
+def _link(entry: Entry, place: Place) -> Entry:
+    target = os.readlink(place.name, dir_fd=place.directory)
+    return Entry(entry.path, "symlink", mtime_ns=entry.mtime_ns, target=target)
+
+
+class Places:
+    """Where the paths of a tree are, for one thread; the directory used last stays open."""
+
+    def __init__(self, tree: LocalTree) -> None:
+        self._tree = tree
+        self._base = tree.open_base()
+        self._names: list[bytes] | None = None
+        self._open = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._forget()
+        os.close(self._base)
+
+    def of(self, path: bytes) -> Place:
+        """The parent of *path*, open until the next call, and its name. Raises OSError."""
+        names = self._tree.names(path)
+        if not names:
+            return Place(self._base, b".")
+        return Place(self._directory(names[:-1]), names[-1])
+
+    def inside(self, path: bytes) -> int:
+        """The directory *path* itself, open until the next call."""
+        return self._directory(self._tree.names(path))
+
+    def _directory(self, names: list[bytes]) -> int:
+        if not names:
+            return self._base
+        if names != self._names:
+            fd = _open_below(self._base, names)
+            self._forget()
+            self._open, self._names = fd, names
+        return self._open
+
+    def _forget(self) -> None:
+        if self._open >= 0:
+            os.close(self._open)
+        self._open, self._names = -1, None
+
+
+def _open_below(base: int, names: list[bytes]) -> int:
+    fd = os.open(names[0], _DIRECTORY, dir_fd=base)
+    for name in names[1:]:
+        try:
+            inner = os.open(name, _DIRECTORY, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
+
+
+# Reading.
+
+
+def open_file(place: Place, entry: Entry) -> int:
+    """The file that *entry* was listed as. Raises OSError and Changed."""
+    fd = os.open(place.name, os.O_RDONLY | _QUIET, dir_fd=place.directory)
+    try:
+        check_unchanged(fd, entry)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def check_unchanged(fd: int, entry: Entry) -> None:
+    found = os.fstat(fd)
+    if (
+        not stat.S_ISREG(found.st_mode)
+        or found.st_size != entry.size
+        or found.st_mtime_ns != entry.mtime_ns
+    ):
+        raise Changed
+
+
+def read_file(place: Place, entry: Entry) -> bytes:
+    """All that a small file holds."""
+    fd = open_file(place, entry)
+    try:
+        # One more than there should be shows whether it has grown.
+        data = os.read(fd, entry.size + 1)
+    finally:
+        os.close(fd)
+    if len(data) != entry.size:
+        raise Changed
+    return data
+
+
+# Writing.
+
+
+def make_directory(place: Place, entry: Entry) -> None:
+    """Make a directory that can be filled; others may look into it when it has its own mode."""
+    mode = PERMISSIONS if entry.mode is None else _OWNER
+    os.mkdir(place.name, mode, dir_fd=place.directory)
+
+
+def open_directory(place: Place, entry: Entry) -> None:
+    """Let the owner fill a directory that is there already."""
+    if entry.mode is not None and entry.mode & _OWNER != _OWNER:
+        with _opened(place, _DIRECTORY) as fd:
+            os.fchmod(fd, entry.mode | _OWNER)
+
+
+def write_file(place: Place, entry: Entry, data: bytes) -> None:
+    """Make a file that holds *data*, or put it in another's place in one step."""
+    part = Place(place.directory, part_name(entry, place.name))
+    fd = open_part(part, os.O_TRUNC)
+    try:
+        write_all(fd, data)
+        finish_part(fd, part, place, entry)
+    except BaseException:
+        os.unlink(part.name, dir_fd=part.directory)
+        raise
+    finally:
+        os.close(fd)
+
+
+def open_part(part: Place, flags: int) -> int:
+    fd = os.open(part.name, os.O_RDWR | os.O_CREAT | flags | _QUIET, 0o666, dir_fd=part.directory)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileExistsError(f"{os.fsdecode(part.name)} is not a file")
+    return fd
+
+
+def write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def finish_part(fd: int, part: Place, place: Place, entry: Entry) -> None:
+    """Give a part that is complete its attributes and its name. Raises Changed if it is not."""
+    if os.fstat(fd).st_size != entry.size:
+        raise Changed
+    if entry.mode is not None:
+        os.fchmod(fd, entry.mode)
+    os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
+    os.rename(part.name, place.name, src_dir_fd=part.directory, dst_dir_fd=place.directory)
+
+
+def make_link(place: Place, entry: Entry) -> None:
+    """Make a symbolic link, or put it in another file's place in one step."""
+    part = part_name(entry, place.name)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(part, dir_fd=place.directory)
+    os.symlink(entry.target, part, dir_fd=place.directory)
+    os.rename(part, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
+
+
+def set_attributes(place: Place, entry: Entry) -> None:
+    """The mode and the time of a directory that is complete."""
+    with _opened(place, _DIRECTORY) as fd:
+        os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
+        if entry.mode is not None:
+            os.fchmod(fd, entry.mode)
+
+
+def set_mode(place: Place, mode: int) -> None:
+    with _opened(place, os.O_RDONLY | _QUIET) as fd:
+        os.fchmod(fd, mode)
+
+
+@contextlib.contextmanager
+def _opened(place: Place, flags: int) -> Iterator[int]:
+    fd = os.open(place.name, flags, dir_fd=place.directory)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _stat(place: Place) -> os.stat_result:
+    return os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)

@@ -1,0 +1,239 @@
+"""What is in a directory of the server: with modes, links and odd names wherever that can be had.
+
+The file methods of the protocol tell neither modes nor what links say, leave out links that lead
+nowhere, and spoil names that are not UTF-8. GNU find tells all of it at once, so it is asked
+where it can be run, and the methods otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from exec_server.client.files.transfer.task_pool import each
+from exec_server.client.files.transfer.tree import (
+    PERMISSIONS,
+    Entry,
+    Kind,
+    below,
+    check_name,
+    check_path,
+    parent,
+)
+from exec_server.errors import InvalidRequest, NotFound, ProtocolError, RpcError
+from exec_server.protocol.fs import Metadata
+from exec_server.protocol.paths import to_uri
+
+if TYPE_CHECKING:
+    from exec_server.client.files.remote_files import RemoteFiles
+    from exec_server.client.process.remote_process import RemoteProcess
+
+# Type, mode, size, time, path, then what a link says.
+_FORMAT = r"%y %m %s %T@ %P\0%l\0"
+_KINDS: dict[bytes, Kind] = {b"f": "file", b"d": "directory", b"l": "symlink"}
+_ERROR = re.compile(rb"find: '(?:\./)?(.*)': ([^:]*)")
+_C_LOCALE = {"LC_ALL": "C"}
+
+# Questions under way at once where every name has to be asked for.
+_WIDTH = 32
+# Links to directories cannot be told apart on the oldest servers; deeper than this is a circle.
+_MAX_DEPTH = 128
+
+
+class Listing(msgspec.Struct):
+    # Parents come before what is in them; the root is first.
+    entries: list[Entry] = []
+    # What could not be looked at, and why.
+    errors: list[tuple[bytes, str]] = []
+    # Whether modes and the targets of links are among it.
+    is_full: bool = True
+
+    def by_path(self) -> dict[bytes, Entry]:
+        return {entry.path: entry for entry in self.entries}
+
+
+async def list_tree(
+    files: RemoteFiles, root: bytes, *, max_depth: int | None = None, is_full: bool = True
+) -> Listing:
+    """Everything at and below *root*, a path without links. Raises NotFound and other RpcErrors.
+
+    With *max_depth* of 0 the root alone is described, with 1 what is in it, and so on. Whoever
+    needs neither modes nor links says so with *is_full*, which spares a command for one file.
+    """
+    found = await files.get_metadata(root)
+    listing = None
+    if is_full or found.is_directory:
+        listing = await _find(files, root, is_directory=found.is_directory, max_depth=max_depth)
+    if listing is None:
+        listing = Listing([_entry(b"", found)], is_full=False)
+        if found.is_directory:
+            await _list_by_calls(files, root, listing, max_depth)
+    return listing
+
+
+async def describe(files: RemoteFiles, path: bytes) -> Entry:
+    """What *path* itself is, be it a link that leads nowhere; its path is b"" then.
+
+    Where only the methods can be asked, a link is told as what it leads to, without its target.
+    """
+    listing = await _find(files, path, is_directory=False, max_depth=0) if path != b"/" else None
+    if listing is not None:
+        return listing.entries[0]
+    found = await files.get_metadata(path)
+    entry = _entry(b"", found)
+    return Entry(b"", "symlink", entry.size, entry.mtime_ns) if found.is_symlink else entry
+
+
+# With a command.
+
+
+async def _find(
+    files: RemoteFiles, root: bytes, *, is_directory: bool, max_depth: int | None
+) -> Listing | None:
+    """What GNU find says; None where it cannot be asked."""
+    start, where = (b".", root) if is_directory else (b"./" + os.path.basename(root), parent(root))
+    process = await start_command(
+        files,
+        [
+            *(b"find", start),
+            *((b"-maxdepth", b"%d" % max_depth) if max_depth is not None else ()),
+            *(b"-printf", _FORMAT.encode()),
+        ],
+        where or b"/",
+    )
+    if process is None:
+        return None
+    listing, errors = Listing(), bytearray()
+    try:
+        async for entry in _records(process, errors):
+            listing.entries.append(entry)
+        await process.wait()
+    finally:
+        process.abandon()
+    if not listing.entries or listing.entries[0].path:
+        # Another program of that name, which does not know what it was asked for.
+        return None
+    listing.errors = [_error(line) for line in bytes(errors).splitlines()]
+    return listing
+
+
+async def start_command(
+    files: RemoteFiles, argv: list[bytes], cwd: bytes, *, stdin: bool = False
+) -> RemoteProcess | None:
+    """Run a program of the server's in *cwd*; None where that cannot be done."""
+    if files.is_sandboxed:
+        # It would see more than the files that we are meant to see.
+        return None
+    try:
+        words = [word.decode() for word in argv]
+        return await files.client.start(words, cwd=to_uri(cwd), env=_C_LOCALE, stdin=stdin)
+    except (RpcError, UnicodeDecodeError):
+        return None
+
+
+async def _records(process: RemoteProcess, errors: bytearray) -> AsyncIterator[Entry]:
+    rest = b""
+    async for chunk in process:
+        if chunk.stream == "stderr":
+            errors += chunk.data
+            continue
+        fields = (rest + chunk.data).split(b"\0")
+        # The last one is not complete, and a record has two.
+        kept = 1 if len(fields) % 2 else 2
+        rest = b"\0".join(fields[-kept:])
+        for index in range(0, len(fields) - kept, 2):
+            yield _record(fields[index], fields[index + 1])
+    if rest:
+        raise ProtocolError("a listing that ends in the middle")
+
+
+def _record(description: bytes, target: bytes) -> Entry:
+    try:
+        kind, mode, size, time, path = description.split(b" ", 4)
+        return Entry(
+            check_path(path),
+            _KINDS.get(kind, "other"),
+            max(int(size), 0),
+            _nanoseconds(time),
+            int(mode, 8) & PERMISSIONS,
+            target,
+        )
+    except ValueError:
+        raise ProtocolError(f"not a line of a listing: {description!r}") from None
+
+
+def _nanoseconds(text: bytes) -> int:
+    """Seconds and their fraction, which counts upwards also before 1970."""
+    seconds, _, fraction = text.partition(b".")
+    return int(seconds) * 1_000_000_000 + int(fraction[:9].ljust(9, b"0"))
+
+
+def _error(line: bytes) -> tuple[bytes, str]:
+    match = _ERROR.fullmatch(line)
+    if match is None:
+        return b"", line.decode("utf-8", "replace")
+    return match[1], match[2].decode("utf-8", "replace")
+
+
+# With calls.
+
+
+async def _list_by_calls(
+    files: RemoteFiles, root: bytes, listing: Listing, max_depth: int | None
+) -> None:
+    level, depth = [b""], 0
+    while level and depth < (_MAX_DEPTH if max_depth is None else min(max_depth, _MAX_DEPTH)):
+        found: dict[bytes, list[Entry]] = {path: [] for path in level}
+
+        async def look(path: bytes, found: dict[bytes, list[Entry]] = found) -> None:
+            found[path] = await _list_directory(files, root, path, listing)
+
+        await each(level, look, width=_WIDTH)
+        entries = [entry for path in level for entry in found[path]]
+        listing.entries += entries
+        level = [entry.path for entry in entries if entry.kind == "directory"]
+        depth += 1
+
+
+async def _list_directory(
+    files: RemoteFiles, root: bytes, path: bytes, listing: Listing
+) -> list[Entry]:
+    try:
+        names = await files.read_directory(below(root, path))
+    except RpcError as exc:
+        listing.errors.append((path, str(exc)))
+        return []
+    found: list[Entry] = []
+
+    async def look(name: str) -> None:
+        inner = below(path, check_name(name.encode()))
+        try:
+            found.append(await look_at(files, root, inner))
+        except NotFound:
+            listing.errors.append((inner, "cannot be found under this name"))
+        except RpcError as exc:
+            listing.errors.append((inner, str(exc)))
+
+    await each([entry.file_name for entry in names], look, width=_WIDTH)
+    return sorted(found, key=lambda entry: entry.path)
+
+
+async def look_at(files: RemoteFiles, root: bytes, path: bytes) -> Entry:
+    """What the methods say of one name."""
+    try:
+        return _entry(path, await files.get_metadata(below(root, path), follow_symlinks=False))
+    except InvalidRequest as exc:
+        if "symbolic link" not in str(exc):
+            raise
+        return Entry(path, "symlink")
+
+
+def _entry(path: bytes, found: Metadata) -> Entry:
+    kind: Kind = "directory" if found.is_directory else "file" if found.is_file else "other"
+    if path and found.is_symlink:
+        kind = "symlink"
+    return Entry(path, kind, found.size, found.modified_at_ms * 1_000_000)

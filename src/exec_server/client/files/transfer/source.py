@@ -1,0 +1,144 @@
+"""Where what is sent to a server comes from: this machine, or another server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from exec_server.client.files.transfer import local_tree
+from exec_server.client.files.transfer.checksum import Digest, local_digest, remote_digest
+from exec_server.client.files.transfer.local_tree import Changed, LocalTree
+from exec_server.client.files.transfer.remote_tree import RemoteTree
+from exec_server.client.files.transfer.tree import Entry
+from exec_server.errors import NotFound
+
+
+class Content(Protocol):
+    """What one large file holds."""
+
+    async def read(self, offset: int, size: int) -> bytes: ...
+
+    def blocks(self, start: int, size: int) -> AsyncIterator[bytes]:
+        """All from *start* on, at most *size* at a time. Raises Changed when it ends too soon."""
+
+
+class Source(Protocol):
+    """A tree that is read; what is not as it was listed raises Changed."""
+
+    @property
+    def local(self) -> LocalTree | None:
+        """The same on this machine, where it can be packed."""
+
+    async def read(self, entry: Entry) -> bytes:
+        """All that a small file holds."""
+
+    def open(self, entry: Entry) -> contextlib.AbstractAsyncContextManager[Content]:
+        """A large file; raises Changed at the end, too."""
+
+    async def digest(self, entries: list[Entry]) -> Digest: ...
+
+
+class LocalSource:
+    def __init__(self, tree: LocalTree) -> None:
+        self.local = tree
+
+    async def read(self, entry: Entry) -> bytes:
+        return await asyncio.to_thread(self._read, entry)
+
+    def _read(self, entry: Entry) -> bytes:
+        with self.local.places() as places:
+            return local_tree.read_file(places.of(entry.path), entry)
+
+    @contextlib.asynccontextmanager
+    async def open(self, entry: Entry) -> AsyncIterator[Content]:
+        fd = await asyncio.to_thread(self._open, entry)
+        try:
+            yield _LocalContent(fd, entry.size)
+            local_tree.check_unchanged(fd, entry)
+        finally:
+            os.close(fd)
+
+    def _open(self, entry: Entry) -> int:
+        with self.local.places() as places:
+            return local_tree.open_file(places.of(entry.path), entry)
+
+    async def digest(self, entries: list[Entry]) -> Digest:
+        return local_digest(self.local)
+
+
+class _LocalContent:
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd = fd
+        self._size = size
+
+    async def read(self, offset: int, size: int) -> bytes:
+        return await asyncio.to_thread(os.pread, self._fd, size, offset)
+
+    async def blocks(self, start: int, size: int) -> AsyncIterator[bytes]:
+        while start < self._size:
+            data = await self.read(start, min(size, self._size - start))
+            if not data:
+                raise Changed
+            yield data
+            start += len(data)
+
+
+class RemoteSource:
+    local = None
+
+    def __init__(self, tree: RemoteTree) -> None:
+        self._tree = tree
+
+    async def read(self, entry: Entry) -> bytes:
+        try:
+            data = await self._tree.files.read_file(
+                self._tree.at(entry.path), follow_symlinks=self._tree.follow_symlinks
+            )
+        except NotFound:
+            raise Changed from None
+        if len(data) != entry.size:
+            raise Changed
+        return data
+
+    @contextlib.asynccontextmanager
+    async def open(self, entry: Entry) -> AsyncIterator[Content]:
+        await self._check(entry)
+        yield _RemoteContent(self._tree, entry)
+        await self._check(entry)
+
+    async def _check(self, entry: Entry) -> None:
+        tree = self._tree
+        try:
+            found = await tree.files.get_metadata(
+                tree.at(entry.path), follow_symlinks=tree.follow_symlinks
+            )
+        except NotFound:
+            raise Changed from None
+        if not found.is_file or (found.size, found.modified_at_ms) != (entry.size, entry.mtime_ms):
+            raise Changed
+
+    async def digest(self, entries: list[Entry]) -> Digest:
+        return await remote_digest(self._tree, entries)
+
+
+class _RemoteContent:
+    def __init__(self, tree: RemoteTree, entry: Entry) -> None:
+        self._files = tree.files
+        self._path = tree.at(entry.path)
+        self._size = entry.size
+
+    async def read(self, offset: int, size: int) -> bytes:
+        async with self._files.read_stream(self._path, offset=offset, length=size) as stream:
+            return b"".join([data async for data in stream])
+
+    async def blocks(self, start: int, size: int) -> AsyncIterator[bytes]:
+        left = self._size - start
+        async with self._files.read_stream(self._path, offset=start, length=left) as stream:
+            async for data in stream:
+                left -= len(data)
+                yield data
+        if left:
+            raise Changed

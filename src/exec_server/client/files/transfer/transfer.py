@@ -1,0 +1,107 @@
+"""What both directions of a transfer have in common."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from exec_server.client.files.transfer.checksum import Digest, differing, remote_digest
+from exec_server.client.files.transfer.local_tree import Changed
+from exec_server.client.files.transfer.progress import OnProgress, Tracker
+from exec_server.client.files.transfer.remote_tree import RemoteTree
+from exec_server.client.files.transfer.result import TransferResult, Verify, remark
+from exec_server.client.files.transfer.transfer_plan import Plan
+from exec_server.client.files.transfer.tree import Entry
+from exec_server.errors import ConnectionClosed, SessionLost
+
+if TYPE_CHECKING:
+    from exec_server.client.files.remote_files import RemoteFiles
+
+logger = logging.getLogger(__name__)
+
+# From so many files on it pays to start a program for them.
+PACK_FROM = 16
+# Small and large files under way at once; a large one has a window of blocks.
+SMALL_WIDTH = 32
+LARGE_WIDTH = 3
+
+
+# How often a connection may be lost before a transfer is given up.
+_ATTEMPTS = 10
+
+
+async def persist(prepare: Callable[[], Awaitable[Transfer]], *, verify: Verify) -> TransferResult:
+    """Do a transfer, and finish it after a lost connection if the client gets another one.
+
+    What was copied before then counts as kept. Raises what `run` does.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await (await prepare()).run(verify=verify)
+        except SessionLost:
+            raise
+        except ConnectionClosed as exc:
+            logger.info("a transfer is taken up again: %s", exc)
+    return await (await prepare()).run(verify=verify)
+
+
+class Transfer(ABC):
+    """One transfer, from its plan to its result."""
+
+    def __init__(self, there: RemoteTree, plan: Plan, on_progress: OnProgress | None) -> None:
+        self.plan = plan
+        self.result = TransferResult()
+        self._there = there
+        self._files: RemoteFiles = there.files
+        self._follow = there.follow_symlinks
+        self._tracker = Tracker(on_progress)
+        # What has been given up, and is told in the result.
+        self._failed: set[bytes] = set()
+
+    async def run(self, *, verify: Verify = "size") -> TransferResult:
+        """Do it. Raises TransferFailed when some of it cannot be done."""
+        self._begin()
+        await self._copy()
+        if verify == "hash":
+            await self._compare()
+        self.result.check()
+        return self.result
+
+    @abstractmethod
+    async def _copy(self) -> None:
+        """Move what the plan says."""
+
+    def _begin(self) -> None:
+        plan, result = self.plan, self.result
+        for entry in plan.skipped:
+            self._skip(entry.path, "is neither a file, a directory nor a link")
+        for path, text in plan.obstacles:
+            self._fail(path, text)
+        result.kept = len(plan.kept)
+        kept_bytes = sum(entry.size for entry in plan.kept)
+        self._tracker.expect(files=len(plan.files) + len(plan.kept), bytes=plan.bytes + kept_bytes)
+        self._tracker.keep(files=len(plan.kept), bytes=kept_bytes)
+
+    async def _compare(self) -> None:
+        entries = [*self.plan.kept, *(copy.entry for copy in self.plan.files)]
+        entries = [entry for entry in entries if entry.path not in self._failed]
+        theirs = await remote_digest(self._there, entries)
+        for entry, text in await differing(await self._digest(entries), theirs, entries):
+            self._fail(entry.path, text)
+
+    @abstractmethod
+    async def _digest(self, entries: list[Entry]) -> Digest:
+        """Of the other side."""
+
+    def _skip(self, path: bytes, why: str) -> None:
+        self.result.skipped.append(remark(path, why))
+
+    def _fail(self, path: bytes, why: Exception | str) -> None:
+        self._failed.add(path)
+        if isinstance(why, OSError):
+            why = why.strerror or str(why)
+        elif isinstance(why, Changed):
+            why = "changed while it was copied"
+        self.result.problems.append(remark(path, str(why)))

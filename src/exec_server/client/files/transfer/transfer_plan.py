@@ -1,0 +1,95 @@
+"""What has to be done to make one tree from another: decided without doing any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from exec_server.client.files.transfer.tree import Entry, is_same, parent
+
+# Up to here a file travels whole and among others, and then alone in blocks.
+SMALL_BYTES = 256 * 1024
+
+
+class Copy(NamedTuple):
+    entry: Entry
+    # What is at its destination now.
+    replaces: Entry | None
+
+    @property
+    def is_small(self) -> bool:
+        return self.entry.size <= SMALL_BYTES
+
+
+class Obstacle(NamedTuple):
+    path: bytes
+    text: str
+
+
+class Plan(msgspec.Struct):
+    """Every list has parents before what is in them."""
+
+    # All of them, so that their modes and times can be set at the end.
+    directories: list[Copy] = []
+    files: list[Copy] = []
+    links: list[Copy] = []
+    kept: list[Entry] = []
+    # Of those that are kept, the ones with another mode.
+    modes: list[Entry] = []
+    skipped: list[Entry] = []
+    obstacles: list[Obstacle] = []
+
+    @property
+    def bytes(self) -> int:
+        return sum(copy.entry.size for copy in self.files)
+
+
+def make_plan(source: Iterable[Entry], destination: Mapping[bytes, Entry]) -> Plan:
+    """*source* comes with parents before what is in them; *destination* is what there is."""
+    plan = Plan()
+    blocked: set[bytes] = set()
+    for entry in source:
+        if entry.path and parent(entry.path) in blocked:
+            if entry.kind == "directory":
+                blocked.add(entry.path)
+            continue
+        found = destination.get(entry.path)
+        text = _obstacle(entry, found)
+        if text is not None:
+            plan.obstacles.append(Obstacle(entry.path, text))
+            if entry.kind == "directory":
+                blocked.add(entry.path)
+        else:
+            _add(plan, entry, found)
+    return plan
+
+
+def _obstacle(entry: Entry, found: Entry | None) -> str | None:
+    """Why *entry* cannot come where *found* is."""
+    if found is None or entry.kind == "other":
+        return None
+    if entry.kind == "directory":
+        return None if found.kind == "directory" else "is a directory, and none where it should go"
+    if found.kind == "directory":
+        return "is a directory where it should go"
+    if found.kind == "other":
+        return "is a special file where it should go"
+    return None
+
+
+def _add(plan: Plan, entry: Entry, found: Entry | None) -> None:
+    if entry.kind == "directory":
+        plan.directories.append(Copy(entry, found))
+    elif entry.kind == "other":
+        plan.skipped.append(entry)
+    elif entry.kind == "symlink":
+        if found is None or found.kind != "symlink" or found.target != entry.target:
+            plan.links.append(Copy(entry, found))
+    elif found is not None and is_same(entry, found):
+        plan.kept.append(entry)
+        if None not in (entry.mode, found.mode) and entry.mode != found.mode:
+            plan.modes.append(entry)
+    else:
+        plan.files.append(Copy(entry, found))

@@ -1,0 +1,455 @@
+"""To a server, from this machine or from another server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from exec_server.client.files.file_streams import BLOCK_BYTES, WINDOW
+from exec_server.client.files.transfer.archives import Archives
+from exec_server.client.files.transfer.checksum import Digest
+from exec_server.client.files.transfer.local_tree import Changed, LocalTree
+from exec_server.client.files.transfer.progress import OnProgress
+from exec_server.client.files.transfer.remote_listing import Listing, look_at
+from exec_server.client.files.transfer.remote_tree import RemoteTree, batches
+from exec_server.client.files.transfer.result import TransferResult, Verify
+from exec_server.client.files.transfer.source import Content, LocalSource, RemoteSource, Source
+from exec_server.client.files.transfer.task_pool import each
+from exec_server.client.files.transfer.transfer import (
+    LARGE_WIDTH,
+    PACK_FROM,
+    SMALL_WIDTH,
+    Transfer,
+    persist,
+)
+from exec_server.client.files.transfer.transfer_plan import Copy, Plan, make_plan
+from exec_server.client.files.transfer.tree import Entry, parent, part_name
+from exec_server.errors import ConnectionClosed, NotFound, RpcError
+
+if TYPE_CHECKING:
+    from exec_server.client.files.remote_files import AnyPath, RemoteFiles
+
+_APPEND_BYTES = 4 * BLOCK_BYTES
+# A part may have holes where its last blocks were under way when it was cut.
+_DOUBTFUL_BYTES = (WINDOW + 1) * BLOCK_BYTES
+# How long whoever interrupts a copy waits for that.
+_DISCARD_SECONDS = 2.0
+_OWNER = 0o700
+# What some file systems keep of a time; the size tells whether a file was unpacked to its end.
+_COARSEST_TIME = 2_000_000_000
+
+# Links are replaced, and links to directories not entered; a pair is a target and a name. They
+# are escaped, because arguments are text; the dot keeps the shell from dropping line breaks.
+_LINK = b"""
+while [ $# -gt 0 ]; do
+    target=$(printf '%b.' "$1") name=$(printf '%b.' "$2")
+    ln -sfn -- "${target%.}" "${name%.}"
+    shift 2
+done
+"""
+_UNUSUAL = re.compile(rb"[^A-Za-z0-9/._-]")
+
+
+async def upload(
+    files: RemoteFiles,
+    source: str | bytes | os.PathLike[str],
+    destination: AnyPath,
+    *,
+    verify: Verify = "size",
+    on_progress: OnProgress | None = None,
+) -> TransferResult:
+    """See RemoteFiles.upload."""
+    prepare = partial(Upload.prepare, files, source, destination, on_progress=on_progress)
+    return await persist(prepare, verify=verify)
+
+
+class Upload(Transfer):
+    """One upload, from its plan to its result.
+
+    Small files that are new go together, in archives that tar unpacks on the server. Whatever
+    does not arrive that way, or cannot go it, is sent by itself. At the end the server lists what
+    it has.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        there: RemoteTree,
+        plan: Plan,
+        existing: Listing,
+        on_progress: OnProgress | None,
+    ) -> None:
+        super().__init__(there, plan, on_progress)
+        self._source = source
+        self._existing = existing
+        self._archives = Archives(there)
+        self._has_rename = self._has_append = self._has_permissions = False
+
+    @classmethod
+    async def prepare(
+        cls,
+        files: RemoteFiles,
+        source: str | bytes | os.PathLike[str],
+        destination: AnyPath,
+        *,
+        on_progress: OnProgress | None = None,
+    ) -> Upload:
+        """Look at both sides and decide what to do. Raises OSError when there is no *source*."""
+        here = await asyncio.to_thread(LocalTree, source)
+        scan = await asyncio.to_thread(here.scan)
+        there = await RemoteTree.find(files, destination)
+        transfer = await cls._planned(LocalSource(here), scan.entries, there, on_progress)
+        for path, error in scan.errors:
+            transfer._fail(path, error)
+        return transfer
+
+    @classmethod
+    async def prepare_between(
+        cls,
+        source_files: RemoteFiles,
+        source: AnyPath,
+        files: RemoteFiles,
+        destination: AnyPath,
+        *,
+        on_progress: OnProgress | None = None,
+    ) -> Upload:
+        """As `prepare`, from another server: everything passes through here, and little of it is
+        here at any time. Raises NotFound when there is no *source*."""
+        origin = await RemoteTree.find(source_files, source)
+        listing = await origin.list()
+        if not listing.entries:
+            raise NotFound("No such file or directory")
+        there = await RemoteTree.find(files, destination)
+        transfer = await cls._planned(RemoteSource(origin), listing.entries, there, on_progress)
+        for path, text in listing.errors:
+            transfer._fail(path, text)
+        if not listing.is_full:
+            transfer.result.not_kept |= {"modes", "links"}
+        return transfer
+
+    @classmethod
+    async def _planned(
+        cls,
+        source: Source,
+        entries: list[Entry],
+        there: RemoteTree,
+        on_progress: OnProgress | None,
+    ) -> Upload:
+        is_tree = entries[0].kind == "directory"
+        existing = await there.list(is_full=is_tree) if there.exists else Listing()
+        plan = make_plan(entries, existing.by_path())
+        return cls(source, there, plan, existing, on_progress)
+
+    async def _digest(self, entries: list[Entry]) -> Digest:
+        return await self._source.digest(entries)
+
+    async def _copy(self) -> None:
+        self._has_rename = await self._files.offers("fsRename")
+        self._has_append = await self._files.offers("fsAppend")
+        self._has_permissions = await self._files.offers("fsSetPermissions")
+        if self.plan.directories:
+            await self._open_directories()
+        wanted = [*self.plan.directories, *self.plan.files, *self.plan.links]
+        there = self._existing.by_path()
+        todo = [copy for copy in wanted if not _is_made(copy)]
+        if await self._pack([copy for copy in todo if _is_packable(copy)]):
+            there = (await self._there.list()).by_path()
+            todo = [copy for copy in todo if not self._has_arrived(copy, there)]
+        # Once more for what is not as it should be: what an earlier attempt has left running on
+        # the server may come between.
+        for _ in range(2):
+            todo = [copy for copy in todo if copy.entry.path not in self._failed]
+            await self._copy_singly(todo)
+            if todo or not there:
+                there = await self._list_again(todo)
+            todo = [copy for copy in wanted if _difference(copy, there)]
+        for copy in wanted:
+            self._check(copy, _difference(copy, there))
+        await self._set_attributes()
+
+    async def _list_again(self, todo: list[Copy]) -> dict[bytes, Entry]:
+        listing = await self._there.list(is_full=bool(self.plan.directories))
+        there = listing.by_path()
+
+        async def look(copy: Copy) -> None:
+            path = copy.entry.path
+            with contextlib.suppress(RpcError):
+                there[path] = await look_at(self._files, self._there.root, path)
+
+        # A listing by methods spoils names that are not UTF-8.
+        missing = [copy for copy in todo if copy.entry.path not in there]
+        await each(missing if not listing.is_full else [], look, width=SMALL_WIDTH)
+        return there
+
+    async def _copy_singly(self, todo: list[Copy]) -> None:
+        kinds: dict[str, list[Copy]] = {"directory": [], "file": [], "symlink": []}
+        for copy in todo:
+            kinds[copy.entry.kind].append(copy)
+        await each(_leaves(kinds["directory"]), self._make_directory, width=SMALL_WIDTH)
+        small = [copy for copy in kinds["file"] if copy.is_small]
+        await each(small, self._copy_small, width=SMALL_WIDTH)
+        large = [copy for copy in kinds["file"] if not copy.is_small]
+        await each(large, self._copy_large, width=LARGE_WIDTH)
+        await self._make_links([copy.entry for copy in kinds["symlink"]])
+
+    async def _pack(self, copies: list[Copy]) -> bool:
+        """Send *copies* together, if they are many and the server can take them."""
+        # Attributes that cannot be set can still be unpacked.
+        here = self._source.local
+        if here is None or len(copies) < (PACK_FROM if self._has_permissions else 1):
+            return False
+        entries = [copy.entry for copy in copies]
+        is_sent = await self._archives.send(here, entries, self._tracker.advance)
+        for entry, error in self._archives.failed:
+            self._fail(entry.path, error)
+        return is_sent
+
+    # One at a time.
+
+    async def _open_directories(self) -> None:
+        """Make the root, and see that those that are there can be filled."""
+        root, *others = self.plan.directories
+        if root.replaces is None:
+            await self._files.create_directory(
+                self._there.root, recursive=True, follow_symlinks=self._follow
+            )
+        closed = [
+            copy.replaces
+            for copy in (root, *others)
+            if copy.replaces is not None
+            and copy.replaces.mode is not None
+            and copy.replaces.mode & _OWNER != _OWNER
+        ]
+        if self._has_permissions:
+            await each(closed, self._open_directory, width=SMALL_WIDTH)
+        await self._archives.remove_stale(self._existing.entries)
+
+    async def _open_directory(self, entry: Entry) -> None:
+        await self._try(entry, self._set(entry.path, mode=(entry.mode or 0) | _OWNER))
+
+    async def _make_directory(self, entry: Entry) -> None:
+        path = self._there.at(entry.path)
+        await self._try(
+            entry,
+            self._files.create_directory(path, recursive=True, follow_symlinks=self._follow),
+        )
+
+    async def _copy_small(self, copy: Copy) -> None:
+        async def send(path: bytes) -> None:
+            data = await self._source.read(copy.entry)
+            await self._files.write_file(path, data, follow_symlinks=self._follow)
+            self._tracker.advance(files=1, bytes=len(data))
+
+        await self._try(copy.entry, self._put(copy, send))
+
+    async def _copy_large(self, copy: Copy) -> None:
+        async def send(path: bytes) -> None:
+            async with self._source.open(copy.entry) as content:
+                await self._send_large(content, copy.entry, path)
+            self._tracker.advance(files=1)
+
+        await self._try(copy.entry, self._put(copy, send))
+
+    async def _put(self, copy: Copy, send: Callable[[bytes], Awaitable[None]]) -> None:
+        """Have *send* write a file somewhere, and give it its attributes and its name."""
+        entry = copy.entry
+        path, part = entry.path, None
+        is_risky = copy.replaces is not None or not copy.is_small
+        if is_risky and self._has_rename:
+            names = os.path.split(self._there.at(path))
+            part = os.path.join(names[0], part_name(entry, names[1]))
+        elif copy.replaces is not None and copy.replaces.kind == "symlink":
+            await self._files.remove(self._there.at(path))
+        target = self._there.at(path)
+        try:
+            await send(part or target)
+        except (Changed, asyncio.CancelledError) as exc:
+            if part is None or isinstance(exc, Changed):
+                # Nobody will ever want to go on with it, or take it for complete.
+                await self._discard(part or target)
+            raise
+        if self._has_permissions:
+            await self._files.set_permissions(
+                part or target,
+                mode=entry.mode,
+                modified=entry.mtime_ms / 1000,
+                follow_symlinks=self._follow,
+            )
+        else:
+            self.result.not_kept |= {"modes", "times"}
+        if part is not None:
+            await self._files.rename(part, target, follow_symlinks=self._follow)
+
+    async def _discard(self, path: bytes) -> None:
+        with contextlib.suppress(RpcError, ConnectionClosed, TimeoutError):
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                await self._files.remove(path, force=True)
+
+    # Large files.
+
+    async def _send_large(self, content: Content, entry: Entry, path: bytes) -> None:
+        done = await self._reusable(content, entry, path)
+        if done:
+            self._tracker.keep(files=0, bytes=done)
+            self.result.resumed_bytes += done
+            async for data in content.blocks(done, _APPEND_BYTES):
+                await self._files.append(path, data, follow_symlinks=self._follow)
+                self._tracker.advance(bytes=len(data))
+            return
+        async with self._files.write_stream(path) as stream:
+            async for data in content.blocks(0, BLOCK_BYTES):
+                await stream.write(data)
+                self._tracker.advance(bytes=len(data))
+
+    async def _reusable(self, content: Content, entry: Entry, path: bytes) -> int:
+        """How much of the file an earlier attempt has left at *path*, a part of this version."""
+        if not (self._has_append and self._has_rename):
+            return 0
+        try:
+            found = await self._files.get_metadata(path, follow_symlinks=self._follow)
+        except NotFound:
+            return 0
+        if not found.is_file or not 0 < found.size <= entry.size:
+            return 0
+        offset = max(0, found.size - _DOUBTFUL_BYTES)
+        stream = self._files.read_stream(path, offset=offset, length=found.size - offset)
+        async with stream:
+            async for theirs in stream:
+                if await content.read(offset, len(theirs)) != theirs:
+                    return 0
+                offset += len(theirs)
+        return found.size if offset == found.size else 0
+
+    # Links.
+
+    async def _make_links(self, entries: list[Entry]) -> None:
+        words = ((_escaped(entry.target), _escaped(b"./" + entry.path)) for entry in entries)
+        for batch in batches(words):
+            process = await self._there.start(b"sh", b"-c", _LINK, b"sh", *batch)
+            if process is None:
+                self._give_up_links(entries)
+                return
+            try:
+                await process.wait()
+            finally:
+                process.abandon()
+
+    def _give_up_links(self, entries: list[Entry]) -> None:
+        self.result.not_kept.add("links")
+        for entry in entries:
+            self._failed.add(entry.path)
+            self._skip(entry.path, "the server has no way to make a link")
+
+    # At the end.
+
+    def _has_arrived(self, copy: Copy, there: Mapping[bytes, Entry]) -> bool:
+        """Whether what was packed is there; what replaces another file was not."""
+        entry, found = copy.entry, there.get(copy.entry.path)
+        if found is None or found.kind != entry.kind or not _is_packable(copy):
+            return False
+        if entry.kind == "file":
+            is_near = abs(entry.mtime_ns - found.mtime_ns) < _COARSEST_TIME
+            return entry.size == found.size and is_near
+        return entry.kind == "directory" or entry.target == found.target
+
+    def _check(self, copy: Copy, difference: str | None) -> None:
+        """Count what is there, and tell what is not as it should be."""
+        entry, result = copy.entry, self.result
+        if entry.path in self._failed:
+            return
+        if difference is not None:
+            self._fail(entry.path, difference)
+        elif entry.kind == "directory":
+            result.directories += copy.replaces is None
+        elif entry.kind == "symlink":
+            result.links += 1
+        else:
+            result.files += 1
+            result.bytes += entry.size
+
+    async def _set_attributes(self) -> None:
+        """Of directories, which change as long as something is put into them; and left-overs."""
+        directories = [
+            copy.entry for copy in self.plan.directories if copy.entry.path not in self._failed
+        ]
+        if not self._has_permissions:
+            if self.plan.modes:
+                self.result.not_kept.add("modes")
+            if directories and not await self._archives.set_directories(directories):
+                self.result.not_kept |= {"modes", "times"}
+            return
+        await each(self.plan.modes, self._set_mode, width=SMALL_WIDTH)
+        for level in _levels(directories):
+            await each(level, self._set_directory, width=SMALL_WIDTH)
+
+    async def _set_mode(self, entry: Entry) -> None:
+        await self._try(entry, self._set(entry.path, mode=entry.mode))
+
+    async def _set_directory(self, entry: Entry) -> None:
+        await self._try(
+            entry, self._set(entry.path, mode=entry.mode, modified=entry.mtime_ms / 1000)
+        )
+
+    def _set(
+        self, path: bytes, *, mode: int | None, modified: float | None = None
+    ) -> Awaitable[None]:
+        return self._files.set_permissions(
+            self._there.at(path), mode=mode, modified=modified, follow_symlinks=self._follow
+        )
+
+    async def _try(self, entry: Entry, work: Awaitable[None]) -> None:
+        """Await *work*; what the server or this machine refuses concerns *entry* alone."""
+        try:
+            await work
+        except (OSError, RpcError, Changed) as exc:
+            self._fail(entry.path, exc)
+
+
+def _difference(copy: Copy, there: Mapping[bytes, Entry]) -> str | None:
+    """What is wrong with what is there in the end."""
+    entry, found = copy.entry, there.get(copy.entry.path)
+    if found is None or found.kind != entry.kind:
+        return "is not on the server"
+    if entry.kind == "file" and found.size != entry.size:
+        return f"has {found.size} bytes on the server instead of {entry.size}"
+    # Where it leads cannot be told by every server.
+    if entry.kind == "symlink" and found.mode is not None and found.target != entry.target:
+        return "leads elsewhere on the server"
+    return None
+
+
+def _is_made(copy: Copy) -> bool:
+    """Whether it is a directory that is there, or the root, which is made first."""
+    is_directory = copy.entry.kind == "directory"
+    return is_directory and (copy.replaces is not None or not copy.entry.path)
+
+
+def _is_packable(copy: Copy) -> bool:
+    """Only what is new: unpacking would take away what is there before it has the other."""
+    is_small = copy.entry.kind != "file" or copy.is_small
+    return bool(copy.entry.path) and copy.replaces is None and is_small
+
+
+def _escaped(word: bytes) -> bytes:
+    """As `printf %b` takes it, in letters that every shell and protocol lets through."""
+    return _UNUSUAL.sub(lambda match: b"\\0%03o" % match[0][0], word)
+
+
+def _leaves(directories: Iterable[Copy]) -> list[Entry]:
+    """Those that have no other one in them: making them makes the others."""
+    entries = [copy.entry for copy in directories]
+    parents = {parent(entry.path) for entry in entries if entry.path}
+    return [entry for entry in entries if entry.path not in parents]
+
+
+def _levels(directories: list[Entry]) -> list[list[Entry]]:
+    """The deepest ones first: without the right to search it, nothing in a directory is found."""
+    levels: dict[int, list[Entry]] = {}
+    for entry in directories:
+        levels.setdefault(entry.path.count(b"/") + bool(entry.path), []).append(entry)
+    return [levels[depth] for depth in sorted(levels, reverse=True)]

@@ -1,0 +1,112 @@
+"""The body of a streamed answer, as it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from exec_server.client.flow.pacing import Flow
+from exec_server.errors import ConnectionClosed, HttpBodyFailed
+from exec_server.protocol import http
+
+# What a piece costs beside its bytes, so that very many small ones count for what they are.
+_PIECE_COST = 128
+
+
+class Budget:
+    """What all bodies of a client may hold together before somebody takes it."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+
+class HttpBody:
+    """Pieces of one body, in order, each of which is given to one taker.
+
+    It belongs to the connection that it was asked for over: when that is lost it fails.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        *,
+        budget: Budget,
+        flow: Flow,
+        behind_bytes: int,
+        on_settled: Callable[[HttpBody], None],
+    ) -> None:
+        self.request_id = request_id
+        self._budget = budget
+        self._flow = flow
+        self._behind_bytes = behind_bytes
+        self._on_settled = on_settled
+        self._pieces: deque[bytes] = deque()
+        self._held = 0
+        self._expected = 1
+        self._is_whole = False
+        self._error: Exception | None = None
+        self._news = asyncio.Event()
+
+    async def take(self) -> bytes:
+        """The next piece; empty at the end.
+
+        Raises HttpBodyFailed when the body broke off, ConnectionClosed when the connection did.
+        """
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self._is_whole:
+                return b""
+            self._news.clear()
+            with self._flow.watching():
+                await self._news.wait()
+        piece = self._pieces.popleft()
+        self._hold(-len(piece) - _PIECE_COST)
+        return piece
+
+    def receive(self, delta: http.BodyDelta) -> None:
+        """What the server sends."""
+        data = delta.delta_base64.data
+        if delta.seq != self._expected:
+            text = f"http response body of {self.request_id}: expected delta {self._expected}"
+            self._settle(HttpBodyFailed(f"{text}, got {delta.seq}"))
+            return
+        self._expected += 1
+        if data:
+            self._pieces.append(data)
+            self._hold(len(data) + _PIECE_COST)
+        if delta.error is not None:
+            self._settle(HttpBodyFailed(f"http response body failed: {delta.error}"))
+        elif delta.done:
+            self._is_whole = True
+            self._settle(None)
+        elif self._budget.used > self._budget.limit:
+            self.drop()
+            self._settle(HttpBodyFailed("http response body was not taken fast enough"))
+        self._news.set()
+
+    def fail(self, error: ConnectionClosed) -> None:
+        """Nothing more will arrive; what has can still be taken."""
+        self._settle(error)
+
+    def drop(self) -> None:
+        """Forget what nobody will take."""
+        self._pieces.clear()
+        self._hold(-self._held)
+
+    def _settle(self, error: Exception | None) -> None:
+        if self._error is None and not (self._is_whole and error is not None):
+            self._error = error
+        self._news.set()
+        self._on_settled(self)
+
+    def _hold(self, change: int) -> None:
+        """Say so when much waits for its taker: the server is then read more slowly."""
+        self._held += change
+        self._budget.used += change
+        if self._held > self._behind_bytes:
+            self._flow.fall_behind(self)
+        elif self._held - change > self._behind_bytes:
+            self._flow.catch_up(self)

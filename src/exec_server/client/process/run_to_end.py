@@ -1,0 +1,111 @@
+"""Run a command to its end and collect what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import NamedTuple
+
+import msgspec
+
+from exec_server.client.process.remote_process import RemoteProcess
+from exec_server.errors import CommandFailed, CommandTimeout, ExecServerError, StdinClosed
+
+# How long a command that was just killed may take to close.
+_LAST_WORDS = 2.0
+
+
+class CompletedProcess(msgspec.Struct, frozen=True):
+    """A command that has ended, as `subprocess.run` tells it."""
+
+    argv: list[str]
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    # Whether output was lost in an outage that was longer than the server could retain it, and
+    # how many bytes as far as it tells.
+    truncated: bool = False
+    dropped_bytes: int = 0
+    # How the server has confined it, what enforced that, and whether it was probably refused
+    # something; the first two are None when the server does not say.
+    sandbox_type: str | None = None
+    sandbox_rung: str | None = None
+    sandbox_denied: bool = False
+
+    def check_returncode(self) -> None:
+        """Raise CommandFailed unless the command succeeded."""
+        if self.returncode != 0:
+            raise CommandFailed(self.argv, self.returncode, self.stdout, self.stderr)
+
+
+class _Sink(NamedTuple):
+    stdout: bytearray
+    stderr: bytearray
+
+
+async def complete(
+    process: RemoteProcess, argv: list[str], *, input: bytes | None, time_limit: float | None
+) -> CompletedProcess:
+    """Follow *process* to its close, which *input* is written to.
+
+    It is terminated after *time_limit*, on errors and when the caller is cancelled.
+    """
+    sink = _Sink(bytearray(), bytearray())
+    try:
+        async with asyncio.timeout(time_limit):
+            await _communicate(process, input, sink)
+            returncode = await process.wait()
+    except TimeoutError:
+        assert time_limit is not None
+        await _end(process, sink)
+        raise CommandTimeout(argv, time_limit, bytes(sink.stdout), bytes(sink.stderr)) from None
+    except BaseException:
+        process.abandon()
+        raise
+    return CompletedProcess(
+        argv,
+        returncode,
+        bytes(sink.stdout),
+        bytes(sink.stderr),
+        process.is_truncated,
+        process.dropped_bytes,
+        process.sandbox_type,
+        process.sandbox_rung,
+        process.sandbox_denied,
+    )
+
+
+async def _communicate(process: RemoteProcess, input: bytes | None, sink: _Sink) -> None:
+    """Write and collect at the same time: either may have to wait for the other."""
+    tasks = [asyncio.create_task(_collect(process, sink))]
+    if input is not None:
+        tasks.append(asyncio.create_task(_feed(process, input)))
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _collect(process: RemoteProcess, sink: _Sink) -> None:
+    async for chunk in process:
+        (sink.stderr if chunk.stream == "stderr" else sink.stdout).extend(chunk.data)
+
+
+async def _feed(process: RemoteProcess, data: bytes) -> None:
+    # A command may end without reading all of its input.
+    with contextlib.suppress(StdinClosed):
+        await process.write(data)
+        await process.close_stdin()
+
+
+async def _end(process: RemoteProcess, sink: _Sink) -> None:
+    with contextlib.suppress(TimeoutError, ExecServerError):
+        async with asyncio.timeout(_LAST_WORDS):
+            await process.terminate()
+            await _collect(process, sink)
+    # Without a connection it is killed as soon as there is one.
+    process.abandon()

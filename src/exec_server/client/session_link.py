@@ -1,0 +1,254 @@
+"""The connection of a logical client: kept, and replaced when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from exec_server.client.connect_options import ExecServerClientConnectOptions
+from exec_server.client.connection_link import Link
+from exec_server.client.flow.pacing import Flow
+from exec_server.errors import ConnectionClosed, ExecServerError, SessionLost
+from exec_server.limits import Limits
+from exec_server.protocol.lifecycle import InitializeResult
+from exec_server.rpc.router import Route
+from exec_server.state.reconnect import Reconnect
+from exec_server.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+# `recovering` leads back to `connected` or to `failed`; from the last two there is no way back.
+ConnectionState = Literal["connected", "recovering", "failed", "closed"]
+Dialler = Callable[[], Awaitable[Connection]]
+
+DISCONNECTED = "exec-server transport disconnected"
+_CLOSED = "the client is closed"
+
+
+class Owner(Protocol):
+    """Whom a lifeline serves."""
+
+    # Who answers the requests of the server.
+    routes: dict[str, Route]
+
+    def flow_taken(self) -> dict[str, int]:
+        """The processes with windows, and up to which number their output was taken."""
+
+    def event_received(self, event: Any) -> None:
+        """The server pushed an event, over the connection in use or the one that will be."""
+
+    def connection_lost(self) -> None:
+        """What belongs to the connection alone is over; the session may go on."""
+
+    async def restore(self, link: Link) -> None:
+        """Catch up over a connection that nobody else uses yet.
+
+        What is retryable here has the whole attempt repeated, and everything else ends the session.
+        """
+
+    def connected(self, result: InitializeResult, link: Link) -> None:
+        """From now on calls are made over *link*; those that waited follow."""
+
+    def session_lost(self, error: ConnectionClosed) -> None:
+        """Nothing will be heard of the session any more."""
+
+
+class Lifeline:
+    """One session's connection, whichever it is now.
+
+    When it is lost, one task replaces it for everybody: it resumes the session, has the owner catch
+    up, and lets those that wait go on. Without a *dialler*, or with a server that has no sessions,
+    the first loss is final.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        options: ExecServerClientConnectOptions,
+        *,
+        limits: Limits,
+        flow: Flow,
+        dialler: Dialler | None,
+        on_state: Callable[[ConnectionState], None] | None = None,
+    ) -> None:
+        self.state: ConnectionState | None = None
+        self.session_id: str | None = None
+        # The connection in use; None while there is none.
+        self.link: Link | None = None
+        # What the server has granted the session for the time without a connection, if anything.
+        self.retained_seconds: float | None = None
+        self._owner = owner
+        self._options = options
+        self._limits = limits
+        self._flow = flow
+        self._dialler = dialler
+        self._on_state = on_state
+        self._error: ConnectionClosed | None = None
+        # Set unless it is worth waiting for a connection.
+        self._is_decided = asyncio.Event()
+        self._is_over = asyncio.Event()
+        self._recovery: asyncio.Task[None] | None = None
+        self._last_link: Link | None = None
+        self._connected_at = 0.0
+
+    async def open(self, connection: Connection) -> None:
+        """Shake hands for the first time; nothing is repeated."""
+        link, result = await self._shake_hands(connection, self._options)
+        self.session_id = result.session_id
+        self._install(link, connection, result)
+
+    async def connected_link(self) -> Link:
+        """The connection in use, waiting for it while there may be one.
+
+        Raises ConnectionClosed, with nothing sent, when there never will be.
+        """
+        while self.link is None:
+            if self._error is not None:
+                raise type(self._error)(str(self._error), may_have_run=False)
+            await self._is_decided.wait()
+        return self.link
+
+    def close(self) -> None:
+        """Disconnect for good. Idempotent."""
+        if self.state in ("closed", "failed"):
+            return
+        self._set_state("closed")
+        if self._recovery is not None:
+            self._recovery.cancel()
+        if self.link is not None:
+            # The rest follows when it is gone.
+            self._error = ConnectionClosed(_CLOSED)
+            link, self.link = self.link, None
+            link.close()
+        else:
+            self._end(ConnectionClosed(_CLOSED))
+
+    async def wait_closed(self) -> None:
+        """Until there is no connection and never will be one."""
+        await self._is_over.wait()
+        if self._recovery is not None and not self._recovery.done():
+            await asyncio.wait({self._recovery})
+        if self._last_link is not None:
+            await self._last_link.wait_lost()
+
+    # One connection after another.
+
+    async def _shake_hands(
+        self, connection: Connection, options: ExecServerClientConnectOptions
+    ) -> tuple[Link, InitializeResult]:
+        link = Link(
+            connection,
+            limits=self._limits,
+            on_event=self._owner.event_received,
+            on_lost=self._on_lost,
+            routes=self._owner.routes,
+        )
+        try:
+            windows = self._owner.flow_taken() if options.resume_session_id is not None else None
+            return link, await link.initialize(options, flow_processes=windows)
+        except BaseException:
+            link.close()
+            raise
+
+    def _install(self, link: Link, connection: Connection, result: InitializeResult) -> None:
+        self.link = self._last_link = link
+        self._connected_at = asyncio.get_running_loop().time()
+        self.retained_seconds = result.retained_seconds or self.retained_seconds
+        self._flow.use(connection)
+        self._owner.connected(result, link)
+        self._set_state("connected")
+        self._is_decided.set()
+        if link.is_lost:
+            self._on_lost(link)
+
+    def _on_lost(self, link: Link) -> None:
+        # A connection that never came into use, or was given up before, is none of ours.
+        if link is not self._last_link or self.state not in ("connected", "closed"):
+            return
+        self.link = None
+        self._flow.use(None)
+        self._owner.connection_lost()
+        if self._error is not None:
+            self._end(self._error)
+        elif self._dialler is None or self.session_id is None:
+            self._fail(DISCONNECTED)
+        else:
+            logger.info("session %s has lost its connection", self.session_id)
+            self._is_decided.clear()
+            self._set_state("recovering")
+            recovery = self._recover(self._dialler, self.session_id)
+            self._recovery = asyncio.get_running_loop().create_task(recovery, name="reconnect")
+
+    async def _recover(self, dialler: Dialler, session_id: str) -> None:
+        try:
+            await self._retry(dialler, session_id)
+        except Exception as exc:
+            # Nobody may wait for ever for what is our own mistake.
+            logger.exception("recovery of session %s failed", session_id)
+            self._fail(f"{DISCONNECTED}; failed to resume exec-server session: {exc!r}")
+
+    async def _retry(self, dialler: Dialler, session_id: str) -> None:
+        loop = asyncio.get_running_loop()
+        plan = Reconnect(
+            DISCONNECTED,
+            now=loop.time(),
+            connected_at=self._connected_at,
+            window=self._recovery_window,
+            limits=self._limits,
+        )
+        while plan.retry_at is not None:
+            await asyncio.sleep(plan.retry_at - loop.time())
+            try:
+                async with asyncio.timeout_at(plan.deadline):
+                    await self._attempt(dialler, session_id)
+                return
+            except TimeoutError:
+                plan.ran_out()
+            except ExecServerError as exc:
+                logger.debug("session %s is not resumed: %s", session_id, exc)
+                plan.failed(exc, now=loop.time())
+        self._fail(plan.message)
+
+    @property
+    def _recovery_window(self) -> float:
+        """For how long it is worth trying to resume the session."""
+        if self._options.recover_for is not None:
+            return self._options.recover_for
+        return max(self._limits.recovery_window, self.retained_seconds or 0.0)
+
+    async def _attempt(self, dialler: Dialler, session_id: str) -> None:
+        connection = await dialler()
+        options = msgspec.structs.replace(self._options, resume_session_id=session_id)
+        link, result = await self._shake_hands(connection, options)
+        try:
+            await self._owner.restore(link)
+            if link.is_lost:
+                raise ConnectionClosed("the connection was lost during the recovery")
+        except BaseException:
+            link.close()
+            raise
+        self._install(link, connection, result)
+
+    # The end.
+
+    def _fail(self, message: str) -> None:
+        self._set_state("failed")
+        self._end(SessionLost(message))
+
+    def _end(self, error: ConnectionClosed) -> None:
+        self._error = error
+        self._is_decided.set()
+        self._is_over.set()
+        self._owner.session_lost(error)
+
+    def _set_state(self, state: ConnectionState) -> None:
+        self.state = state
+        if self._on_state is not None:
+            try:
+                self._on_state(state)
+            except Exception:
+                logger.exception("an observer of the connection failed")

@@ -1,0 +1,27 @@
+"""The discovery of capabilities in a sandbox: the same scans, done by a confined helper."""
+
+from __future__ import annotations
+
+from exec_server.discovery.homes import Homes
+from exec_server.files.confined.helper_calls import ConfinedCalls
+from exec_server.limits import Limits
+from exec_server.protocol.environment import CapabilityRoot
+from exec_server.protocol.method import Encoded
+
+
+class ConfinedDiscovery(ConfinedCalls):
+    """What can be found under one policy."""
+
+    async def discover_root(self, root: CapabilityRoot, limits: Limits) -> Encoded:
+        """A DiscoveredRoot. Raises RpcError when the sandbox itself fails."""
+        return await self._call("discover_root", root.id, root.path.text, _numbers(limits))
+
+    async def discover_installed(self, homes: Homes, limits: Limits) -> Encoded:
+        """A CapabilitiesResult. Raises RpcError when the sandbox itself fails."""
+        return await self._call("discover_installed", homes, _numbers(limits))
+
+
+def _numbers(limits: Limits) -> dict[str, int]:
+    """What a scan is bounded by."""
+    names = (name for name in limits.__struct_fields__ if name.startswith("capability_"))
+    return {name: getattr(limits, name) for name in names}

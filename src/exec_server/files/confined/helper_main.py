@@ -1,0 +1,111 @@
+"""The helper: answers calls on the socket that is its stdin until the other side is gone.
+
+It is confined before it starts, gives itself no limits, and does nothing but file calls.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from exec_server.errors import InternalError, RpcError
+from exec_server.files.confined import packets, work
+from exec_server.files.confined.packets import Answer, Call, FileContent
+from exec_server.files.operations.oserrors import rpc_error
+
+# Walks and copies at a time; more wait for one another.
+_THREADS = 4
+# Said once, before any answer, by a helper that is ready.
+READY = b"ready"
+
+_decode = msgspec.msgpack.Decoder(Call).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Child:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._sending = threading.Lock()
+
+    def run(self) -> None:
+        self._send(READY, None)
+        with ThreadPoolExecutor(_THREADS) as threads:
+            while True:
+                packet, fd = packets.receive(self._sock)
+                if not packet:
+                    return
+                call = _decode(packet)
+                if call.operation in work.SHORT:
+                    self._answer(call, fd)
+                else:
+                    threads.submit(self._answer, call, fd)
+
+    def _answer(self, call: Call, fd: int | None) -> None:
+        try:
+            content = call.content if fd is None else FileContent(fd)
+            result = work.perform(call.operation, call.args, content)
+        except Exception as exc:
+            error = _as_rpc_error(exc)
+            text = error.message.encode("utf-8", "surrogatepass")[: packets.INLINE_BYTES]
+            self._send(_encode(Answer(call.id, text, error.code)), None)
+        else:
+            self._send_result(call.id, result)
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    def _send_result(self, call_id: int, result: tuple[bytes, ...] | work.Opened) -> None:
+        if isinstance(result, work.Opened):
+            attached, answer = result.fd, Answer(call_id, b"", is_opened=True)
+        elif sum(map(len, result)) > packets.INLINE_BYTES:
+            attached, answer = _file_of(result), Answer(call_id, b"")
+        else:
+            self._send(_encode(Answer(call_id, b"".join(result))), None)
+            return
+        try:
+            self._send(_encode(answer), attached)
+        finally:
+            os.close(attached)
+
+    def _send(self, packet: bytes, fd: int | None) -> None:
+        with self._sending:
+            packets.send(self._sock, packet, fd)
+
+
+def _as_rpc_error(exc: Exception) -> RpcError:
+    if isinstance(exc, RpcError):
+        return exc
+    if isinstance(exc, OSError):
+        return rpc_error(exc)
+    return InternalError(f"fs sandbox helper failed: {type(exc).__name__}")
+
+
+def _file_of(parts: tuple[bytes, ...]) -> int:
+    fd = os.memfd_create("result", os.MFD_CLOEXEC)
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            view = view[os.write(fd, view) :]
+    return fd
+
+
+def main() -> None:
+    try:
+        # Said in full, because the filter refuses to ask the kernel what it is.
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=sys.stdin.fileno())
+        Child(sock).run()
+    except (BrokenPipeError, ConnectionResetError):
+        # The server is gone, and with it whoever would want an answer.
+        pass
+    except Exception as exc:
+        # One line, which the client is told.
+        sys.exit(f"{type(exc).__name__}: {exc}")
+
+
+if __name__ == "__main__":
+    main()

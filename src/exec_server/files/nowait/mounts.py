@@ -1,0 +1,124 @@
+"""Which file systems answer at once, as the kernel's list of mounts has it.
+
+A file system over a network or in another process may take for ever to do anything; one on a disk
+can be asked for what needs no waiting; one in memory need not even be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import select
+from enum import IntEnum
+
+from exec_server.files.nowait import linux_calls
+
+_TABLE = "/proc/self/mountinfo"
+_ESCAPE = re.compile(rb"\\([0-7]{3})")
+
+_IN_MEMORY = frozenset({b"tmpfs", b"ramfs"})
+_ON_DISK = frozenset(
+    b"ext2 ext3 ext4 xfs btrfs f2fs zfs bcachefs overlay squashfs erofs "
+    b"jfs reiserfs nilfs2 vfat exfat ntfs3 iso9660 udf".split()
+)
+# Files on these may have device numbers that no mount has.
+_MANY_NUMBERED = frozenset({b"btrfs", b"bcachefs", b"overlay"})
+
+
+class Pace(IntEnum):
+    """How a file system behaves."""
+
+    # May wait for somebody else, or is no place for files.
+    SLOW = 0
+    # Waits for a device at most, and can be asked to read only what needs no waiting.
+    DISK = 1
+    # Reading and writing never wait, although it cannot be asked for that.
+    MEMORY = 2
+
+
+class Mounts:
+    """The paces of what is mounted now; where there is no list of it, everything is slow."""
+
+    def __init__(self) -> None:
+        self._paces: dict[int, Pace] = {}
+        self._unlisted = Pace.SLOW
+        # Where slow ones are mounted, and others below those.
+        self._slow: tuple[bytes, ...] = (b"/",)
+        self._others: tuple[bytes, ...] = ()
+        self._fd = -1
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if linux_calls.IS_LINUX:
+            with contextlib.suppress(OSError):
+                self._fd = os.open(_TABLE, os.O_RDONLY | os.O_CLOEXEC)
+                self._read()
+
+    def pace_of(self, device: int) -> Pace:
+        """The pace of the file system with this device number."""
+        return self._paces.get(device, self._unlisted)
+
+    def is_plain(self, path: bytes) -> bool:
+        """Whether *path*, if it is normal and without links, stays clear of what is slow."""
+        return not path.startswith(self._slow) or path.startswith(self._others)
+
+    def follow_changes(self) -> None:
+        """Look again whenever something is mounted or unmounted, until `close`."""
+        if self._fd < 0:
+            return
+        # The list is always readable; that it has changed is urgent, which only a poll of our own
+        # can be asked for. It becomes readable itself.
+        self._poll = select.epoll()
+        self._poll.register(self._fd, select.EPOLLPRI)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._poll.fileno(), self._changed)
+        # A loop may begin to watch only when it next waits, which takes no notice of changes that
+        # came before.
+        self._loop.call_soon(self._loop.call_soon, self._changed)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(self._poll.fileno())
+            self._poll.close()
+            self._loop = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _changed(self) -> None:
+        if self._loop is not None:
+            self._poll.poll(0)
+            self._read()
+
+    def _read(self) -> None:
+        # In one go: a list that is read in parts may change between them.
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        with open(self._fd, "rb", closefd=False) as table:
+            self._take(table.read())
+
+    def _take(self, table: bytes) -> None:
+        """What is mounted later at the same place hides what was there."""
+        points: dict[bytes, Pace] = {}
+        paces: dict[int, Pace] = {}
+        kinds: set[bytes] = set()
+        for line in table.splitlines():
+            _, _, device, _, point, *rest = line.split(b" ")
+            kind = rest[rest.index(b"-") + 1]
+            kinds.add(kind)
+            pace = _pace(kind)
+            major, _, minor = device.partition(b":")
+            number = os.makedev(int(major), int(minor))
+            paces[number] = min(pace, paces.get(number, pace))
+            points[_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), point)] = pace
+        self._paces = paces
+        self._unlisted = Pace.DISK if kinds & _MANY_NUMBERED else Pace.SLOW
+        self._slow = tuple(point for point, pace in points.items() if pace is Pace.SLOW)
+        self._others = tuple(
+            point
+            for point, pace in points.items()
+            if pace and not any(slow.startswith(point) for slow in self._slow)
+        )
+
+
+def _pace(kind: bytes) -> Pace:
+    return Pace.MEMORY if kind in _IN_MEMORY else Pace.DISK if kind in _ON_DISK else Pace.SLOW

@@ -1,0 +1,183 @@
+"""The file methods for `followSymlinks: false`: no component of the path may be a symbolic link.
+
+The parent is opened once, without following anything, and the last name is looked up below that
+descriptor. Whatever is renamed or linked meanwhile, nothing outside of it is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+
+from exec_server.errors import InternalError, InvalidRequest
+from exec_server.files.nowait import linux_calls
+from exec_server.files.operations.content import (
+    Content,
+    IsCancelled,
+    read_all,
+    write_all,
+    write_content,
+)
+from exec_server.files.operations.oserrors import os_error
+from exec_server.files.operations.status import metadata_of, status, status_of_descriptor
+from exec_server.protocol.fs import AppendResult, Metadata
+from exec_server.protocol.method import Encoded
+
+# A directory to look names up in, which takes no more than the right to search it.
+SEARCH = (os.O_PATH if linux_calls.IS_LINUX else os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
+_NOFOLLOW = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_HAS_OPENAT2 = linux_calls.has_openat2(linux_calls.RESOLVE_NO_SYMLINKS)
+
+CONTAINS_LINK = "path contains a symbolic link"
+NOT_REGULAR = "path is not a regular file"
+
+
+def read_file(path: bytes, limit: int, is_cancelled: IsCancelled) -> Encoded:
+    with parent_of(path) as (directory, name):
+        fd = os.open(name, os.O_RDONLY | _NOFOLLOW, dir_fd=directory)
+    try:
+        size = _regular_size(fd)
+        return read_all(fd, size=size, limit=limit, is_cancelled=is_cancelled)
+    finally:
+        os.close(fd)
+
+
+def write_file(path: bytes, content: Content) -> None:
+    with parent_of(path) as (directory, name):
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | _NOFOLLOW, 0o666, dir_fd=directory)
+    try:
+        _regular_size(fd)
+        os.ftruncate(fd, 0)
+        write_content(fd, content)
+    finally:
+        os.close(fd)
+
+
+def append(path: bytes, data: bytes, create: bool) -> AppendResult:
+    flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if create else 0) | _NOFOLLOW
+    with parent_of(path) as (directory, name):
+        fd = os.open(name, flags, 0o666, dir_fd=directory)
+    try:
+        _regular_size(fd)
+        write_all(fd, data)
+        return AppendResult(os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def create_directory(path: bytes, recursive: bool) -> None:
+    names = _names(path)
+    if not names and not recursive:
+        raise InternalError("directory already exists")
+    directory = os.open(b"/", SEARCH | os.O_CLOEXEC)
+    try:
+        for index, name in enumerate(names):
+            is_last = index == len(names) - 1
+            if is_last or recursive:
+                _make(directory, name, must_be_new=is_last and not recursive)
+            directory = _step(directory, name)
+    finally:
+        os.close(directory)
+
+
+def _make(directory: int, name: bytes, *, must_be_new: bool) -> None:
+    """Make a directory unless there is one, or somebody else is just making it."""
+    try:
+        os.mkdir(name, 0o777, dir_fd=directory)
+    except FileExistsError:
+        if must_be_new:
+            raise
+
+
+def get_metadata(path: bytes) -> Metadata:
+    if path == b"/":
+        return metadata_of(status(path))
+    with parent_of(path) as (directory, name):
+        found = status(name, dir_fd=directory, follow_symlinks=False)
+    if stat.S_ISLNK(found.mode):
+        raise InvalidRequest(CONTAINS_LINK)
+    return metadata_of(found)
+
+
+def remove(path: bytes, recursive: bool, force: bool) -> None:
+    if recursive:
+        raise InternalError("recursive no-follow removal is unsupported")
+    try:
+        with parent_of(path) as (directory, name):
+            mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+            if stat.S_ISLNK(mode):
+                raise InvalidRequest(CONTAINS_LINK)
+            remove_entry = os.rmdir if stat.S_ISDIR(mode) else os.unlink
+            remove_entry(name, dir_fd=directory)
+    except FileNotFoundError:
+        if not force:
+            raise
+
+
+def _regular_size(fd: int) -> int:
+    found = status_of_descriptor(fd)
+    if not stat.S_ISREG(found.mode):
+        raise InvalidRequest(NOT_REGULAR)
+    return found.size
+
+
+# Finding the parent.
+
+
+@contextlib.contextmanager
+def parent_of(path: bytes) -> Iterator[tuple[int, bytes]]:
+    """The open parent directory of *path* and its last name; for one block.
+
+    A symbolic link on the way is not a directory: ENOTDIR.
+    """
+    names = _names(path)
+    if not names:
+        raise InvalidRequest("path must name an entry")
+    directory = open_directory(path[: -len(names[-1])])
+    try:
+        yield directory, names[-1]
+    finally:
+        os.close(directory)
+
+
+def open_directory(path: bytes) -> int:
+    """A descriptor of the directory *path*, for looking names up in it."""
+    if _HAS_OPENAT2:
+        try:
+            return linux_calls.openat2(path, SEARCH, resolve=linux_calls.RESOLVE_NO_SYMLINKS)
+        except OSError as exc:
+            if exc.errno == errno.ELOOP:
+                raise os_error(errno.ENOTDIR) from exc
+            # Step by step even paths that are too long for one call can be opened.
+            if exc.errno != errno.ENAMETOOLONG:
+                raise
+    return _open_stepwise(path)
+
+
+def _open_stepwise(path: bytes) -> int:
+    directory = os.open(b"/", SEARCH | os.O_CLOEXEC)
+    try:
+        for name in _names(path):
+            directory = _step(directory, name)
+    except BaseException:
+        os.close(directory)
+        raise
+    return directory
+
+
+def _step(directory: int, name: bytes) -> int:
+    """The directory *name* in *directory*, which is closed if that succeeds."""
+    try:
+        below = os.open(name, SEARCH | os.O_CLOEXEC, dir_fd=directory)
+    except OSError as exc:
+        # Where there is no O_PATH a symbolic link is told by another number.
+        raise os_error(errno.ENOTDIR) if exc.errno == errno.ELOOP else exc from None
+    os.close(directory)
+    return below
+
+
+def _names(path: bytes) -> list[bytes]:
+    return [name for name in path.split(b"/") if name]

@@ -1,0 +1,295 @@
+"""The registry's requests: an executor registers and validates, a harness connects."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from exec_server.errors import RelayError
+from exec_server.hub.entities import Authorization, Environment, Facts, Token
+from exec_server.hub.environment_facts import read_facts
+from exec_server.hub.http.refusals import Refusal
+from exec_server.hub.observe.audit import Audit
+from exec_server.hub.relay.rendezvous import Rendezvous
+from exec_server.hub.signing import Pass, Role, Signer
+from exec_server.hub.store import Store
+from exec_server.hub.tokens import Gate, digest_of, is_name, new_id
+from exec_server.limits import Limits
+from exec_server.relay.keys import PublicKeys
+
+PROFILE = "noise_hybrid_ik_v1"
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks, and how we are called by them."""
+
+    authorization: str | None
+    address: str
+    # The beginning of our own URLs: `wss://registry.example.net`.
+    base_url: str
+
+    def __repr__(self) -> str:
+        return f"Caller({self.address!r})"
+
+
+class Api:
+    """Every method returns the answer's JSON, or raises Refusal."""
+
+    def __init__(
+        self,
+        store: Store,
+        gate: Gate,
+        signer: Signer,
+        rendezvous: Rendezvous,
+        audit: Audit,
+        *,
+        limits: Limits,
+        clock: Callable[[], float],
+        allows_plaintext: bool = False,
+    ) -> None:
+        self._store = store
+        self._gate = gate
+        self._signer = signer
+        self._rendezvous = rendezvous
+        self._audit = audit
+        self._limits = limits
+        self._clock = clock
+        self._allows_plaintext = allows_plaintext
+
+    # The executor.
+
+    async def register(self, caller: Caller, environment_id: str, body: bytes) -> dict[str, Any]:
+        """Without a body it is the older relay that is asked for."""
+        token = await self._enrolled(caller, environment_id)
+        if not body.strip():
+            registration = await self._register_plaintext(caller, environment_id, token)
+            return {"environment_id": environment_id, **registration}
+        request = _object(body)
+        if request.get("security_profile") != PROFILE:
+            raise _bad("unsupported_profile", f"the security profile has to be {PROFILE}")
+        key = _key(request.get("executor_public_key"))
+        registered = await self._new_registration(
+            caller, environment_id, token, executor_key=key, facts=read_facts(request.get("facts"))
+        )
+        return {"environment_id": environment_id, "security_profile": PROFILE, **registered}
+
+    async def register_executor(self, caller: Caller, executor_id: str) -> dict[str, Any]:
+        """The same before executors were called environments."""
+        token = await self._enrolled(caller, executor_id)
+        registered = await self._register_plaintext(caller, executor_id, token)
+        return {"executor_id": executor_id, **registered}
+
+    async def tell_facts(self, caller: Caller, environment_id: str, body: bytes) -> dict[str, Any]:
+        """What the executor of the newest registration says of itself, from now on."""
+        await self._admit(caller, environment_id, "enrol")
+        request = _object(body)
+        registration_id = request.get("executor_registration_id")
+        if not isinstance(registration_id, str):
+            raise _bad("invalid_request", "a registration id is needed")
+        is_newest = await self._store.set_facts(
+            environment_id,
+            registration_id=registration_id,
+            facts=read_facts(request.get("facts")),
+        )
+        if not is_newest:
+            raise Refusal(409, "superseded", "this is not the newest registration")
+        return {}
+
+    async def validate(self, caller: Caller, environment_id: str, body: bytes) -> dict[str, Any]:
+        await self._admit(caller, environment_id, "enrol")
+        request = _object(body)
+        registration_id = request.get("executor_registration_id")
+        authorization = request.get("harness_key_authorization")
+        if not isinstance(registration_id, str) or not isinstance(authorization, str):
+            raise _bad("invalid_request", "a registration id and an authorization are needed")
+        key = _key(request.get("harness_public_key"))
+        return {"valid": await self._is_valid(environment_id, registration_id, key, authorization)}
+
+    async def _enrolled(self, caller: Caller, environment_id: str) -> Token:
+        token = await self._admit(caller, environment_id, "enrol")
+        if not await self._store.bind_token(token, environment_id, now=self._clock()):
+            raise Refusal(403, "forbidden", "this token has enrolled another environment")
+        return token
+
+    async def _register_plaintext(
+        self, caller: Caller, environment_id: str, token: Token
+    ) -> dict[str, Any]:
+        if not self._allows_plaintext:
+            raise _bad("plaintext_not_allowed", "this registry serves encrypted streams alone")
+        return await self._new_registration(
+            caller, environment_id, token, executor_key=None, facts=Facts()
+        )
+
+    async def _new_registration(
+        self,
+        caller: Caller,
+        environment_id: str,
+        token: Token,
+        *,
+        executor_key: str | None,
+        facts: Facts,
+    ) -> dict[str, Any]:
+        registration_id = secrets.token_urlsafe(16)
+        generation = await self._store.register(
+            environment_id,
+            registration_id=registration_id,
+            executor_key=executor_key,
+            token=token,
+            facts=facts,
+            now=self._clock(),
+        )
+        if generation is None:
+            raise Refusal(409, "environment_taken", "this name is another principal's")
+        await self._rendezvous.supersede(environment_id, generation)
+        await self._audit.note(
+            "registered",
+            token=token,
+            environment_id=environment_id,
+            address=caller.address,
+            detail=f"generation {generation}",
+        )
+        url = self._url(
+            caller.base_url,
+            "environment",
+            environment_id,
+            registration_id,
+            token,
+            self._limits.hub_executor_url_seconds,
+        )
+        return {"url": url, "executor_registration_id": registration_id}
+
+    async def _is_valid(
+        self, environment_id: str, registration_id: str, key: str, authorization: str
+    ) -> bool:
+        environment = await self._store.environment(environment_id)
+        if environment is None or environment.registration_id != registration_id:
+            return False
+        now = self._clock()
+        found = await self._store.use_authorization(
+            digest_of(authorization), registration_id=registration_id, harness_key=key, now=now
+        )
+        if found is None or found.environment_id != environment_id:
+            return False
+        return not await self._store.ended_tokens({found.token_id}, now=now)
+
+    # The harness.
+
+    async def connect(self, caller: Caller, environment_id: str, body: bytes) -> dict[str, Any]:
+        token = await self._admit(caller, environment_id, "connect")
+        harness_key = _key(_object(body).get("harness_public_key"))
+        environment = await self._store.environment(environment_id)
+        if environment is None:
+            raise Refusal(404, "environment_not_found", "nobody has registered this environment")
+        if environment.executor_key is None:
+            raise Refusal(409, "plaintext_environment", "this environment is of the older relay")
+        presence = await self._rendezvous.presence(environment)
+        if presence is None:
+            raise Refusal(409, "environment_offline", "the executor is not connected")
+        authorization, secret = await self._authorize(environment, harness_key, token)
+        await self._store.bind_token(token, environment_id, now=self._clock())
+        await self._audit.note(
+            "connect", token=token, environment_id=environment_id, address=caller.address
+        )
+        # Straight to the executor's node, where there is a way.
+        base_url = presence.url or caller.base_url
+        url = self._url(
+            base_url,
+            "harness",
+            environment_id,
+            environment.registration_id,
+            token,
+            self._limits.hub_harness_url_seconds,
+            authorization_id=authorization.id,
+        )
+        return {
+            "environment_id": environment_id,
+            "security_profile": PROFILE,
+            "url": url,
+            "executor_registration_id": environment.registration_id,
+            "executor_public_key": msgspec.json.decode(environment.executor_key),
+            "harness_key_authorization": secret,
+        }
+
+    async def plaintext_harness(
+        self, caller: Caller, environment_id: str
+    ) -> tuple[Environment, Token]:
+        """Who comes to the older relay with a token instead of a signed URL."""
+        token = await self._admit(caller, environment_id, "connect")
+        environment = await self._store.environment(environment_id)
+        if environment is None:
+            raise Refusal(404, "environment_not_found", "nobody has registered this environment")
+        if not environment.is_plaintext:
+            # Never from the encrypted relay to the other one.
+            raise Refusal(403, "noise_environment", "this environment speaks Noise alone")
+        return environment, token
+
+    async def _authorize(
+        self, environment: Environment, harness_key: str, token: Token
+    ) -> tuple[Authorization, str]:
+        secret = secrets.token_urlsafe(32)
+        authorization = Authorization(
+            id=new_id(),
+            environment_id=environment.id,
+            registration_id=environment.registration_id,
+            harness_key=harness_key,
+            token_id=token.id,
+            expires_at=self._clock() + self._limits.hub_harness_url_seconds,
+        )
+        await self._store.add_authorization(authorization, digest_of(secret))
+        return authorization, secret
+
+    # Both.
+
+    async def _admit(self, caller: Caller, environment_id: str, right: Any) -> Token:
+        if not is_name(environment_id, limits=self._limits):
+            raise _bad("invalid_environment_id", "names are letters, digits, `-`, `_` and `.`")
+        return await self._gate.admit(
+            caller.authorization, right, address=caller.address, environment_id=environment_id
+        )
+
+    def _url(
+        self,
+        base_url: str,
+        role: Role,
+        environment_id: str,
+        registration_id: str,
+        token: Token,
+        seconds: float,
+        *,
+        authorization_id: str = "",
+    ) -> str:
+        granted = Pass(
+            environment_id,
+            role,
+            registration_id,
+            token.id,
+            int(self._clock() + seconds),
+            authorization_id,
+        )
+        return base_url + self._signer.target(granted)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        decoded = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        decoded = None
+    if not isinstance(decoded, dict):
+        raise _bad("invalid_request", "the body is no JSON object")
+    return decoded
+
+
+def _key(value: Any) -> str:
+    """A key object in its one spelling, so that two of them can be compared."""
+    try:
+        keys = PublicKeys.from_object(value)
+    except RelayError as exc:
+        raise _bad("invalid_public_key", str(exc)) from None
+    return msgspec.json.encode(keys.to_object()).decode()
+
+
+def _bad(code: str, message: str) -> Refusal:
+    return Refusal(400, code, message)

@@ -1,0 +1,171 @@
+"""What happened: who did what to which environment, when, from where; never with which content."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import IO
+
+import msgspec
+
+from exec_server.hub.entities import Event, Token
+from exec_server.hub.store import Store, StoreUnavailable
+from exec_server.limits import Limits
+
+logger = logging.getLogger(__name__)
+
+# The loop stands still while a statement is made of them.
+_BATCH = 100
+# Before a store that was away is asked again.
+_PAUSE_SECONDS = 0.5
+
+
+class Audit:
+    """Keeps events in the store, and writes each as a line of JSON where that is wanted.
+
+    To note something never fails and never waits. While the store is away events wait in memory;
+    when too many do, the oldest are given up, which is an event itself. An event may be kept
+    twice when the store went away while it was written.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        limits: Limits,
+        clock: Callable[[], float],
+        lines: IO[bytes] | None = None,
+    ) -> None:
+        self._store = store
+        self._limits = limits
+        self._clock = clock
+        self._lines = lines
+        self._waiting: deque[Event] = deque()
+        # How many were noted, and how many of these are kept or given up.
+        self._noted = 0
+        self._settled = 0
+        self._lost = 0
+        self._is_away = False
+        self._are_lines_failing = False
+        self._is_any = asyncio.Event()
+        self._progress = asyncio.Condition()
+
+    async def note(
+        self,
+        name: str,
+        *,
+        token: Token | None = None,
+        token_id: str = "",
+        environment_id: str = "",
+        address: str = "",
+        detail: str = "",
+    ) -> None:
+        event = Event(
+            at=self._clock(),
+            name=name,
+            principal=token.principal if token else "",
+            token_id=token.id if token else token_id,
+            environment_id=environment_id,
+            address=address,
+            detail=detail,
+        )
+        self._write_line(event)
+        self._queue(event)
+
+    async def settled(self) -> None:
+        """Returns once the store has all that was noted before, or is known to be away."""
+        noted = self._noted
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.hub_store_timeout), self._progress:
+                await self._progress.wait_for(lambda: self._settled >= noted or self._is_away)
+
+    @contextlib.asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Keep what is noted in the block; what is left at its end gets one more deadline."""
+        writing = asyncio.create_task(self._keep(), name="keep what happened")
+        try:
+            yield
+        finally:
+            await self._finish()
+            writing.cancel()
+            await asyncio.wait([writing])
+
+    async def _finish(self) -> None:
+        try:
+            async with asyncio.timeout(self._limits.hub_store_timeout), self._progress:
+                await self._progress.wait_for(lambda: self._settled >= self._noted)
+        except TimeoutError:
+            logger.error("%d events could not be kept", self._noted - self._settled)
+
+    def _write_line(self, event: Event) -> None:
+        if self._lines is None:
+            return
+        try:
+            self._lines.write(msgspec.json.encode(event) + b"\n")
+            self._lines.flush()
+        except OSError as exc:
+            if not self._are_lines_failing:
+                logger.error("the audit log cannot be written: %s", exc.strerror)
+            self._are_lines_failing = True
+        else:
+            self._are_lines_failing = False
+
+    def _queue(self, event: Event) -> None:
+        if self._is_full:
+            self._waiting.popleft()
+            self._give_up(1)
+        self._waiting.append(event)
+        self._noted += 1
+        self._is_any.set()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._waiting) >= self._limits.hub_audit_waiting
+
+    def _give_up(self, count: int) -> None:
+        if not self._lost:
+            logger.error("events are lost from now on")
+        self._lost += count
+        self._settled += count
+
+    async def _keep(self) -> None:
+        while True:
+            await self._is_any.wait()
+            size = min(_BATCH, len(self._waiting))
+            is_kept = await self._keep_batch([self._waiting.popleft() for _ in range(size)])
+            if is_kept and self._lost and not self._is_full:
+                await self._tell_lost()
+            if not self._waiting:
+                self._is_any.clear()
+
+    async def _keep_batch(self, batch: list[Event]) -> bool:
+        while True:
+            try:
+                await self._store.add_events(batch)
+            except StoreUnavailable:
+                await self._advance(0, is_away=True)
+                await asyncio.sleep(_PAUSE_SECONDS)
+            except Exception:
+                # It would be no better the next time.
+                logger.exception("%d events cannot be kept", len(batch))
+                self._give_up(len(batch))
+                await self._advance(0)
+                return False
+            else:
+                await self._advance(len(batch))
+                return True
+
+    async def _advance(self, count: int, *, is_away: bool = False) -> None:
+        async with self._progress:
+            self._settled += count
+            self._is_away = is_away
+            self._progress.notify_all()
+
+    async def _tell_lost(self) -> None:
+        """The store is back, and hears of what it has missed."""
+        lost, self._lost = self._lost, 0
+        logger.error("%d events were lost", lost)
+        await self.note("events lost", detail=str(lost))

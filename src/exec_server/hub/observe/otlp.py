@@ -1,0 +1,287 @@
+"""A collector of spans and figures, reached over OTLP and HTTP by threads of its own.
+
+Only imported where one is configured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.metrics import (
+    CallbackOptions,
+    Histogram,
+    Meter,
+    NoOpMeterProvider,
+    Observation,
+)
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from opentelemetry.trace import NoOpTracerProvider, Span, SpanKind, StatusCode, Tracer, use_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from exec_server.errors import ConfigurationError
+from exec_server.hub.observe.metrics import DURATION_BOUNDS, Figure, Labels
+from exec_server.hub.observe.otlp_log import Outages
+from exec_server.hub.observe.telemetry import Asked, Wanted
+from exec_server.version import VERSION
+
+logger = logging.getLogger(__name__)
+
+_SCOPE = "exec_server.registry"
+_SERVICE = "exec-server-registry"
+# How long a thread waits for the loop to look at the figures.
+_LOOK_SECONDS = 5.0
+_W3C = TraceContextTextMapPropagator()
+
+
+class Collector:
+    """Sends what *wanted* says until it is closed. Raises ConfigurationError."""
+
+    def __init__(self, wanted: Wanted, figures: Callable[[], list[Figure]]) -> None:
+        self._outages = Outages()
+        self._exporters: list[_Spans | _Figures] = []
+        self._shutdowns: list[Callable[[float], None]] = []
+        resource = _resource()
+        try:
+            tracer = self._tracer(resource) if wanted.traces else _NO_TRACER
+            meter = self._meter(resource) if wanted.metrics else _NO_METER
+        except ValueError as exc:
+            self._give_up()
+            raise ConfigurationError(f"a variable of OpenTelemetry is wrong: {exc}") from exc
+        self._traces = tracer
+        self._durations = meter.create_histogram(
+            "http.server.request.duration",
+            unit="s",
+            description="Time to the answer; of a socket, to its upgrade.",
+            explicit_bucket_boundaries_advisory=DURATION_BOUNDS,
+        )
+        _observe(meter, figures)
+
+    def _tracer(self, resource: Resource) -> Tracer:
+        exporter = _Spans(self._outages)
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._exporters.append(exporter)
+        self._shutdowns.append(lambda seconds: provider.shutdown())
+        return provider.get_tracer(_SCOPE, VERSION)
+
+    def _meter(self, resource: Resource) -> Meter:
+        exporter = _Figures(self._outages)
+        reader = PeriodicExportingMetricReader(exporter)
+        provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        self._exporters.append(exporter)
+        self._shutdowns.append(lambda seconds: provider.shutdown(timeout_millis=seconds * 1000))
+        return provider.get_meter(_SCOPE, VERSION)
+
+    def span(self, asked: Asked, headers: Mapping[str, str]) -> RequestSpan:
+        """To be entered; goes on with the caller's trace."""
+        http = {
+            "http.request.method": asked.method,
+            "url.scheme": asked.scheme,
+            "http.route": asked.route,
+        }
+        http = {name: value for name, value in http.items() if value}
+        ours = {
+            "exec_server.environment_id": asked.environment_id,
+            "exec_server.role": asked.role,
+        }
+        span = self._traces.start_span(
+            asked.operation,
+            context=_W3C.extract(_lowered(headers)),
+            kind=SpanKind.SERVER,
+            attributes={**http, **{name: value for name, value in ours.items() if value}},
+        )
+        return RequestSpan(span, self._durations, http)
+
+    def _give_up(self) -> None:
+        """Before anything was sent."""
+        for shutdown in self._shutdowns:
+            shutdown(0.0)
+        self._outages.close()
+
+    async def close(self, seconds: float) -> None:
+        """Send what is left; what takes longer is given up."""
+        ends = [_in_thread(shutdown, seconds) for shutdown in self._shutdowns]
+        _, late = await asyncio.wait(ends, timeout=seconds)
+        if late:
+            logger.warning("the collector did not take the last spans or figures in time")
+            # Their threads take a while to hear of it, and nobody wants to know what they say.
+            self._outages.mute()
+            asyncio.gather(*late).add_done_callback(lambda _: self._outages.close())
+            for exporter in self._exporters:
+                exporter.shutdown()
+        else:
+            self._outages.close()
+
+
+class RequestSpan:
+    """The span of one request, current inside of its block."""
+
+    def __init__(self, span: Span, durations: Histogram, http: dict[str, Any]) -> None:
+        self._span = span
+        self._durations = durations
+        self._http = http
+        self._current = use_span(span, record_exception=False, set_status_on_exception=False)
+
+    def __enter__(self) -> None:
+        self._current.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._current.__exit__(kind, error, traceback)
+        if error is not None and self._span.is_recording():
+            # Nobody was answered.
+            self._span.set_attribute("error.type", type(error).__name__)
+            self._span.set_status(StatusCode.ERROR)
+        self._end()
+
+    def answered(self, status: int, code: str, *, seconds: float, client: str) -> None:
+        outcome: dict[str, Any] = {"http.response.status_code": status}
+        if code:
+            outcome["error.type"] = code
+        self._durations.record(seconds, {**self._http, **outcome})
+        self._span.set_attributes(outcome)
+        if client:
+            self._span.set_attribute("client.address", client)
+        if status >= 500:
+            # What the client did wrong is no error of ours.
+            self._span.set_status(StatusCode.ERROR)
+        self._end()
+
+    def _end(self) -> None:
+        if self._span.is_recording():
+            self._span.end()
+
+
+class _Spans(OTLPSpanExporter):
+    def __init__(self, outages: Outages) -> None:
+        super().__init__()
+        self._outages = outages
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = super().export(spans)
+        if result is SpanExportResult.SUCCESS:
+            self._outages.over(OTLPSpanExporter.__module__)
+        return result
+
+
+class _Figures(OTLPMetricExporter):
+    def __init__(self, outages: Outages) -> None:
+        super().__init__()
+        self._outages = outages
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **options: Any
+    ) -> MetricExportResult:
+        result = super().export(metrics_data, timeout_millis, **options)
+        if result is MetricExportResult.SUCCESS:
+            self._outages.over(OTLPMetricExporter.__module__)
+        return result
+
+
+class _Look:
+    """The figures of one moment, seen on the loop and handed out in the collector's thread."""
+
+    def __init__(self, figures: Callable[[], list[Figure]]) -> None:
+        self._figures = figures
+        self._loop = asyncio.get_running_loop()
+        self._left: dict[str, Mapping[Labels, float]] = {}
+
+    def take(self, name: str) -> Mapping[Labels, float]:
+        """Who asks for the same again wants to know how it is now."""
+        if name not in self._left:
+            self._left = {each.name: each.points for each in self._look()}
+        return self._left.pop(name, {})
+
+    def _look(self) -> list[Figure]:
+        seen: Future[list[Figure]] = Future()
+
+        def look() -> None:
+            try:
+                seen.set_result(self._figures())
+            except Exception as exc:
+                seen.set_exception(exc)
+
+        self._loop.call_soon_threadsafe(look)
+        return seen.result(_LOOK_SECONDS)
+
+
+def _observe(meter: Meter, figures: Callable[[], list[Figure]]) -> None:
+    look = _Look(figures)
+    for figure in figures():
+        # What an `info` says stands in the resource.
+        if figure.kind != "info":
+            _instrument(meter, figure, look)
+
+
+def _instrument(meter: Meter, figure: Figure, look: _Look) -> None:
+    def observe(options: CallbackOptions) -> Iterable[Observation]:
+        return [
+            Observation(value, dict(labels)) for labels, value in look.take(figure.name).items()
+        ]
+
+    is_counter = figure.kind == "counter"
+    create = meter.create_observable_counter if is_counter else meter.create_observable_gauge
+    # For Prometheus the collector adds the ending again.
+    name = f"{_SCOPE}.{figure.name.removesuffix('_total')}"
+    create(name, callbacks=[observe], description=figure.help)
+
+
+def _resource() -> Resource:
+    ours = {
+        "service.name": _SERVICE,
+        "service.version": VERSION,
+        "service.instance.id": str(uuid.uuid4()),
+    }
+    return Resource.create({**ours, **OTELResourceDetector().detect().attributes})
+
+
+def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+
+
+def _in_thread(work: Callable[[float], None], seconds: float) -> asyncio.Future[None]:
+    """Done when the work is; the process does not wait for it to end."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def run() -> None:
+        try:
+            work(seconds)
+        except Exception:
+            logger.warning("the collector could not be left in order", exc_info=True)
+        # Without the loop there is nobody who waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle)
+
+    threading.Thread(target=run, name="leave the collector", daemon=True).start()
+    return done
+
+
+_NO_TRACER = NoOpTracerProvider().get_tracer(_SCOPE)
+_NO_METER = NoOpMeterProvider().get_meter(_SCOPE)

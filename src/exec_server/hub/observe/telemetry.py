@@ -1,0 +1,240 @@
+"""What is seen of a registry's work: every request, counted here and told to a collector.
+
+The collector is configured by OpenTelemetry's own variables. Without them nothing of its library is
+imported. Spans say what was asked and how it ended; tokens, signatures and codes are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from aiohttp import web
+
+from exec_server.errors import ConfigurationError
+from exec_server.hub.observe.metrics import Figure, Requests
+from exec_server.hub.store import Store
+from exec_server.hub.tokens import is_name
+from exec_server.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from exec_server.hub.observe.otlp import Collector, RequestSpan
+
+_ENDPOINT = "OTEL_EXPORTER_OTLP_{}ENDPOINT"
+_PROTOCOL = "OTEL_EXPORTER_OTLP_{}PROTOCOL"
+_ROLES = {"environment": "executor", "harness": "harness"}
+_METHODS = frozenset("CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT TRACE".split())
+
+
+class Watch:
+    """Sees the requests and the store of one registry."""
+
+    def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.requests = Requests()
+        self.collector: Collector | None = None
+        self._limits = limits
+        self._store_failures = 0
+
+    def figures(self) -> list[Figure]:
+        failures = self._store_failures
+        return [
+            *self.requests.figures(),
+            Figure("store_failures_total", "counter", "Calls of the store that failed.", failures),
+        ]
+
+    def store(self, store: Store) -> Store:
+        """The same store; that a call of it failed is counted."""
+        return cast(Store, _WatchedStore(store, self._store_failed))
+
+    def _store_failed(self) -> None:
+        self._store_failures += 1
+
+    @web.middleware
+    async def middleware(
+        self, request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """To be the next one around that which turns refusals into answers."""
+        asked = self._asked(request)
+        span = None if self.collector is None else self.collector.span(asked, request.headers)
+        seen = _Seen(self.requests, asked, span)
+        before = _seen.set(seen)
+        try:
+            with contextlib.nullcontext() if span is None else span:
+                response = await handler(request)
+                seen.answered(response.status)
+        finally:
+            _seen.reset(before)
+        return response
+
+    def _asked(self, request: web.Request) -> Asked:
+        match = request.match_info
+        is_known = match.http_exception is None
+        operation = match.handler.__name__.removeprefix("_") if is_known else "unknown"
+        resource = match.route.resource
+        name = match.get("id", "")
+        role = request.query.get("role", "") if operation == "rendezvous" else ""
+        return Asked(
+            operation=operation,
+            method=request.method if request.method in _METHODS else "_OTHER",
+            scheme=request.scheme,
+            route="" if resource is None else resource.canonical,
+            role=_ROLES.get(role, ""),
+            # Anybody can write anything there.
+            environment_id=name if is_name(name, limits=self._limits) else "",
+        )
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told of a request."""
+
+    operation: str
+    method: str
+    scheme: str
+    route: str
+    role: str
+    environment_id: str
+
+
+class _Seen:
+    """One request, until it is answered."""
+
+    def __init__(self, requests: Requests, asked: Asked, span: RequestSpan | None) -> None:
+        self._requests = requests
+        self._asked = asked
+        self._span = span
+        self._began = time.monotonic()
+        self._is_answered = False
+        self.client = ""
+        self.code = ""
+
+    def answered(self, status: int) -> None:
+        """Only the first time counts."""
+        if self._is_answered:
+            return
+        self._is_answered = True
+        seconds = time.monotonic() - self._began
+        asked, code = self._asked, self.code
+        self._requests.answered(
+            asked.operation, status, seconds=seconds, role=asked.role, reason=code
+        )
+        if self._span is not None:
+            self._span.answered(status, code, seconds=seconds, client=self.client)
+
+
+# The request that is being answered here.
+_seen: ContextVar[_Seen | None] = ContextVar("_seen", default=None)
+
+
+def comes_from(address: str) -> None:
+    """Whom the request comes from."""
+    if (seen := _seen.get()) is not None:
+        seen.client = address
+
+
+def refused(code: str) -> None:
+    """The request is refused, and the answer says *code*."""
+    if (seen := _seen.get()) is not None:
+        seen.code = code
+
+
+async def upgraded(request: web.Request, response: web.StreamResponse) -> None:
+    """For `on_response_prepare`: a socket lives for hours, but was answered when it began."""
+    if isinstance(response, web.WebSocketResponse) and (seen := _seen.get()) is not None:
+        seen.answered(response.status)
+
+
+class _WatchedStore:
+    """Whatever the store can do."""
+
+    def __init__(self, store: Store, failed: Callable[[], None]) -> None:
+        self._store = store
+        self._failed = failed
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if not iscoroutinefunction(method):
+            return method
+
+        @wraps(method)
+        async def watched(*args: Any, **options: Any) -> Any:
+            try:
+                return await method(*args, **options)
+            except Exception:
+                self._failed()
+                raise
+
+        setattr(self, name, watched)
+        return watched
+
+
+# The collector.
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is to be sent to a collector."""
+
+    traces: bool
+    metrics: bool
+
+
+def wanted(environ: Mapping[str, str]) -> Wanted:
+    """Raises ConfigurationError when we cannot do what the variables ask for."""
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return Wanted(traces=False, metrics=False)
+    return Wanted(traces=_is_wanted("TRACES", environ), metrics=_is_wanted("METRICS", environ))
+
+
+def _is_wanted(signal: str, environ: Mapping[str, str]) -> bool:
+    name, endpoint = _setting(_ENDPOINT, signal, environ)
+    exporter = environ.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() or "otlp"
+    if not endpoint or exporter == "none":
+        return False
+    if exporter != "otlp":
+        raise ConfigurationError(f"OTEL_{signal}_EXPORTER has to be `otlp` or `none`")
+    if not endpoint.startswith(("http://", "https://")):
+        raise ConfigurationError(f"{name} begins with http:// or https://")
+    name, protocol = _setting(_PROTOCOL, signal, environ)
+    if protocol not in ("", "http/protobuf"):
+        raise ConfigurationError(f"{name} has to be `http/protobuf`")
+    return True
+
+
+def _setting(template: str, signal: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """A variable of one signal, or else that of all; with its name."""
+    name = template.format(f"{signal}_")
+    if not environ.get(name, "").strip():
+        name = template.format("")
+    return name, environ.get(name, "").strip()
+
+
+@contextlib.asynccontextmanager
+async def exporting(
+    watch: Watch, figures: Callable[[], list[Figure]], *, limits: Limits
+) -> AsyncIterator[None]:
+    """Tell a collector, where one is configured, what is seen. Raises ConfigurationError.
+
+    Whatever the collector does, nobody waits for it, but for a moment at the end.
+    """
+    signals = wanted(os.environ)
+    if not signals.traces and not signals.metrics:
+        yield
+        return
+    try:
+        from exec_server.hub.observe.otlp import Collector
+    except ImportError as exc:
+        raise ConfigurationError(
+            "OTEL_EXPORTER_OTLP_ENDPOINT needs more packages: pip install 'exec-server[telemetry]'"
+        ) from exc
+    collector = watch.collector = Collector(signals, figures)
+    try:
+        yield
+    finally:
+        watch.collector = None
+        await collector.close(limits.close_timeout * 3)

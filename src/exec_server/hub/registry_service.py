@@ -1,0 +1,295 @@
+"""The registry as a whole: state, sockets, and what has to happen now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import IO
+
+import msgspec
+from aiohttp import web
+
+from exec_server.errors import ConfigurationError
+from exec_server.hub.bus import Bus
+from exec_server.hub.bus.memory_bus import MemoryBus
+from exec_server.hub.cluster.registrations import Seats
+from exec_server.hub.http.admission_gate import Admission
+from exec_server.hub.http.first_request import Doors
+from exec_server.hub.http.registry_api import Api
+from exec_server.hub.http.tls import Certificate
+from exec_server.hub.http.web import Parts, Site
+from exec_server.hub.observe.audit import Audit
+from exec_server.hub.observe.telemetry import Watch, exporting
+from exec_server.hub.pairing import Pairings
+from exec_server.hub.relay.rendezvous import Rendezvous
+from exec_server.hub.signing import Signer
+from exec_server.hub.store import Store, StoreUnavailable
+from exec_server.hub.store.open_store import open_store
+from exec_server.hub.tokens import Gate
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.transport.address import TcpAddress
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+_FORGETTING_SECONDS = 600.0
+_DAY = 24 * 3600.0
+
+
+class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
+    listen: TcpAddress = TcpAddress("127.0.0.1", 0)
+    # A SQLite file, or `postgresql://USER@HOST/DATABASE`.
+    state: str
+    # How everybody else calls us, when that is not what they ask for: `wss://registry.example.net`.
+    public_url: str | None = None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    is_behind_proxy: bool = False
+    allows_plaintext: bool = False
+    # Whether machines without a token get pairing codes for names that nobody has.
+    allows_open_pairing: bool = False
+    audit_log: str | None = None
+    # How everybody else calls this one of several nodes.
+    node_url: str | None = None
+    # What several nodes are joined by: `nats://HOST:PORT`.
+    bus: str | None = None
+    bus_credentials: str | None = None
+
+    def __repr__(self) -> str:
+        """Without the state, whose URL may have a password."""
+        return f"HubOptions({self.listen.url})"
+
+
+class RunningHub(msgspec.Struct, frozen=True, kw_only=True):
+    """A registry that answers."""
+
+    # Of its requests; `http://127.0.0.1:41181`.
+    url: str
+    store: Store
+    rendezvous: Rendezvous
+
+
+@contextlib.asynccontextmanager
+async def serve_hub(
+    options: HubOptions,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    clock: Callable[[], float] = time.time,
+    bus: Bus | None = None,
+) -> AsyncIterator[RunningHub]:
+    """Answer until the block ends. Raises ConfigurationError.
+
+    A *bus* that is given stands for the one of the options; it is not closed.
+    """
+    certificate = _certificate(options)
+    async with contextlib.AsyncExitStack() as stack:
+        store = await open_store(options.state, limits=limits)
+        stack.push_async_callback(store.close)
+        lines = stack.enter_context(_audit_lines(options.audit_log))
+        signer = Signer(await store.signing_key())
+        if bus is None:
+            bus = await stack.enter_async_context(_bus(options, signer, limits=limits))
+        seats = await stack.enter_async_context(_seats(options, bus, limits=limits))
+        parts = _assemble(options, store, signer, bus, seats, lines, limits=limits, clock=clock)
+        await stack.enter_async_context(parts.audit.kept())
+        await stack.enter_async_context(exporting(parts.watch, parts.figures, limits=limits))
+        url = await stack.enter_async_context(_listening(options, parts, certificate))
+        await stack.enter_async_context(_housekeeping(parts, certificate))
+        # First of all everybody is sent away.
+        stack.push_async_callback(parts.rendezvous.drain)
+        yield RunningHub(url=url, store=store, rendezvous=parts.rendezvous)
+
+
+def _certificate(options: HubOptions) -> Certificate | None:
+    """Fail closed: tokens do not travel in the open unless a proxy has taken care of that."""
+    if (options.tls_certificate is None) != (options.tls_key is None):
+        raise ConfigurationError("--tls-cert and --tls-key go together")
+    if options.tls_certificate is not None and options.tls_key is not None:
+        return Certificate(options.tls_certificate, options.tls_key)
+    if not options.listen.is_loopback and not options.is_behind_proxy:
+        raise ConfigurationError(
+            f"a registry on {options.listen.host} needs --tls-cert and --tls-key, or "
+            "--behind-proxy when a proxy in front of it does TLS"
+        )
+    return None
+
+
+@contextlib.contextmanager
+def _audit_lines(path: str | None) -> Iterator[IO[bytes] | None]:
+    if path is None:
+        yield None
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise ConfigurationError(f"cannot write the audit log {path}: {exc.strerror}") from exc
+    with os.fdopen(descriptor, "ab") as lines:
+        yield lines
+
+
+@contextlib.asynccontextmanager
+async def _bus(options: HubOptions, signer: Signer, *, limits: Limits) -> AsyncIterator[Bus]:
+    bus: Bus
+    if options.bus is None:
+        bus = MemoryBus()
+    else:
+        from exec_server.hub.bus.nats_bus import NatsBus
+
+        bus = await NatsBus.open(
+            options.bus,
+            name=signer.bus_name,
+            credentials=options.bus_credentials,
+            limits=limits,
+        )
+    try:
+        yield bus
+    finally:
+        await bus.close()
+
+
+@contextlib.asynccontextmanager
+async def _seats(options: HubOptions, bus: Bus, *, limits: Limits) -> AsyncIterator[Seats]:
+    url = _websocket_url(options.node_url, "--node-url")
+    seats = Seats(bus, limits=limits, url=url)
+    try:
+        await seats.start()
+        yield seats
+    finally:
+        await seats.stop()
+
+
+def _assemble(
+    options: HubOptions,
+    store: Store,
+    signer: Signer,
+    bus: Bus,
+    seats: Seats,
+    lines: IO[bytes] | None,
+    *,
+    limits: Limits,
+    clock: Callable[[], float],
+) -> Parts:
+    watch = Watch(limits=limits)
+    store = watch.store(store)
+    audit = Audit(store, limits=limits, clock=clock, lines=lines)
+    rendezvous = Rendezvous(
+        store,
+        seats,
+        audit,
+        limits=limits,
+        clock=clock,
+        allows_plaintext=options.allows_plaintext,
+    )
+    gate = Gate(store, limits=limits, clock=clock)
+    api = Api(
+        store,
+        gate,
+        signer,
+        rendezvous,
+        audit,
+        limits=limits,
+        clock=clock,
+        allows_plaintext=options.allows_plaintext,
+    )
+    return Parts(
+        store=store,
+        bus=bus,
+        seats=seats,
+        admission=Admission(limits=limits),
+        gate=gate,
+        signer=signer,
+        api=api,
+        audit=audit,
+        pairings=Pairings(
+            store, audit, limits=limits, clock=clock, is_open=options.allows_open_pairing
+        ),
+        rendezvous=rendezvous,
+        limits=limits,
+        clock=clock,
+        watch=watch,
+        public_url=_websocket_url(options.public_url, "--public-url"),
+        is_behind_proxy=options.is_behind_proxy,
+    )
+
+
+def _websocket_url(url: str | None, option: str) -> str | None:
+    if url is None:
+        return None
+    for http, websocket in (("https://", "wss://"), ("http://", "ws://")):
+        if url.startswith(http):
+            url = websocket + url.removeprefix(http)
+    if not url.startswith(("ws://", "wss://")):
+        raise ConfigurationError(f"{option} begins with https:// or wss://")
+    return url.rstrip("/")
+
+
+@contextlib.asynccontextmanager
+async def _listening(
+    options: HubOptions, parts: Parts, certificate: Certificate | None
+) -> AsyncIterator[str]:
+    doors = Doors(seconds=parts.limits.http_head_timeout)
+    application = Site(parts).application()
+    application.middlewares.insert(0, doors.middleware)
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=parts.limits.close_timeout,
+    )
+    await runner.setup()
+    assert runner.server is not None
+    try:
+        server = await asyncio.get_running_loop().create_server(
+            doors.protocols(runner.server),
+            options.listen.host,
+            options.listen.port,
+            ssl=certificate.context if certificate else None,
+            ssl_handshake_timeout=parts.limits.http_head_timeout if certificate else None,
+            backlog=_BACKLOG,
+        )
+    except OSError as exc:
+        await runner.cleanup()
+        raise ConfigurationError(f"cannot listen on {options.listen.url}: {exc}") from exc
+    try:
+        host, port = server.sockets[0].getsockname()[:2]
+        plain = TcpAddress(host, port).url
+        yield ("https" if certificate else "http") + plain.removeprefix("ws")
+    finally:
+        server.close()
+        await runner.cleanup()
+        await server.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def _housekeeping(parts: Parts, certificate: Certificate | None) -> AsyncIterator[None]:
+    task = asyncio.create_task(_keep_house(parts, certificate), name="keep the registry's house")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _keep_house(parts: Parts, certificate: Certificate | None) -> None:
+    """Look for what others change without telling: tokens in the store, certificates on disk."""
+    forget_at = 0.0
+    while True:
+        try:
+            if certificate is not None:
+                certificate.refresh()
+            await parts.rendezvous.end_revoked()
+            now = parts.clock()
+            if now >= forget_at:
+                forget_at = now + _FORGETTING_SECONDS
+                days = parts.limits.hub_audit_days
+                await parts.store.forget(now=now, events_before=now - days * _DAY)
+        except StoreUnavailable:
+            # The store has said so, once.
+            pass
+        except Exception:
+            logger.exception("the registry could not look after itself")
+        await asyncio.sleep(parts.limits.hub_revocation_seconds)

@@ -1,0 +1,283 @@
+"""Which frame goes where, who is read on, and which stream ends: one executor and its harnesses.
+
+Nothing here waits or knows a clock. Sockets are `Port`s, which are told what to do and tell in turn
+what has left their queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from exec_server.errors import RelayError
+from exec_server.hub.relay.stream_ids import stream_id_of
+from exec_server.limits import Limits
+from exec_server.relay.frame import RelayFrame, Reset, StreamId, encode
+
+# RFC 6455, 7.4.1.
+GOING_AWAY, POLICY_VIOLATION, TRY_AGAIN_LATER = 1001, 1008, 1013
+
+
+class Port(Protocol):
+    """A socket, seen from here."""
+
+    def send(self, data: bytes, origin: Harness | None) -> None:
+        """Queue one message; `Exchange.took` follows when it has left."""
+
+    def discard(self) -> None:
+        """Forget what is queued, as if it had left."""
+
+    def end(self, code: int, reason: str) -> None:
+        """Close after what is queued. The port says `leave` when it is gone."""
+
+    def pause(self) -> None:
+        """Read no further."""
+
+    def resume(self) -> None:
+        """Read on."""
+
+
+class Memory:
+    """What waits in all queues of the hub together."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.used = 0
+        self._waiting: dict[Callable[[], None], None] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return self.used > self._limit
+
+    def take(self, size: int) -> None:
+        self.used += size
+
+    def give_back(self, size: int) -> None:
+        self.used -= size
+        if self._waiting and self.used <= self._limit * 3 // 4:
+            waiting, self._waiting = self._waiting, {}
+            for wake in waiting:
+                wake()
+
+    def when_free(self, wake: Callable[[], None]) -> None:
+        self._waiting[wake] = None
+
+
+class Harness:
+    """A harness socket on one executor; its streams share its fate."""
+
+    __slots__ = ("is_paused", "moved_at", "port", "streams", "to_executor", "to_harness")
+
+    def __init__(self, port: Port, now: float) -> None:
+        self.port = port
+        self.streams: set[bytes] = set()
+        # Bytes that wait for the other side.
+        self.to_executor = 0
+        self.to_harness = 0
+        self.moved_at = now
+        self.is_paused = False
+
+
+class Exchange:
+    """The streams of one executor's socket.
+
+    A frame goes on as it came, in order, or its stream is reset. A harness that does not read lets
+    the executor wait only while nobody else needs it; otherwise its frames are kept up to a bound,
+    at which it is sent away. An executor that does not read lets its harnesses wait.
+    """
+
+    def __init__(self, executor: Port, *, memory: Memory, limits: Limits) -> None:
+        self._executor = executor
+        self._memory = memory
+        self._limits = limits
+        self._harnesses: set[Harness] = set()
+        self._streams: dict[bytes, Harness] = {}
+        self._to_executor = 0
+        self._was_crowded = False
+        self._is_executor_paused = False
+        self._is_over = False
+        self.frames = 0
+        self.bytes = 0
+        self.unroutable = 0
+
+    @property
+    def streams(self) -> int:
+        return len(self._streams)
+
+    @property
+    def harnesses(self) -> int:
+        return len(self._harnesses)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another harness may join."""
+        return (
+            not self._is_over
+            and len(self._harnesses) < self._limits.hub_harnesses
+            and self._to_executor <= self._limits.hub_executor_bytes
+        )
+
+    def join(self, port: Port, *, now: float) -> Harness:
+        harness = Harness(port, now)
+        self._harnesses.add(harness)
+        return harness
+
+    def leave(self, harness: Harness) -> None:
+        """A harness socket is gone: the executor learns of the end of each stream."""
+        if harness not in self._harnesses:
+            return
+        self._harnesses.discard(harness)
+        for stream_id in harness.streams:
+            del self._streams[stream_id]
+            self._to_the_executor(_reset(stream_id, "the harness is gone"), None)
+        harness.streams.clear()
+
+    def end(self, reason: str, *, code: int = TRY_AGAIN_LATER) -> None:
+        """The executor's socket is gone: every stream is reset and every harness sent away."""
+        if self._is_over:
+            return
+        self._is_over = True
+        for harness in tuple(self._harnesses):
+            self._send_away(harness, reason, code=code)
+
+    # Frames.
+
+    def from_harness(self, harness: Harness, data: bytes, *, now: float) -> None:
+        """RelayError when it is no frame, of another harness's stream or of one too many."""
+        if harness not in self._harnesses:
+            return
+        stream_id = stream_id_of(data, limit=self._limits.hub_stream_id_bytes)
+        owner = self._streams.get(stream_id)
+        if owner is None:
+            self._open(stream_id, harness)
+        elif owner is not harness:
+            # Whatever this is, it would disturb the stream of the first one that used the id.
+            raise RelayError("the stream id is taken")
+        harness.moved_at = now
+        harness.to_executor += len(data)
+        self._to_the_executor(data, harness)
+        if self._is_crowded:
+            self._was_crowded = True
+            self._pause(harness)
+        elif harness.to_executor > self._limits.hub_waiting_bytes:
+            self._pause(harness)
+        # It may wait for an answer, which comes on the executor's socket.
+        if self._is_executor_paused and harness.to_harness <= self._limits.hub_waiting_bytes:
+            self._reconsider_executor()
+
+    def from_executor(self, data: bytes, *, now: float) -> None:
+        """Frames that no harness waits for are counted; their streams have ended."""
+        try:
+            harness = self._streams.get(stream_id_of(data, limit=self._limits.hub_stream_id_bytes))
+        except RelayError:
+            harness = None
+        if harness is None:
+            self.unroutable += 1
+            return
+        harness.moved_at = now
+        self._to_the_harness(harness, data)
+        if harness.to_harness > self._limits.hub_stream_bytes:
+            self._send_away(harness, "the harness does not read", code=POLICY_VIOLATION)
+        elif harness.to_harness > self._limits.hub_waiting_bytes and self._all_are_behind(now):
+            self._pause_executor()
+        if self._memory.is_full:
+            self._pause_executor()
+            self._memory.when_free(self._reconsider_executor)
+
+    def executor_took(self, origin: Harness | None, size: int) -> None:
+        """A message of *origin* has left the executor's queue."""
+        self._to_executor -= size
+        if origin is not None:
+            origin.to_executor -= size
+        self._memory.give_back(size)
+        if self._was_crowded and self._to_executor * 2 <= self._limits.hub_executor_bytes:
+            self._was_crowded = False
+            self._reconsider_all()
+        elif origin is not None:
+            self._reconsider(origin)
+
+    def harness_took(self, harness: Harness, size: int) -> None:
+        """A message has left the harness's queue."""
+        harness.to_harness -= size
+        self._memory.give_back(size)
+        is_low = harness.to_harness * 2 <= self._limits.hub_waiting_bytes
+        if self._is_executor_paused and is_low:
+            self._reconsider_executor()
+
+    def _open(self, stream_id: bytes, harness: Harness) -> None:
+        if len(harness.streams) >= self._limits.hub_harness_streams:
+            raise RelayError("one stream too many")
+        try:
+            stream_id.decode()
+        except UnicodeDecodeError:
+            raise RelayError("relay frame without a usable stream id") from None
+        harness.streams.add(stream_id)
+        self._streams[stream_id] = harness
+
+    def _to_the_executor(self, data: bytes, origin: Harness | None) -> None:
+        self._count(data)
+        self._to_executor += len(data)
+        self._executor.send(data, origin)
+
+    def _to_the_harness(self, harness: Harness, data: bytes) -> None:
+        self._count(data)
+        harness.to_harness += len(data)
+        harness.port.send(data, None)
+
+    def _count(self, data: bytes) -> None:
+        self.frames += 1
+        self.bytes += len(data)
+        self._memory.take(len(data))
+
+    def _send_away(self, harness: Harness, reason: str, *, code: int) -> None:
+        # What it has not read is of no use without the rest.
+        if code == POLICY_VIOLATION:
+            harness.port.discard()
+        for stream_id in harness.streams:
+            self._to_the_harness(harness, _reset(stream_id, reason))
+        harness.port.end(code, reason)
+        self.leave(harness)
+
+    # Who is read.
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self._to_executor > self._limits.hub_executor_bytes or self._memory.is_full
+
+    def _pause(self, harness: Harness) -> None:
+        if not harness.is_paused:
+            harness.is_paused = True
+            harness.port.pause()
+        if self._memory.is_full:
+            self._memory.when_free(self._reconsider_all)
+
+    def _reconsider(self, harness: Harness) -> None:
+        is_low = harness.to_executor * 2 <= self._limits.hub_waiting_bytes
+        if harness.is_paused and is_low and not self._is_crowded:
+            harness.is_paused = False
+            harness.port.resume()
+
+    def _reconsider_all(self) -> None:
+        for harness in tuple(self._harnesses):
+            self._reconsider(harness)
+
+    def _all_are_behind(self, now: float) -> bool:
+        """Whether none that has moved of late would be glad of the next frame."""
+        since = now - self._limits.hub_quiet_seconds
+        most = self._limits.hub_waiting_bytes
+        return all(each.to_harness > most or each.moved_at < since for each in self._harnesses)
+
+    def _pause_executor(self) -> None:
+        if not self._is_executor_paused:
+            self._is_executor_paused = True
+            self._executor.pause()
+
+    def _reconsider_executor(self) -> None:
+        """Read on; the next frame shows whether it was right to."""
+        if self._is_executor_paused and not self._memory.is_full:
+            self._is_executor_paused = False
+            self._executor.resume()
+
+
+def _reset(stream_id: bytes, reason: str) -> bytes:
+    return encode(RelayFrame(StreamId(stream_id.decode()), Reset(reason)))

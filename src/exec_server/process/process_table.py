@@ -1,0 +1,460 @@
+"""A session's processes: start, read, write, signal, terminate."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from exec_server.errors import InternalError, InvalidParams, InvalidRequest, RpcError
+from exec_server.limits import Limits
+from exec_server.process.child import Child, Network, Outlet
+from exec_server.process.shell_state import Wanted, wanted_snapshot
+from exec_server.process.spawn import Launch, Spawned, Spawner
+from exec_server.protocol import process
+from exec_server.protocol.base64 import Blob
+from exec_server.protocol.paths import to_native
+from exec_server.protocol.sandbox import SandboxContext
+from exec_server.state.child_env import child_env
+from exec_server.state.expiry import Expiry
+from exec_server.state.window import WindowBudget
+from exec_server.timers import Alarm
+
+if TYPE_CHECKING:
+    from exec_server.process.snapshot import Snapshots
+
+# Longer waits than this are "for ever" to an event loop's clock.
+_LONGEST_WAIT = 365 * 24 * 3600.0
+
+# What clients know a sandbox on Linux as, whichever rung enforces it.
+_SANDBOX_TYPE = "linuxSeccomp"
+
+_ACCEPTED = process.WriteResult("accepted")
+
+
+class Starting:
+    """An id whose program is not running yet."""
+
+    def __init__(self, params: process.StartParams) -> None:
+        self.params = params
+        self.is_cancelled = False
+
+
+class ProcessTable:
+    """Everything that one session has started and that is not yet forgotten."""
+
+    def __init__(
+        self,
+        *,
+        spawner: Spawner,
+        outlet: Outlet,
+        limits: Limits,
+        login_shell: str,
+        server_env: Mapping[str, str],
+        windows: WindowBudget,
+        open_network: Callable[[process.StartParams], Network] | None = None,
+        open_bridge: Callable[[Any, Mapping[str, str]], Network | None] | None = None,
+    ) -> None:
+        self._spawner = spawner
+        self._outlet = outlet
+        self._limits = limits
+        self._login_shell = login_shell
+        self._server_env = server_env
+        self._windows = windows
+        self._open_network = open_network
+        self._open_bridge = open_bridge
+        self._loop = asyncio.get_running_loop()
+        self._entries: dict[str, Starting | Child] = {}
+        self._closed: Expiry[str] = Expiry(window=limits.closed_process_seconds)
+        self._alarm = Alarm(self._closed.next_deadline, self._expire)
+        # How long an ended process can be read, where the client has asked for longer than usual.
+        self.retained_seconds: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # process/start
+
+    def start(self, params: process.StartParams) -> Awaitable[process.StartResult]:
+        """Start a program; its events follow the answer. Checks come in the reference's order."""
+        cwd = to_native(params.cwd)
+        network = self._network(params)
+        snapshot = wanted_snapshot(params, self._limits)
+        if not params.argv:
+            raise InvalidParams("argv must not be empty")
+        if params.process_id in self._entries:
+            raise InvalidRequest(f"process {params.process_id} already exists")
+        launch = self._launch(params, cwd)
+        if params.sandbox is not None and params.enforce_managed_network and self._open_bridge:
+            env = {os.fsdecode(name): os.fsdecode(value) for name, value in launch.env.items()}
+            network = self._open_bridge(network, env)
+        if network is not None:
+            imposed = _encoded(network.listen())
+            launch.env.update(imposed)
+            snapshot = snapshot.keeping(imposed) if snapshot is not None else None
+        starting = Starting(params)
+        child = Child(
+            params,
+            outlet=self._outlet,
+            spawner=self._spawner,
+            limits=self._limits,
+            on_closed=self._retain_closed,
+            windows=self._windows,
+        )
+        child.network = network
+        try:
+            if params.sandbox is not None:
+                spawned = self._spawn_confined(params.sandbox, starting, launch, child, snapshot)
+            elif snapshot is None:
+                spawned = self._spawner.spawn(launch, child.reaped)
+            else:
+                spawned = self._spawn_restored(launch, child, snapshot)
+        except RpcError:
+            child.close_network()
+            raise
+        self._entries[params.process_id] = starting
+        answer: asyncio.Future[process.StartResult] = self._loop.create_future()
+        # Not a task of the request: a start whose client has vanished still takes its place in
+        # the session, where the resumed client finds it.
+        spawned.add_done_callback(lambda future: self._started(starting, child, future, answer))
+        return answer
+
+    def _spawn_confined(
+        self,
+        context: SandboxContext,
+        starting: Starting,
+        launch: Launch,
+        child: Child,
+        snapshot: Wanted | None,
+    ) -> asyncio.Future[Spawned]:
+        # Loaded for the first start that asks.
+        from exec_server.process.sandboxed_start import ConfinedStart
+
+        start = ConfinedStart(
+            launch,
+            context,
+            is_proxied=starting.params.enforce_managed_network,
+            is_wanted=lambda: not starting.is_cancelled,
+            gate=child.network.hold(child.refuse) if child.network is not None else None,
+            spawner=self._spawner,
+            on_exit=child.reaped,
+        )
+        child.sandbox = start
+        if snapshot is None:
+            return start.begin()
+        return self._snapshots.spawn(snapshot.within(start.confinement), launch, start)
+
+    def _spawn_restored(
+        self, launch: Launch, child: Child, snapshot: Wanted
+    ) -> asyncio.Future[Spawned]:
+        from exec_server.process.snapshot import Unconfined
+
+        return self._snapshots.spawn(snapshot, launch, Unconfined(self._spawner, child.reaped))
+
+    @cached_property
+    def _snapshots(self) -> Snapshots:
+        """Loaded for the first session that asks."""
+        from exec_server.process.snapshot import Snapshots
+
+        return Snapshots(self._spawner, limits=self._limits)
+
+    def _network(self, params: process.StartParams) -> Network | None:
+        if params.network_proxy is None:
+            return None
+        if self._open_network is None:
+            raise InvalidParams("this server has no network proxy; the command was not started")
+        return self._open_network(params)
+
+    def _launch(self, params: process.StartParams, cwd: bytes) -> Launch:
+        metadata = params.metadata
+        env = child_env(
+            params.env,
+            policy=params.env_policy,
+            server_env=self._server_env,
+            tool_call_id=metadata.tool_call_id if metadata else None,
+            thread_id=metadata.thread_id if metadata else None,
+            has_metadata=metadata is not None,
+            tty_shell=self._login_shell if params.tty else None,
+        )
+        argv = [os.fsencode(word) for word in params.argv]
+        program = argv[0]
+        if params.arg0 is not None:
+            argv[0] = os.fsencode(params.arg0)
+        environ = _encoded(env)
+        if any(b"\0" in text for text in (*argv, *environ, *environ.values())):
+            raise InternalError("nul byte found in provided data")
+        limits = self._limits
+        size = (params.rows or limits.default_rows, params.cols or limits.default_cols)
+        return Launch(program, argv, environ, cwd, size if params.tty else None, params.pipe_stdin)
+
+    def _started(
+        self,
+        starting: Starting,
+        child: Child,
+        spawned: asyncio.Future[Spawned],
+        answer: asyncio.Future[process.StartResult],
+    ) -> None:
+        process_id = child.process_id
+        error = spawned.exception()
+        if error is None:
+            child.take(spawned.result())
+            if starting.is_cancelled:
+                child.abandon()
+                error = InvalidRequest(f"process {process_id} start was cancelled")
+        if error is not None:
+            child.close_network()
+        if error is None:
+            if starting.params.flow_window is not None:
+                child.grant(starting.params.flow_window)
+            self._entries[process_id] = child
+            # The answer leaves in the next turn of the loop, the first event in a later one.
+            self._loop.call_soon(self._loop.call_soon, child.begin)
+        elif not starting.is_cancelled:
+            del self._entries[process_id]
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(_start_result(child))
+        else:
+            answer.set_exception(error)
+
+    # process/read
+
+    def read(
+        self, params: process.ReadParams
+    ) -> process.ReadResult | Awaitable[process.ReadResult]:
+        """Retained output after a cursor, waiting for news if there is none."""
+        child = self._readable(params.process_id)
+        cursor = params.after_seq or 0
+        if not params.wait_ms or _has_news(child, cursor):
+            return _page(child, cursor, params.max_bytes)
+        return self._read_later(child, cursor, params.max_bytes, params.wait_ms / 1000)
+
+    async def _read_later(
+        self, child: Child, cursor: int, max_bytes: int | None, wait: float
+    ) -> process.ReadResult:
+        try:
+            async with asyncio.timeout(min(wait, _LONGEST_WAIT)):
+                while not _has_news(child, cursor):
+                    await child.changed()
+        except TimeoutError:
+            pass
+        return _page(child, cursor, max_bytes)
+
+    def _readable(self, process_id: str) -> Child:
+        entry = self._entries.get(process_id)
+        if entry is None:
+            raise InvalidRequest(f"unknown process id {process_id}")
+        if isinstance(entry, Starting):
+            raise InvalidRequest(f"process id {process_id} is starting")
+        return entry
+
+    # process/write, process/closeStdin
+
+    def write(
+        self, params: process.WriteParams
+    ) -> process.WriteResult | Awaitable[process.WriteResult]:
+        """Queue bytes for stdin; waits while the queue is full."""
+        write_id = params.write_id if isinstance(params.write_id, str) else None
+        if write_id == "":
+            raise InvalidParams("writeId must not be empty")
+        child = self._entries.get(params.process_id)
+        if child is None:
+            return process.WriteResult("unknownProcess")
+        if isinstance(child, Starting):
+            return process.WriteResult("starting")
+        if child.stdin is None:
+            return process.WriteResult("stdinClosed")
+        # Before the question whether stdin was closed since: a repeated write was done in time.
+        if write_id is not None and write_id in child.write_ids:
+            return _ACCEPTED
+        if child.stdin.is_closing:
+            return process.WriteResult("stdinClosed")
+        if child.is_terminated:
+            raise InternalError("failed to write to process stdin")
+        waiting = child.waiting_writes.get(write_id) if write_id is not None else None
+        if waiting is not None:
+            # The same write again, while the first still waits for room: one of them is done.
+            return self._write_later(asyncio.shield(waiting))
+        accepted = child.stdin.write(params.chunk.data)
+        if accepted is not None:
+            if write_id is not None:
+                child.waiting_writes[write_id] = accepted
+            # Not after the wait for it: whoever waits may be cancelled between the two.
+            accepted.add_done_callback(partial(_remember, child, write_id))
+            return self._write_later(accepted)
+        if write_id is not None:
+            child.write_ids.add(write_id)
+        return _ACCEPTED
+
+    async def _write_later(self, accepted: asyncio.Future[None]) -> process.WriteResult:
+        await accepted
+        return _ACCEPTED
+
+    def close_stdin(self, params: process.CloseStdinParams) -> process.WriteResult:
+        """End the child's input after what is queued; repeating it does no harm."""
+        child = self._entries.get(params.process_id)
+        if child is None:
+            return process.WriteResult("unknownProcess")
+        if isinstance(child, Starting):
+            return process.WriteResult("starting")
+        if child.stdin is None:
+            return process.WriteResult("stdinClosed")
+        child.stdin.end()
+        return _ACCEPTED
+
+    # process/ack
+
+    def acknowledge(self, params: process.AckParams) -> None:
+        """Output was taken, or nobody will say so any more; unknown processes are ignored."""
+        child = self._entries.get(params.process_id)
+        if not isinstance(child, Child):
+            return
+        if params.seq is None:
+            child.release()
+        else:
+            child.acknowledge(params.seq)
+
+    def resume_windows(self, taken: Mapping[str, int]) -> None:
+        """A client goes on with the processes of *taken*, and with no others."""
+        for process_id, child in self._entries.items():
+            if isinstance(child, Child) and child.log.window is not None:
+                if process_id in taken:
+                    child.acknowledge(taken[process_id])
+                else:
+                    child.release()
+
+    # The rest.
+
+    def signal(self, process_id: str, signum: int) -> None:
+        """Signal the process's group; an unknown or ended one is left alone."""
+        child = self._entries.get(process_id)
+        if isinstance(child, Child):
+            child.signal(signum)
+
+    def terminate(self, params: process.TerminateParams) -> process.TerminateResult:
+        entry = self._entries.get(params.process_id)
+        if entry is None:
+            return process.TerminateResult(False)
+        if isinstance(entry, Starting):
+            entry.is_cancelled = True
+            del self._entries[params.process_id]
+            return process.TerminateResult(True)
+        return process.TerminateResult(entry.terminate())
+
+    def resize(self, params: process.ResizeParams) -> None:
+        child = self._readable(params.process_id)
+        if not child.is_tty:
+            raise InvalidRequest(f"process {params.process_id} has no terminal")
+        child.resize(params.rows, params.cols)
+
+    def list(self) -> process.ListResult:
+        return process.ListResult([_describe(entry) for entry in self._entries.values()])
+
+    def close(self) -> None:
+        """Kill and forget everything."""
+        self._alarm.cancel()
+        if "_snapshots" in self.__dict__:
+            self._snapshots.close()
+        entries, self._entries = self._entries, {}
+        for entry in entries.values():
+            if isinstance(entry, Child):
+                entry.abandon()
+            else:
+                entry.is_cancelled = True
+
+    def _retain_closed(self, child: Child) -> None:
+        if self._entries.get(child.process_id) is child:
+            self._closed.add(child.process_id, now=self._loop.time(), window=self._closed_window())
+            self._alarm.set()
+
+    def _closed_window(self) -> float | None:
+        usual, asked = self._limits.closed_process_seconds, self.retained_seconds
+        if asked is None or len(self._closed) >= self._limits.retained_processes:
+            return None
+        return max(usual, asked)
+
+    def _expire(self, now: float) -> None:
+        for process_id in tuple(self._closed.expire(now=now)):
+            child = self._entries[process_id]
+            if isinstance(child, Child) and not child.log.is_settled:
+                # Its client is on the way, or the session ends.
+                self._closed.add(process_id, now=now)
+            else:
+                del self._entries[process_id]
+
+
+def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]) -> None:
+    if write_id is None:
+        return
+    del child.waiting_writes[write_id]
+    if not accepted.cancelled():
+        child.write_ids.add(write_id)
+
+
+def _start_result(child: Child) -> process.StartResult:
+    result = process.StartResult(child.process_id, "none")
+    if child.sandbox is not None:
+        result.sandbox_type, result.sandbox_rung = _SANDBOX_TYPE, child.sandbox.rung
+    if child.log.window is not None:
+        result.flow_window = child.log.window
+    return result
+
+
+def _encoded(env: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+
+
+def _has_news(child: Child, cursor: int) -> bool:
+    """Whether a reader at *cursor* can be answered at once."""
+    if child.log.has_after(cursor) or child.state == "closed":
+        return True
+    return child.state == "exited" and cursor < child.log.next_seq - 1
+
+
+def _page(child: Child, cursor: int, max_bytes: int | None) -> process.ReadResult:
+    page = child.log.after(cursor, max_bytes=max_bytes)
+    result = process.ReadResult(
+        chunks=[process.ReadChunk(c.seq, c.stream, Blob(c.data)) for c in page.chunks],
+        next_seq=page.next_seq,
+        exited=child.state != "running",
+        exit_code=child.exit_code,
+        closed=child.state == "closed",
+        sandbox_denied=child.is_sandbox_denied,
+    )
+    if page.dropped_bytes is not None:
+        result.dropped_bytes = page.dropped_bytes
+    if child.log.window is not None:
+        result.flow_window = child.log.window
+    return result
+
+
+def _describe(entry: Starting | Child) -> process.ProcessInfo:
+    if isinstance(entry, Starting):
+        params = entry.params
+        return process.ProcessInfo(
+            params.process_id, "starting", None, params.argv, params.tty, None, 1
+        )
+    return process.ProcessInfo(
+        entry.process_id,
+        entry.state,
+        entry.pid,
+        entry.argv,
+        entry.is_tty,
+        entry.exit_code,
+        entry.log.next_seq,
+    )
+
+
+def signal_number(name: str) -> int:
+    """`interrupt`, or a POSIX name such as SIGTERM or TERM."""
+    if name == "interrupt":
+        return signal.SIGINT
+    full = name if name.startswith("SIG") else f"SIG{name}"
+    try:
+        return signal.Signals[full].value
+    except KeyError:
+        raise InvalidParams(f"unknown signal `{name}`, expected `interrupt`") from None

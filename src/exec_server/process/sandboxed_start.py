@@ -1,0 +1,186 @@
+"""Start a program in a sandbox: prepared in a thread, then handed to the keeper."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, Hashable
+
+from exec_server.errors import InvalidRequest
+from exec_server.process.spawn import Launch, OnExit, Spawned, Spawner, SpawnFailed
+from exec_server.protocol.sandbox import SandboxContext
+from exec_server.sandbox.backends import HERE
+from exec_server.sandbox.launch import Command, Confined, confine, not_built, not_run
+from exec_server.sandbox.model import Access, Rule, Rung, Unenforceable
+from exec_server.sandbox.plan import plan
+from exec_server.sandbox.policy import resolve
+
+# What execve(2) says of a program that cannot be one, rather than of a machine in trouble.
+_NOT_A_PROGRAM = frozenset(
+    (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+)
+_READ_ALL = (Rule(b"/", Access.READ),)
+
+
+class ConfinedStart:
+    """One start of *launch* as *context* allows it; *on_exit* as with the spawner.
+
+    Whatever keeps the command from running inside becomes a process that says so and ends, as
+    clients know it; only what the system refuses to start at all fails.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        context: SandboxContext,
+        *,
+        is_proxied: bool,
+        is_wanted: Callable[[], bool],
+        gate: tuple[int, int] | None = None,
+        spawner: Spawner,
+        on_exit: OnExit,
+    ) -> None:
+        """Raises InvalidParams when *context* makes no sense here."""
+        self._policy = resolve(
+            context,
+            for_process=True,
+            cwd=launch.cwd,
+            tmpdir=launch.env.get(b"TMPDIR"),
+            is_proxied=is_proxied,
+        )
+        self._context = context
+        self._prefers_landlock = context.intent.use_legacy_landlock
+        self._launch = launch
+        self._gate = gate
+        self._script: str | None = None
+        self._is_wanted = is_wanted
+        self._spawner = spawner
+        self._on_exit = on_exit
+        self._loop = asyncio.get_running_loop()
+        self._spawned: asyncio.Future[Spawned] = self._loop.create_future()
+        self.rung: Rung = "none"
+
+    @property
+    def confinement(self) -> Hashable:
+        """Equal for starts that may do the same."""
+        return self._policy, self._prefers_landlock
+
+    def capture(
+        self, launch: Launch, on_exit: OnExit, is_wanted: Callable[[], bool]
+    ) -> ConfinedStart:
+        """A start of *launch* that may do the same; where there is only a proxy, it has none."""
+        # What has ended before it begins holds nobody up.
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) if self._policy.is_proxied else None
+        start = ConfinedStart(
+            launch,
+            self._context,
+            is_proxied=self._policy.is_proxied,
+            is_wanted=is_wanted,
+            gate=(null, null) if null is not None else None,
+            spawner=self._spawner,
+            on_exit=on_exit,
+        )
+        if null is not None:
+            start._spawned.add_done_callback(lambda _: os.close(null))
+        return start
+
+    def restored(self, launch: Launch, script: str | None) -> ConfinedStart:
+        """This start with *launch* in the place of its own, and with no more rights than before.
+
+        *script* is a file that the command reads at `SCRIPT_PATH`.
+        """
+        self._launch = launch
+        self._script = script
+        return self
+
+    def begin(self) -> asyncio.Future[Spawned]:
+        if self._is_quickly_prepared():
+            try:
+                self._start(self._prepared(), self._on_spawned)
+            except SpawnFailed as exc:
+                self._fail(exc)
+        else:
+            # Looking at the file system may take its time, which is not the loop's.
+            prepared = self._loop.run_in_executor(None, self._prepared)
+            prepared.add_done_callback(self._on_prepared)
+        return self._spawned
+
+    def _is_quickly_prepared(self) -> bool:
+        """Whether nothing has to be tried, or looked at in a place that may be far away."""
+        if not self._policy.is_managed:
+            return HERE.is_known("seccomp")
+        is_landlock = self._prefers_landlock and HERE.is_known("landlock")
+        return is_landlock and not self._policy.globs and self._policy.rules == _READ_ALL
+
+    def _prepared(self) -> Confined:
+        try:
+            return confine(
+                self._command(), plan(self._policy), prefers_landlock=self._prefers_landlock
+            )
+        except Unenforceable as exc:
+            return not_built(exc)
+        except OSError as exc:
+            raise SpawnFailed(exc.errno or 0, os.strerror(exc.errno or 0)) from exc
+
+    def _command(self) -> Command:
+        launch = self._launch
+        is_tty = launch.size is not None
+        return Command(
+            launch.program,
+            launch.argv,
+            launch.env,
+            launch.cwd,
+            is_tty,
+            script=self._script,
+            gate=self._gate,
+        )
+
+    def _on_prepared(self, prepared: asyncio.Future[Confined]) -> None:
+        if prepared.cancelled():
+            self._spawned.cancel()
+        elif (error := prepared.exception()) is not None:
+            self._fail(error)
+        elif self._spawned.cancelled() or not self._is_wanted():
+            # Nor may a keeper be started for it, when the server has stopped meanwhile.
+            prepared.result().discard()
+            self._fail(InvalidRequest("the start was cancelled"))
+        else:
+            self._start(prepared.result(), self._on_spawned)
+
+    def _start(self, confined: Confined, then: Callable[[asyncio.Future[Spawned]], None]) -> None:
+        self.rung = confined.rung
+        launch = self._launch._replace(
+            program=confined.program,
+            argv=confined.argv,
+            env=confined.env,
+            fence=confined.fence,
+            fds=confined.fds,
+        )
+        try:
+            spawned = self._spawner.spawn(launch, self._on_exit)
+        except SpawnFailed as exc:
+            self._fail(exc)
+            return
+        spawned.add_done_callback(then)
+        # Whoever has lost patience wants no process either; the spawner ends it.
+        self._spawned.add_done_callback(lambda mine: spawned.cancel() if mine.cancelled() else None)
+
+    def _on_spawned(self, spawned: asyncio.Future[Spawned]) -> None:
+        error = None if spawned.cancelled() else spawned.exception()
+        if isinstance(error, SpawnFailed) and error.number in _NOT_A_PROGRAM:
+            self._start(not_run(self._command(), error.number), self._settle)
+        else:
+            self._settle(spawned)
+
+    def _settle(self, spawned: asyncio.Future[Spawned]) -> None:
+        if spawned.cancelled():
+            self._spawned.cancel()
+        elif (error := spawned.exception()) is not None:
+            self._fail(error)
+        else:
+            self._spawned.set_result(spawned.result())
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._spawned.done():
+            self._spawned.set_exception(error)

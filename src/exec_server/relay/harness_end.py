@@ -1,0 +1,115 @@
+"""The harness's end of an encrypted stream, which has a socket of its own.
+
+Send what `start` returns, then give every binary message to `receive`. A RelayError, like a text
+message, ends the connection: drop the socket. There is no way back to plaintext.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from exec_server.errors import RelayError
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.relay.effects import Effect, Message, Opened, Send
+from exec_server.relay.frame import (
+    Data,
+    Handshake,
+    RelayFrame,
+    Reset,
+    Resume,
+    StreamId,
+    Trace,
+    decode,
+    encode,
+)
+from exec_server.relay.keys import SEED_BYTES, KeyPair, PublicKeys
+from exec_server.relay.noise import Initiator, prologue
+from exec_server.relay.noise_stream import NoiseStream
+
+
+class Harness:
+    """One stream to the executor whose key the registry has named.
+
+    *stream_id* is a new random UUID for each connection; *identity* may serve many.
+    """
+
+    def __init__(
+        self,
+        identity: KeyPair,
+        executor: PublicKeys,
+        *,
+        environment_id: str,
+        registration_id: str,
+        stream_id: str,
+        random_bytes: Callable[[int], bytes],
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.stream_id = StreamId(stream_id)
+        self._limits = limits
+        self._initiator: Initiator | None = Initiator(
+            identity,
+            executor,
+            prologue=prologue(environment_id, registration_id, stream_id),
+            ephemeral=KeyPair(random_bytes(SEED_BYTES)),
+        )
+        self._stream: NoiseStream | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._stream is not None
+
+    def start(self, authorization: str) -> Sequence[Effect]:
+        """Announce the stream and begin the handshake; to be called once."""
+        assert self._initiator is not None
+        message = self._initiator.write(authorization.encode())
+        return [
+            Send(encode(RelayFrame(self.stream_id, body)))
+            for body in (Resume(), Handshake(message))
+        ]
+
+    def receive(self, data: bytes | memoryview) -> Sequence[Effect]:
+        """Opened once, then Messages. Raises RelayError when the connection is of no more use."""
+        try:
+            return self._receive(data)
+        except RelayError:
+            self._initiator = self._stream = None
+            raise
+
+    def send(self, *parts: bytes, trace: Trace | None = None) -> Iterable[Effect]:
+        """Send one message, given in pieces; nothing happens unless the stream is open.
+
+        Perform the effects before anything else is asked: those of a long message are made
+        meanwhile. Raises RelayError, at once, for a message that no peer would take, and when the
+        numbers run out.
+        """
+        if self._stream is None:
+            return ()
+        return map(Send, self._stream.send(*parts, trace=trace))
+
+    def _receive(self, data: bytes | memoryview) -> Sequence[Effect]:
+        frame = decode(data)
+        if frame.stream_id != self.stream_id:
+            return ()
+        match frame.body:
+            case Data() as body:
+                return self._on_data(body)
+            case Handshake(message):
+                return self._on_handshake(message)
+            case Reset():
+                # Not authenticated, so its words are not repeated.
+                raise RelayError("the stream was reset")
+            case _:
+                return ()
+
+    def _on_handshake(self, message: bytes) -> Sequence[Effect]:
+        if self._initiator is None:
+            raise RelayError("a second handshake")
+        channel = self._initiator.read(message)
+        self._initiator = None
+        self._stream = NoiseStream(self.stream_id, channel, limits=self._limits)
+        return [Opened(self.stream_id)]
+
+    def _on_data(self, body: Data) -> Sequence[Effect]:
+        if self._stream is None:
+            raise RelayError("data without a handshake")
+        return [Message(self.stream_id, data) for data in self._stream.receive(body)]

@@ -1,0 +1,202 @@
+"""The executor's one socket: performs what the mux decides, and is told what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
+
+from exec_server.limits import Limits
+from exec_server.relay.effects import Abandon, Closed, Effect, Message, Opened, Send, Validate
+from exec_server.relay.frame import StreamId, Trace
+from exec_server.relay.trace import trace_of
+from exec_server.remote.executor.stream_connection import StreamConnection
+from exec_server.transport.connection import Connection
+from exec_server.transport.frames import FrameSocket
+
+logger = logging.getLogger(__name__)
+
+# Requests to a client are short; longer messages are answers and output, which have no trace, and
+# to look for one takes as long as to encrypt them.
+_TRACED_BYTES = 8 * 1024
+
+Serve = Callable[[Connection], None]
+# The registry's word on a harness.
+Judge = Callable[[Validate], Awaitable[bool]]
+
+
+class AnyMux(Protocol):
+    """What both relays decide."""
+
+    def receive(self, data: bytes | memoryview, *, now: float) -> Sequence[Effect]: ...
+
+    def settle(self, ticket: int, *, is_valid: bool, now: float) -> Sequence[Effect]: ...
+
+    def next_deadline(self) -> float | None: ...
+
+    def expire(self, *, now: float) -> Sequence[Effect]: ...
+
+    def send(
+        self, stream_id: StreamId, *parts: bytes, trace: Trace | None = None
+    ) -> Iterable[Effect]: ...
+
+    def close(self, stream_id: StreamId, reason: str = "") -> Sequence[Effect]: ...
+
+    def pause(self, stream_id: StreamId) -> None: ...
+
+    def resume(self, stream_id: StreamId) -> Sequence[Effect]: ...
+
+    def end(self, reason: str = ...) -> Sequence[Effect]: ...
+
+
+class Physical:
+    """One physical connection and its streams, each of which goes to *serve*."""
+
+    def __init__(self, mux: AnyMux, *, serve: Serve, judge: Judge, limits: Limits) -> None:
+        self._mux = mux
+        self._serve = serve
+        self._judge = judge
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._socket: FrameSocket | None = None
+        self._streams: dict[StreamId, StreamConnection] = {}
+        self._questions: dict[int, asyncio.Task[None]] = {}
+        # Those and the ones that nobody waits for any more.
+        self._asking: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._lost: asyncio.Future[str] = self._loop.create_future()
+        self.is_writing_paused = False
+
+    async def wait_lost(self) -> str:
+        """Until the socket is gone, and why it is."""
+        return await asyncio.shield(self._lost)
+
+    def drop(self) -> None:
+        """End at once; the streams are lost."""
+        if self._socket is not None:
+            self._socket.drop()
+
+    async def settle(self) -> None:
+        """Until no question is under way any more."""
+        if self._asking:
+            await asyncio.wait(self._asking)
+
+    # What the socket says.
+
+    def socket_opened(self, socket: FrameSocket) -> None:
+        self._socket = socket
+
+    def frame_received(self, data: bytes | memoryview) -> None:
+        self._perform(self._mux.receive(data, now=self._loop.time()))
+        # Who does not read our resets is not asked for reasons to send more.
+        if self.is_writing_paused and self.unsent_bytes > self._limits.backlog_bytes:
+            assert self._socket is not None
+            self._socket.pause_reading()
+
+    def text_received(self, data: bytes) -> None:
+        """The reference passes it over, and so do we."""
+
+    def writing_paused(self) -> None:
+        self.is_writing_paused = True
+        for stream in tuple(self._streams.values()):
+            stream.writing_paused()
+
+    def writing_resumed(self) -> None:
+        self.is_writing_paused = False
+        if self._socket is not None:
+            self._socket.resume_reading()
+        for stream in tuple(self._streams.values()):
+            stream.writing_resumed()
+
+    def socket_lost(self, reason: str) -> None:
+        self._socket = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._perform(self._mux.end())
+        if not self._lost.done():
+            self._lost.set_result(reason)
+
+    # What the streams say.
+
+    @property
+    def unsent_bytes(self) -> int:
+        return 0 if self._socket is None else self._socket.unsent_bytes
+
+    def send(self, stream_id: StreamId, *parts: bytes) -> None:
+        is_short = len(parts) == 1 and len(parts[0]) <= _TRACED_BYTES
+        trace = trace_of(parts[0]) if is_short else None
+        self._perform(self._mux.send(stream_id, *parts, trace=trace))
+
+    def close_stream(self, stream_id: StreamId, reason: str) -> None:
+        self._perform(self._mux.close(stream_id, reason))
+
+    def pause_stream(self, stream_id: StreamId) -> None:
+        self._mux.pause(stream_id)
+
+    def resume_stream(self, stream_id: StreamId) -> None:
+        self._perform(self._mux.resume(stream_id))
+
+    # What the mux wants.
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if type(effect) is Send:
+                if self._socket is not None:
+                    self._socket.send(effect.data)
+            elif type(effect) is Message:
+                # An earlier message may have ended the stream.
+                if stream := self._streams.get(effect.stream_id):
+                    stream.deliver(effect.data)
+            else:
+                self._change(effect)
+
+    def _change(self, effect: Effect) -> None:
+        match effect:
+            case Opened(stream_id):
+                stream = self._streams[stream_id] = StreamConnection(self, stream_id)
+                logger.info("stream %.64s is open", stream_id)
+                self._serve(stream)
+            case Closed(stream_id, reason):
+                logger.info("stream %.64s has ended: %.200s", stream_id, reason)
+                lost = self._streams.pop(stream_id, None)
+                if lost is not None:
+                    lost.lose()
+            case Validate(ticket):
+                self._ask(ticket, effect)
+            case Abandon(ticket):
+                if question := self._questions.pop(ticket, None):
+                    question.cancel()
+
+    def _ask(self, ticket: int, question: Validate) -> None:
+        task = self._loop.create_task(self._answer(ticket, question), name="validate a harness")
+        self._questions[ticket] = task
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+        self._schedule()
+
+    async def _answer(self, ticket: int, question: Validate) -> None:
+        try:
+            is_valid = await self._judge(question)
+        except Exception:
+            logger.exception("a harness could not be judged")
+            is_valid = False
+        # Our own end is no reason to be cancelled by what it sets off.
+        self._questions.pop(ticket, None)
+        self._perform(self._mux.settle(ticket, is_valid=is_valid, now=self._loop.time()))
+
+    def _schedule(self) -> None:
+        deadline = self._mux.next_deadline()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if deadline is not None:
+            self._due = deadline
+            self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        # A timer may fire a tick early; whatever it was set for is due.
+        self._perform(self._mux.expire(now=max(self._loop.time(), self._due)))
+        self._schedule()

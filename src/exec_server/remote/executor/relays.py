@@ -1,0 +1,120 @@
+"""The two relays an executor can serve; which one is decided for a whole process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.relay.effects import Effect, Validate
+from exec_server.relay.keys import SEED_BYTES, KeyPair
+from exec_server.relay.mux import Mux
+from exec_server.relay.plaintext import PlaintextMux
+from exec_server.remote.executor.executor_socket import AnyMux
+from exec_server.remote.registry_client import Registration, Registry
+from exec_server.transport.frames import Sizes
+
+
+class Relay(Protocol):
+    """How to register, and what to do with the frames of a socket."""
+
+    sizes: Sizes
+    # Whether a registration is good for one socket only.
+    registers_each_time: bool
+
+    async def register(self) -> Registration: ...
+
+    def new_mux(self, registration: Registration) -> AnyMux: ...
+
+    async def judge(self, registration: Registration, question: Validate) -> bool: ...
+
+
+class NoiseRelay:
+    """Streams that nobody between the ends can read; the key lives as long as this object."""
+
+    registers_each_time = False
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        identity: KeyPair | None = None,
+        facts: Mapping[str, Any] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """*facts* are told after each registration; None where the registry is not one's own."""
+        self._registry = registry
+        self._facts = facts
+        self._identity = identity or KeyPair(os.urandom(SEED_BYTES))
+        self._limits = limits
+        most = limits.relay_frame_bytes
+        self.sizes = Sizes(frame_bytes=most, message_bytes=most, sent_frame_bytes=most)
+
+    async def register(self) -> Registration:
+        registration = await self._registry.register(self._identity.public)
+        if self._facts is not None:
+            await self._registry.tell_facts(registration, self._facts)
+        return registration
+
+    def new_mux(self, registration: Registration) -> AnyMux:
+        return Mux(
+            self._identity,
+            environment_id=self._registry.environment_id,
+            registration_id=registration.id,
+            random_bytes=os.urandom,
+            limits=self._limits,
+        )
+
+    async def judge(self, registration: Registration, question: Validate) -> bool:
+        return await self._registry.validate(
+            registration.id, question.stream_id, question.harness_key, question.authorization
+        )
+
+
+class PlaintextRelay:
+    """The older relay, in which the rendezvous reads along: only for who asks for it by name."""
+
+    registers_each_time = True
+
+    def __init__(
+        self, registry: Registry, *, kind: str = "environment", limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        self._registry = registry
+        self._kind = kind
+        self._limits = limits
+        self.sizes = plaintext_sizes(limits)
+
+    async def register(self) -> Registration:
+        return await self._registry.register_plaintext(kind=self._kind)
+
+    def new_mux(self, registration: Registration) -> AnyMux:
+        return _TimelessMux(limits=self._limits)
+
+    async def judge(self, registration: Registration, question: Validate) -> bool:
+        return False
+
+
+def plaintext_sizes(limits: Limits) -> Sizes:
+    """Whole messages are in one frame, with some bytes around them."""
+    return Sizes(
+        frame_bytes=limits.frame_bytes,
+        message_bytes=limits.message_bytes + limits.relay_frame_bytes,
+        sent_frame_bytes=limits.frame_bytes,
+    )
+
+
+class _TimelessMux(PlaintextMux):
+    """Asks nobody, and so waits for nothing."""
+
+    def receive(self, data: bytes | memoryview, *, now: float = 0.0) -> Sequence[Effect]:
+        return super().receive(data)
+
+    def settle(self, ticket: int, *, is_valid: bool, now: float) -> Sequence[Effect]:
+        return ()
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def expire(self, *, now: float) -> Sequence[Effect]:
+        return ()

@@ -1,0 +1,172 @@
+"""How a client gets from one connection to the next: a new bundle and a new stream each time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random as randomness
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from exec_server.errors import ConfigurationError, ConnectError, RegistryError
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.relay.keys import KeyPair, PublicKeys
+from exec_server.remote.credentials.credentials import Credentials, check_confidential
+from exec_server.remote.executor_trust import Trust
+from exec_server.remote.harness.harness_connection import dial_bundle, process_identity
+from exec_server.remote.registry_client import Bundle, Registry, may_connect_later
+from exec_server.remote.registry_http import Http
+from exec_server.remote.retry_delays import Random, registry_pause
+from exec_server.transport.connection import Connection
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+SCHEMES = ("noise+https://", "noise+http://")
+_UNAUTHORIZED = 401
+# A session is kept for half a minute: pauses that grow further leave it only a few attempts.
+_RECOVERY_DOUBLINGS = 2
+
+
+def parse_url(url: str) -> tuple[str, str]:
+    """The registry and the environment of `noise+https://REGISTRY/ENVIRONMENT`.
+
+    A path before the environment belongs to the registry. Without TLS only loopback addresses are
+    allowed. Raises ConfigurationError.
+    """
+    base, slash, environment_id = url.removeprefix("noise+").rpartition("/")
+    if not slash or base.endswith(":/") or not environment_id or not url.startswith(SCHEMES):
+        raise ConfigurationError(
+            f"invalid URL `{url}`; expected `noise+https://REGISTRY/ENVIRONMENT`"
+        )
+    check_confidential(base, "a token for an environment")
+    return base, unquote(environment_id)
+
+
+class NoiseDialler:
+    """Dials an environment through its registry; each call is another connection.
+
+    The first connection is worth a few attempts; afterwards each call is one attempt, and the
+    calls that fail are spread as the registry wants it. *trust* says which keys of the executor
+    are good; without it those that a file knows, and any where it knows none.
+    """
+
+    def __init__(
+        self,
+        registry_url: str,
+        environment_id: str,
+        credentials: Credentials,
+        *,
+        identity: KeyPair | None = None,
+        trust: Trust | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        connect_timeout: float | None = None,
+        ssl_context: SSLContext | None = None,
+        environ: Mapping[str, str] = os.environ,
+        random: Random = randomness.random,
+    ) -> None:
+        self._http = Http(limits=limits, ssl_context=ssl_context)
+        self._registry = Registry(
+            registry_url, environment_id, credentials, http=self._http, limits=limits
+        )
+        self.trust = trust or Trust(registry_url, environment_id, environ=environ)
+        self._identity = identity or process_identity()
+        self._limits = limits
+        self._connect_timeout = connect_timeout
+        self._ssl = ssl_context
+        self._environ = environ
+        self._random = random
+        # When the last connection came about; None while there has been none.
+        self._opened_at: float | None = None
+        self._failures = 0
+
+    async def __call__(self) -> Connection:
+        """Raises ConnectError, or what is final: RegistryError, ConnectionRejected."""
+        try:
+            if self._opened_at is None:
+                connection = await self._first()
+            else:
+                connection = await self._next(self._opened_at)
+        finally:
+            await self._http.close()
+        self._opened_at = asyncio.get_running_loop().time()
+        return connection
+
+    async def executor_key(self) -> PublicKeys:
+        """The key that the registry names, which nobody has checked. Raises RegistryError."""
+        try:
+            return (await self._first_bundle()).executor_key
+        finally:
+            await self._http.close()
+
+    async def _first(self) -> Connection:
+        try:
+            return await self._open(await self._first_bundle())
+        except ConnectError as exc:
+            if exc.status != _UNAUTHORIZED or isinstance(exc, RegistryError):
+                raise
+        # Its signature may have expired on the way.
+        return await self._open(await self._first_bundle())
+
+    async def _first_bundle(self) -> Bundle:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._limits.bundle_window
+        attempt = 0
+        while True:
+            seconds = min(self._limits.bundle_timeout, deadline - loop.time())
+            try:
+                return await self._registry.connect(self._identity.public, seconds=seconds)
+            except RegistryError as exc:
+                pause = registry_pause(attempt, random=self._random, limits=self._limits)
+                attempt += 1
+                is_over = attempt > self._limits.bundle_retries or loop.time() + pause >= deadline
+                if is_over or not may_connect_later(exc):
+                    raise
+            await asyncio.sleep(pause)
+
+    async def _next(self, opened_at: float) -> Connection:
+        lived = asyncio.get_running_loop().time() - opened_at
+        if self._failures or lived < self._limits.registry_pause:
+            attempt = min(self._failures, _RECOVERY_DOUBLINGS)
+            await asyncio.sleep(registry_pause(attempt, random=self._random, limits=self._limits))
+        self._failures += 1
+        connection = await self._open(await self._next_bundle())
+        self._failures = 0
+        return connection
+
+    async def _next_bundle(self) -> Bundle:
+        try:
+            return await self._registry.connect(
+                self._identity.public, seconds=self._limits.bundle_timeout
+            )
+        except RegistryError as exc:
+            if may_connect_later(exc):
+                raise ConnectError(str(exc)) from exc
+            raise
+
+    async def _open(self, bundle: Bundle) -> Connection:
+        fingerprint = bundle.executor_key.fingerprint
+        self.trust.check(fingerprint)
+        connection = await self._dial(bundle)
+        try:
+            # Whoever answered has the key, and has been told nothing yet.
+            self.trust.remember(fingerprint)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    async def _dial(self, bundle: Bundle) -> Connection:
+        try:
+            return await dial_bundle(
+                bundle,
+                environment_id=self._registry.environment_id,
+                identity=self._identity,
+                limits=self._limits,
+                connect_timeout=self._connect_timeout,
+                ssl_context=self._ssl,
+                environ=self._environ,
+            )
+        except ConfigurationError as exc:
+            raise ConnectError(f"the registry named a rendezvous that cannot be: {exc}") from None

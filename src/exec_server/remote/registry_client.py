@@ -1,0 +1,245 @@
+"""The environment registry: who is who, and who may."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from exec_server.errors import ConfigurationError, RegistryError, RelayError
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.relay.keys import PublicKeys
+from exec_server.remote.credentials.credentials import CredentialExpired, Credentials
+from exec_server.remote.registry_http import Answer, Http
+from exec_server.remote.trace_headers import trace_headers
+
+logger = logging.getLogger(__name__)
+
+PROFILE = "noise_hybrid_ik_v1"
+_UNAVAILABLE = "authentication_service_unavailable"
+_OFFLINE = "environment_offline"
+_SHOWN_CHARACTERS = 4096
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """Where an executor waits for harnesses, and under which name."""
+
+    # Holds a signature.
+    url: str
+    id: str
+
+    def __repr__(self) -> str:
+        return f"Registration(id={self.id!r})"
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """What one connection of a harness needs; it is good once."""
+
+    url: str
+    registration_id: str
+    executor_key: PublicKeys
+    authorization: str
+
+    def __repr__(self) -> str:
+        return f"Bundle(registration_id={self.registration_id!r})"
+
+
+class Registry:
+    """One environment at one registry, seen by whoever has *credentials* for it."""
+
+    def __init__(
+        self,
+        base_url: str,
+        environment_id: str,
+        credentials: Credentials,
+        *,
+        http: Http,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """ConfigurationError for what could not even be asked."""
+        self.environment_id = environment_id.strip()
+        if not self.environment_id:
+            raise ConfigurationError("the environment id is blank")
+        credentials.check_url(base_url)
+        self._base = base_url.strip().rstrip("/")
+        self._credentials = credentials
+        self._http = http
+        self._limits = limits
+
+    # The executor.
+
+    async def register(self, key: PublicKeys) -> Registration:
+        """Say that we serve the environment. Raises RegistryError."""
+        body = {"security_profile": PROFILE, "executor_public_key": key.to_object()}
+        answer = await self._ask("register", body, seconds=self._limits.registry_timeout)
+        self._check_profile(answer)
+        registration_id = _text(answer, "executor_registration_id", may_be_empty=True)
+        return Registration(_text(answer, "url", may_be_empty=True), registration_id)
+
+    async def tell_facts(self, registration: Registration, facts: Mapping[str, Any]) -> None:
+        """Say what we are, to a registry of one's own; what others make of it is no matter."""
+        body = {"executor_registration_id": registration.id, "facts": facts}
+        try:
+            await self._ask("facts", body, seconds=self._limits.registry_timeout)
+        except (RegistryError, CredentialExpired) as exc:
+            status = exc.status if isinstance(exc, RegistryError) else None
+            logger.info("the registry does not want to know what we are (status %s)", status)
+
+    async def register_plaintext(self, *, kind: str = "environment") -> Registration:
+        """The same for the older relay, which knew no keys; *kind* was `executor` at first."""
+        answer = await self._ask("register", None, seconds=self._limits.registry_timeout, kind=kind)
+        if answer.get(f"{kind}_id", self.environment_id) != self.environment_id:
+            raise RegistryError(f"the environment registry answered for another {kind}")
+        return Registration(_text(answer, "url", may_be_empty=True), "")
+
+    async def validate(
+        self, registration_id: str, stream_id: str, key: PublicKeys, authorization: str
+    ) -> bool:
+        """Whether this harness may come in; everything but a clear yes is a no."""
+        body = {
+            "executor_registration_id": registration_id,
+            "harness_public_key": key.to_object(),
+            "harness_key_authorization": authorization,
+        }
+        try:
+            answer = await self._ask(
+                "validate",
+                body,
+                seconds=self._limits.registry_timeout,
+                headers=_stream_header(stream_id),
+            )
+        except CredentialExpired:
+            logger.warning("a harness is refused because our own credential has expired")
+            return False
+        except RegistryError as exc:
+            # Its words could repeat the authorization.
+            logger.warning("the registry did not validate a harness (status %s)", exc.status)
+            return False
+        return answer.get("valid") is True
+
+    # The harness.
+
+    async def connect(self, key: PublicKeys, *, seconds: float) -> Bundle:
+        """Ask for a way to the executor. Raises RegistryError."""
+        answer = await self._ask(
+            "connect", {"harness_public_key": key.to_object()}, seconds=seconds
+        )
+        self._check_profile(answer)
+        try:
+            executor_key = PublicKeys.from_object(answer.get("executor_public_key"))
+        except RelayError as exc:
+            raise _malformed(str(exc)) from None
+        return Bundle(
+            _text(answer, "url"),
+            _text(answer, "executor_registration_id"),
+            executor_key,
+            _text(answer, "harness_key_authorization"),
+        )
+
+    def _check_profile(self, answer: dict[str, Any]) -> None:
+        if answer.get("environment_id") != self.environment_id:
+            raise _malformed("it is for another environment")
+        if answer.get("security_profile") != PROFILE:
+            raise _malformed(f"its security profile is not {PROFILE}")
+
+    async def _ask(
+        self,
+        operation: str,
+        body: Any,
+        *,
+        seconds: float,
+        headers: dict[str, str] | None = None,
+        kind: str = "environment",
+    ) -> dict[str, Any]:
+        url = f"{self._base}/cloud/{kind}/{self.environment_id}/{operation}"
+        own = {**self._credentials.headers(), **(headers or {})}
+        sent = {"accept": "*/*", **trace_headers(), **own}
+        try:
+            answer = await self._http.request("POST", url, headers=sent, body=body, seconds=seconds)
+        except RegistryError as exc:
+            raise RegistryError(f"environment registry request failed: {exc}") from exc
+        if not answer.is_success:
+            raise _refusal(answer)
+        decoded = answer.json()
+        if not isinstance(decoded, dict):
+            raise _malformed("it is no JSON object")
+        return decoded
+
+
+def may_register_later(error: RegistryError) -> bool:
+    """Whether an executor tries again: only when the registry could not tell who it is."""
+    return error.status == HTTPStatus.BAD_GATEWAY and error.error_code == _UNAVAILABLE
+
+
+def may_register_again(error: RegistryError) -> bool:
+    """Whether one that has something to lose does: the registry has not refused it."""
+    return error.status is None or _may_pass(error.status)
+
+
+def may_connect_later(error: RegistryError) -> bool:
+    """Whether a harness tries again: the registry or the executor may have a better day."""
+    status = error.status
+    if status is None:
+        return True
+    if status == HTTPStatus.CONFLICT:
+        return error.error_code == _OFFLINE
+    return _may_pass(status)
+
+
+def _may_pass(status: int) -> bool:
+    return status >= 500 or status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+def _refusal(answer: Answer) -> RegistryError:
+    status = answer.status
+    code, message = _error_body(answer)
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        text = message or "empty error body"
+        prefix = "environment registry authentication error"
+    else:
+        text = message or "empty or malformed error body"
+        shown = ", ".join(filter(None, (_status_text(status), code)))
+        prefix = f"environment registry request failed ({shown})"
+    return RegistryError(f"{prefix}: {text}", status=status, error_code=code)
+
+
+def _error_body(answer: Answer) -> tuple[str | None, str]:
+    decoded = answer.json()
+    error = decoded.get("error") if isinstance(decoded, dict) else None
+    if isinstance(error, dict):
+        code, message = error.get("code"), error.get("message")
+        code = code if isinstance(code, str) else None
+        return code, message if isinstance(message, str) else (code or "")
+    text = answer.body.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
+    # One line on stderr, whatever the registry says.
+    return None, " ".join(text.split())
+
+
+def _status_text(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def _malformed(why: str) -> RegistryError:
+    # It has answered, so asking again would not help.
+    return RegistryError(f"environment registry answer is malformed: {why}", status=200)
+
+
+def _text(answer: dict[str, Any], name: str, *, may_be_empty: bool = False) -> str:
+    value = answer.get(name)
+    if not isinstance(value, str) or not (may_be_empty or value.strip()):
+        raise _malformed(f"`{name}` is missing")
+    return value
+
+
+def _stream_header(stream_id: str) -> dict[str, str]:
+    try:
+        return {"x-codex-noise-stream-id": str(uuid.UUID(stream_id))}
+    except ValueError:
+        return {}

@@ -1,0 +1,123 @@
+"""A server that others reach through a registry and its rendezvous: nothing listens here."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NoReturn
+
+from msgspec import UNSET
+
+from exec_server.errors import ConfigurationError
+from exec_server.remote.credentials.credentials import BearerToken
+from exec_server.remote.credentials.registry_auth import find_credentials
+from exec_server.remote.executor.executor import Executor
+from exec_server.remote.executor.executor_socket import Serve
+from exec_server.remote.executor.forward import Forwarder
+from exec_server.remote.executor.relays import NoiseRelay, PlaintextRelay, Relay
+from exec_server.remote.registry_client import Registry
+from exec_server.remote.registry_http import Http
+from exec_server.remote.remote_config import RemoteEnvironmentConfig
+from exec_server.server.sandbox_info import SandboxTrial
+from exec_server.server.server import ExecServer
+from exec_server.version import VERSION
+
+
+async def run_remote_environment(
+    config: RemoteEnvironmentConfig,
+    *,
+    proxy_private_ips_via_upstream: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> NoReturn:
+    """Serve an environment until cancelled, which ends everything that was started.
+
+    Raises RegistryError when the registry refuses us, now or later, and ConfigurationError for
+    what cannot be served. A rendezvous that cannot be reached is waited for.
+    """
+    core = ExecServer(
+        limits=config.limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream
+    )
+    try:
+        core.prepare()
+        await _run(config, core.serve, environ, _own_facts, lambda: core.holds_sessions)
+    finally:
+        await core.stop()
+
+
+async def run_forward(
+    config: RemoteEnvironmentConfig,
+    connect_url: str,
+    *,
+    environ: Mapping[str, str] = os.environ,
+) -> NoReturn:
+    """The same for a WebSocket server that runs already: each stream gets a socket to it."""
+    forwarder = Forwarder(connect_url, limits=config.limits)
+    try:
+        # The server may be of any make, on any machine.
+        await _run(config, forwarder.serve, environ, _no_facts)
+    finally:
+        await forwarder.stop()
+
+
+async def _own_facts() -> dict[str, str]:
+    """What people want to know of this server, as far as it can be told."""
+    facts = {"version": VERSION, "platform": f"{sys.platform} {platform.machine()}"}
+    sandbox = await SandboxTrial().found()
+    return facts if sandbox is UNSET else {**facts, "sandbox": sandbox.rung}
+
+
+async def _no_facts() -> dict[str, str]:
+    return {}
+
+
+async def _run(
+    config: RemoteEnvironmentConfig,
+    serve: Serve,
+    environ: Mapping[str, str],
+    facts: Callable[[], Awaitable[dict[str, str]]],
+    holds_sessions: Callable[[], bool] = lambda: False,
+) -> NoReturn:
+    http = Http(limits=config.limits)
+    try:
+        relay = await _relay(config, http, environ, facts)
+        executor = Executor(
+            relay,
+            serve=serve,
+            holds_sessions=holds_sessions,
+            limits=config.limits,
+            environ=environ,
+        )
+        await executor.run()
+    finally:
+        await http.close()
+
+
+async def _relay(
+    config: RemoteEnvironmentConfig,
+    http: Http,
+    environ: Mapping[str, str],
+    facts: Callable[[], Awaitable[dict[str, str]]],
+) -> Relay:
+    limits = config.limits
+    credentials = config.credentials or await find_credentials(
+        environ, http=http, uses_agent_identity=config.uses_agent_identity, limits=limits
+    )
+    # A token of our own kind is for a registry of our own kind; others get what Codex sends.
+    is_ours = isinstance(credentials, BearerToken) and config.relay == "noise"
+    if config.labels and not is_ours:
+        raise ConfigurationError("labels are for a registry of your own, and its own kind of token")
+    registry = Registry(
+        config.registry_url, config.environment_id, credentials, http=http, limits=limits
+    )
+    if config.relay == "plaintext":
+        kind = "executor" if config.is_executor_id else "environment"
+        return PlaintextRelay(registry, kind=kind, limits=limits)
+    told = {**await facts(), "labels": dict(config.labels)} if is_ours else None
+    return NoiseRelay(registry, identity=config.identity, facts=told, limits=limits)
+
+
+# Their older names.
+RemoteExecutorConfig = RemoteEnvironmentConfig
+run_remote_executor = run_remote_environment

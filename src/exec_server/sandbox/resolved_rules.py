@@ -1,0 +1,230 @@
+"""Where the rules of a policy lead in the file system as it is now."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable
+
+from exec_server.sandbox import globs, protected_names
+from exec_server.sandbox.file_system_facts import Facts, Located, Locator, join, parent
+from exec_server.sandbox.model import Access, Glob, Hide, Rule, Unenforceable
+from exec_server.sandbox.policy import is_within
+
+_READ_ONLY, _DENIED, _WRITABLE = "read-only", "deny-read", "writable"
+
+
+class Places:
+    """What stands where rules lead. All paths in here are free of symbolic links.
+
+    Methods raise Unenforceable for what mounts cannot express: above all a restriction whose path
+    crosses a symbolic link that the sandboxed command could change.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._locator = Locator(facts)
+        # The access that holds at and below each place that exists.
+        self.access: dict[bytes, Access] = {}
+        self.located: dict[bytes, Located] = {}
+        # What is put in the place of names that must not come to be.
+        self.missing: dict[bytes, Hide] = {}
+        # The symbolic links that lead to places, and what they say.
+        self.links: dict[bytes, bytes] = {}
+        self._missing_writes: set[bytes] = set()
+        self._creatable: dict[bytes, bool] = {}
+
+    def place(self, rules: Iterable[Rule]) -> None:
+        """Bring all *rules* to where they lead."""
+        by_depth = sorted(rules, key=lambda rule: depth(rule.path))
+        if by_depth and by_depth[0].path == b"/":
+            # Denied, it is the empty base that everything else is added to.
+            if by_depth[0].access is not Access.DENY:
+                self._add(self._locator.locate(b"/"), by_depth[0].access)
+            del by_depth[0]
+        self._grant([rule for rule in by_depth if rule.access is Access.WRITE])
+        for rule in by_depth:
+            if rule.access is not Access.WRITE:
+                self._restrict(rule)
+
+    def deny_matches(self, glob: Glob, max_depth: int | None) -> None:
+        """Deny every file that *glob* matches now; a match that is a link, what it leads to."""
+        prefix = globs.fixed_prefix(glob)
+        located = self._locator.locate(prefix)
+        self._check_crossings(_DENIED, prefix, located)
+        if located.trouble is not None:
+            raise _unknown(_DENIED, prefix, located.trouble)
+        if not located.is_directory:
+            return
+        for match in globs.scan(glob, located.path, max_depth, self._facts):
+            if not match.is_symlink or self._locator.locate(match.path).exists:
+                self._restrict(Rule(match.path, Access.DENY))
+
+    def protect_metadata(self) -> None:
+        """Keep the names of `metadata` in every writable directory as they are."""
+        roots = [path for path, access in self.access.items() if access is Access.WRITE]
+        for root in roots:
+            if self.located[root].is_directory:
+                for name in protected_names.NAMES:
+                    self._protect(root, name)
+
+    def allow_reads(self, paths: Iterable[bytes]) -> None:
+        """Add *paths* to an empty base, unless a rule says something about them."""
+        for path in paths:
+            located = self._locator.locate(path)
+            if not located.exists or self._crossed(located) is not None:
+                continue
+            if self.holding(located.path) is None:
+                self._add(located, Access.READ)
+            self.links.update(located.links)
+
+    def holding(self, path: bytes) -> Access | None:
+        """The access of the deepest place that holds *path*."""
+        found = nearest(path, self.access)
+        return None if found is None else found[1]
+
+    def is_protected(self, path: bytes) -> bool:
+        """Whether *path* is one of the names of `metadata` in a writable directory."""
+        above, _, name = path.rpartition(b"/")
+        return name in protected_names.NAMES and self.access.get(above or b"/") is Access.WRITE
+
+    def _grant(self, rules: list[Rule]) -> None:
+        """Let be written what exists.
+
+        A link that somebody in a sandbox can change must not say what the next one may write.
+        """
+        found = [(rule, self._locator.locate(rule.path)) for rule in rules]
+        for rule, located in found:
+            if not located.exists and self._locator.locate(parent(rule.path)).exists:
+                self._missing_writes.add(located.path)
+        there = [
+            (rule, located)
+            for rule, located in found
+            if located.exists and (located.is_directory or not rule.only_existing)
+        ]
+        for _, located in there:
+            if not located.links:
+                self._add(located, Access.WRITE)
+        certain = {path for path, access in self.access.items() if access is Access.WRITE}
+        writable = certain | {located.path for _, located in there}
+        for rule, located in there:
+            link = next((link for link, _ in located.links if _is_in(link, writable)), None)
+            if link is not None and not _is_in(located.path, certain):
+                raise _crossing(_WRITABLE, rule.path, link)
+            self._add(located, Access.WRITE)
+
+    def _restrict(self, rule: Rule) -> None:
+        located = self._locator.locate(rule.path)
+        kind = _READ_ONLY if rule.access is Access.READ else _DENIED
+        is_writable = self.holding(located.path) is Access.WRITE
+        if rule.only_existing and located.links and is_writable:
+            # What programs need is given; that it has another, writable name takes nothing away.
+            return
+        self._check_crossings(kind, rule.path, located)
+        if located.exists:
+            self._add(located, rule.access)
+        elif located.trouble is not None:
+            if is_writable or rule.access is Access.DENY:
+                raise _unknown(kind, rule.path, located.trouble)
+        elif is_writable and not rule.only_existing:
+            self._keep_missing(located, rule.access)
+
+    def _check_crossings(self, kind: str, path: bytes, located: Located) -> None:
+        link = self._crossed(located)
+        if link is not None:
+            raise _crossing(kind, path, link)
+
+    def _crossed(self, located: Located) -> bytes | None:
+        """The first link on the way that can be changed from inside."""
+        for link, _ in located.links:
+            if self.holding(link) is Access.WRITE:
+                return link
+        return None
+
+    def _add(self, located: Located, access: Access) -> None:
+        self.located[located.path] = located
+        self.access[located.path] = max(access, self.access.get(located.path, access))
+        self.links.update(located.links)
+
+    def _keep_missing(self, located: Located, access: Access) -> None:
+        """Put something in the place of a name that nobody in the sandbox may create."""
+        above = parent(located.path)
+        if located.is_blocked:
+            # A file that stays cannot become the directory in which the name would be made.
+            self._add(self._locator.locate(above), Access.READ)
+            return
+        if not self._can_create_in(above):
+            return
+        is_directory = self.is_protected(located.path)
+        mode = 0o444
+        if is_directory:
+            mode = 0 if access is Access.DENY else 0o555
+        other = self.missing.get(located.path)
+        if other is None or mode < other.mode:
+            self.missing[located.path] = Hide(located.path, is_directory, mode)
+
+    def _can_create_in(self, directory: bytes) -> bool:
+        if directory not in self._creatable:
+            try:
+                self._creatable[directory] = self._facts.can_create_in(directory)
+            except OSError:
+                self._creatable[directory] = True
+        return self._creatable[directory]
+
+    def _protect(self, root: bytes, name: bytes) -> None:
+        path = join(root, name)
+        if self.access.get(path) is Access.WRITE or path in self._missing_writes:
+            return
+        if path not in self.access and path not in self.missing:
+            self._restrict(Rule(path, Access.READ))
+        mode = self._locator.locate(path).mode
+        if name == protected_names.GIT and mode is not None and stat.S_ISREG(mode):
+            self._protect_repository(path, root)
+
+    def _protect_repository(self, path: bytes, root: bytes) -> None:
+        try:
+            target = protected_names.gitdir(
+                self._facts.head(path, protected_names.HEAD_BYTES), root
+            )
+        except OSError as exc:
+            raise _unknown(_READ_ONLY, path, exc) from exc
+        if target is None:
+            return
+        located = self._locator.locate(target)
+        self._check_crossings(_READ_ONLY, target, located)
+        # Where nothing can be written, there is nothing to protect.
+        if located.path not in self.access and self.holding(located.path) is Access.WRITE:
+            self._restrict(Rule(target, Access.READ))
+
+
+def depth(path: bytes) -> tuple[int, bytes]:
+    """A sort key that puts shallow paths first."""
+    return (0 if path == b"/" else path.count(b"/"), path)
+
+
+def nearest(path: bytes, places: dict[bytes, Access]) -> tuple[bytes, Access] | None:
+    """The deepest of *places* that holds *path*, and its access."""
+    while True:
+        if path in places:
+            return path, places[path]
+        if path == b"/":
+            return None
+        path = parent(path)
+
+
+def _is_in(path: bytes, places: set[bytes]) -> bool:
+    return any(is_within(path, place) for place in places)
+
+
+def _crossing(kind: str, path: bytes, link: bytes) -> Unenforceable:
+    return Unenforceable(
+        f"cannot enforce sandbox {kind} path {_shown(path)} "
+        f"because it crosses writable symlink {_shown(link)}"
+    )
+
+
+def _unknown(kind: str, path: bytes, exc: OSError) -> Unenforceable:
+    return Unenforceable(f"cannot enforce sandbox {kind} path {_shown(path)}: {exc.strerror}")
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "replace")

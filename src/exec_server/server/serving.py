@@ -1,0 +1,149 @@
+"""Serve on an address until told to stop: for the command line, and to embed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from exec_server.errors import ConfigurationError
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.server.authentication import Authenticator
+from exec_server.server.server import ExecServer
+from exec_server.transport.address import (
+    DEFAULT_LISTEN_URL,
+    StdioAddress,
+    TcpAddress,
+    UnixAddress,
+    parse_listen_url,
+)
+from exec_server.transport.listen import Listener, listen_tcp, listen_unix
+
+_PUBLIC_BIND = (
+    "refusing to listen on {url} without authentication: anybody who can reach it could run "
+    "commands as you. Turn it on with `--ws-auth capability-token --ws-token-file PATH`, listen "
+    "on 127.0.0.1, or accept the risk with `--insecure-no-auth`"
+)
+
+
+class ExecServerRuntimePaths(msgspec.Struct, frozen=True, kw_only=True):
+    """Programs that a server may need beside itself; None looks in the usual places."""
+
+    linux_sandbox_exe: str | None = None
+
+
+class RunningServer(msgspec.Struct, frozen=True):
+    """A server that accepts connections at *url*."""
+
+    url: str
+    core: ExecServer
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    listen_url: str = DEFAULT_LISTEN_URL,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    authenticator: Authenticator | None = None,
+    insecure_no_auth: bool = False,
+    proxy_private_ips_via_upstream: bool = False,
+) -> AsyncIterator[RunningServer]:
+    """Listen on a `ws://` or `unix://` URL; leaving the block ends everything that was started.
+
+    A WebSocket address that other machines can reach needs an *authenticator*, unless
+    *insecure_no_auth* waives it.
+    """
+    address = parse_listen_url(listen_url)
+    if isinstance(address, StdioAddress):
+        raise ConfigurationError("stdio serves one connection; use serve_stdio()")
+    if isinstance(address, TcpAddress):
+        is_open = not address.is_loopback and authenticator is None
+        if is_open and not insecure_no_auth:
+            raise ConfigurationError(_PUBLIC_BIND.format(url=address.url))
+    core = ExecServer(limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream)
+    try:
+        listener = await _listen(address, core, authenticator)
+        # After the bind: the first client should not wait for it, nor it for the first process.
+        preparing = asyncio.get_running_loop().call_soon(core.prepare)
+        try:
+            yield RunningServer(listener.url, core)
+        finally:
+            preparing.cancel()
+            listener.close()
+    finally:
+        await core.stop()
+
+
+async def _listen(
+    address: TcpAddress | UnixAddress, core: ExecServer, authenticator: Authenticator | None
+) -> Listener:
+    if isinstance(address, UnixAddress):
+        if authenticator is not None:
+            raise ConfigurationError("WebSocket auth requires a WebSocket listener, not unix")
+        return await listen_unix(address, core.serve, limits=core.limits)
+    check = authenticator.check if authenticator is not None else None
+    return await listen_tcp(address, core.serve, limits=core.limits, check=check)
+
+
+async def serve_stdio(
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    reader: int = 0,
+    writer: int = 1,
+    proxy_private_ips_via_upstream: bool = False,
+) -> None:
+    """Serve one connection on a pair of descriptors until input ends; then end what it started."""
+    from exec_server.transport.stdio import StdioConnection
+
+    core = ExecServer(
+        limits=limits,
+        resumable=False,
+        proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
+    )
+    try:
+        core.serve(StdioConnection(reader, writer, limits=limits))
+        core.prepare()
+        await core.wait_idle()
+    finally:
+        await core.stop()
+
+
+async def run_main(
+    listen_url: str = DEFAULT_LISTEN_URL,
+    runtime_paths: ExecServerRuntimePaths | None = None,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    authenticator: Authenticator | None = None,
+    insecure_no_auth: bool = False,
+    proxy_private_ips_via_upstream: bool = False,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve in the caller's event loop until cancelled, as the command does.
+
+    *on_ready* is given the URL that was bound; without it the URL is printed as the only line on
+    stdout.
+    """
+    if isinstance(parse_listen_url(listen_url), StdioAddress):
+        if authenticator is not None:
+            raise ConfigurationError("WebSocket auth requires a WebSocket listener, not stdio")
+        await serve_stdio(
+            limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream
+        )
+        return
+    async with serve(
+        listen_url,
+        limits=limits,
+        authenticator=authenticator,
+        insecure_no_auth=insecure_no_auth,
+        proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
+    ) as running:
+        (on_ready or _print_url)(running.url)
+        await asyncio.get_running_loop().create_future()
+
+
+def _print_url(url: str) -> None:
+    sys.stdout.write(f"{url}\n")
+    sys.stdout.flush()

@@ -1,0 +1,1313 @@
+"""The client for programs without an event loop, class by class and word by word.
+
+Made by `scripts/sync_twin.py`; change the asynchronous classes and run that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from ssl import SSLContext
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack
+
+from exec_server.client.calls import StrPath
+from exec_server.client.client import ExecServerClient as AsyncExecServerClient
+from exec_server.client.connect_options import DEFAULT_CLIENT_NAME
+from exec_server.client.discovery import KeyPaths
+from exec_server.client.discovery import RemoteDiscovery as AsyncRemoteDiscovery
+from exec_server.client.environments.kinds import Environment
+from exec_server.client.environments.lazy import EnvironmentStatus
+from exec_server.client.environments.manager import EnvironmentFacts
+from exec_server.client.environments.manager import EnvironmentManager as AsyncEnvironmentManager
+from exec_server.client.environments.open_environment import ConnectKeywords
+from exec_server.client.files.file_streams import WINDOW, Block
+from exec_server.client.files.file_streams import ReadStream as AsyncReadStream
+from exec_server.client.files.file_streams import WriteStream as AsyncWriteStream
+from exec_server.client.files.remote_files import MissingWatch as AsyncMissingWatch
+from exec_server.client.files.remote_files import RemoteFiles as AsyncRemoteFiles
+from exec_server.client.files.remote_files import WalkOutcome
+from exec_server.client.files.remote_path import RemotePath as AsyncRemotePath
+from exec_server.client.files.transfer.progress import OnProgress
+from exec_server.client.files.transfer.result import TransferResult, Verify
+from exec_server.client.http.remote_http import (
+    DEFAULT_TIMEOUT,
+    AnyHeaders,
+    HttpHeaders,
+    HttpResponse,
+)
+from exec_server.client.http.remote_http import RemoteHttp as AsyncRemoteHttp
+from exec_server.client.http.remote_http import StreamedHttpResponse as AsyncStreamedHttpResponse
+from exec_server.client.network_policy import OnPolicyDecision, OnPolicyRequest
+from exec_server.client.process.output_buffer import Event, OutputChunk
+from exec_server.client.process.output_buffer import OutputView as AsyncOutputView
+from exec_server.client.process.processes import INHERIT_ENV
+from exec_server.client.process.remote_process import OnDisconnect, OnGap
+from exec_server.client.process.remote_process import RemoteProcess as AsyncRemoteProcess
+from exec_server.client.process.run_to_end import CompletedProcess
+from exec_server.client.session_link import ConnectionState
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.protocol import environment, fs, process
+from exec_server.protocol.env_policy import EnvPolicy
+from exec_server.protocol.fs import Metadata
+from exec_server.protocol.paths import PathUri
+from exec_server.protocol.process import ReadResult
+from exec_server.protocol.sandbox import Sandboxed
+from exec_server.sync.portal import Twin, opened, unwrapped, wrapped_some
+
+
+class RemotePath(Twin[AsyncRemotePath]):
+    """A path on a client's server; see `client.fs.path`.
+
+    What only concerns the text is as pathlib has it, and what asks the server waits. It
+    is no PathLike on purpose: `open()` would look for the file on this machine.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self._inner.__str__()
+
+    def __lt__(self, other: RemotePath) -> bool:
+        return self._inner.__lt__(unwrapped(other))
+
+    def __truediv__(self, other: str) -> RemotePath:
+        return RemotePath(self._portal, self._inner.__truediv__(other))
+
+    def joinpath(self, *others: str) -> RemotePath:
+        return RemotePath(self._portal, self._inner.joinpath(*others))
+
+    def with_name(self, name: str) -> RemotePath:
+        return RemotePath(self._portal, self._inner.with_name(name))
+
+    def with_suffix(self, suffix: str) -> RemotePath:
+        return RemotePath(self._portal, self._inner.with_suffix(suffix))
+
+    @property
+    def parent(self) -> RemotePath:
+        return RemotePath(self._portal, self._inner.parent)
+
+    @property
+    def parts(self) -> Sequence[str]:
+        return self._inner.parts
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def stem(self) -> str:
+        return self._inner.stem
+
+    @property
+    def suffix(self) -> str:
+        return self._inner.suffix
+
+    def stat(self) -> Metadata:
+        return self._portal.wait(self._inner.stat())
+
+    def exists(self) -> bool:
+        return self._portal.wait(self._inner.exists())
+
+    def is_file(self) -> bool:
+        return self._portal.wait(self._inner.is_file())
+
+    def is_dir(self) -> bool:
+        return self._portal.wait(self._inner.is_dir())
+
+    def is_symlink(self) -> bool:
+        """Whether it is a symbolic link; one that leads nowhere cannot be told from nothing."""
+        return self._portal.wait(self._inner.is_symlink())
+
+    def resolve(self) -> RemotePath:
+        """The path without any symbolic link; unlike in pathlib it must exist."""
+        return RemotePath(self._portal, self._portal.wait(self._inner.resolve()))
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        """What is in the directory, in no order."""
+        return map(partial(RemotePath, self._portal), self._portal.iterate(self._inner.iterdir()))
+
+    def glob(self, pattern: str) -> Iterator[RemotePath]:
+        """What matches *pattern*, in which `**` stands for any number of directories.
+
+        Links to directories are entered only where the pattern names them.
+        """
+        return map(
+            partial(RemotePath, self._portal), self._portal.iterate(self._inner.glob(pattern))
+        )
+
+    def read_bytes(self) -> bytes:
+        return self._portal.wait(self._inner.read_bytes())
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        return self._portal.wait(self._inner.read_text(encoding))
+
+    def write_bytes(self, data: bytes, *, atomic: bool = False) -> None:
+        self._portal.wait(self._inner.write_bytes(data, atomic=atomic))
+
+    def write_text(self, text: str, encoding: str = "utf-8", *, atomic: bool = False) -> None:
+        self._portal.wait(self._inner.write_text(text, encoding, atomic=atomic))
+
+    def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
+        """As pathlib has it, but for *parents*, which implies *exist_ok* on every server."""
+        self._portal.wait(self._inner.mkdir(parents=parents, exist_ok=exist_ok))
+
+    def unlink(self, *, missing_ok: bool = False) -> None:
+        self._portal.wait(self._inner.unlink(missing_ok=missing_ok))
+
+    def rmdir(self) -> None:
+        """Remove an empty directory."""
+        self._portal.wait(self._inner.rmdir())
+
+    def rename(self, target: str | RemotePath) -> RemotePath:
+        """Rename to *target*, which is replaced; a relative one is seen from this one's parent."""
+        return RemotePath(self._portal, self._portal.wait(self._inner.rename(unwrapped(target))))
+
+
+class ReadStream(Twin[AsyncReadStream]):
+    """What a file holds, as an iterator of blocks, in order.
+
+    It belongs to one connection and fails with it. Iterate to the end, or use `with`; the
+    file is closed on the server in any case, also when the stream is simply dropped.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self._portal.wait(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return self._portal.wait(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def read(self) -> bytes:
+        """Everything up to the end."""
+        return self._portal.wait(self._inner.read())
+
+    def aclose(self) -> None:
+        """Let go of the file; nothing more comes. Idempotent."""
+        self._portal.wait(self._inner.aclose())
+
+
+class WriteStream(Twin[AsyncWriteStream]):
+    """Replaces what a file holds, block by block: `with`, then `write`.
+
+    The file is emptied at once, and complete when the block of `with` has ended well;
+    whatever ends it otherwise leaves part of it. Servers that take no blocks are given the whole
+    file at the end, which bounds its size.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self._portal.wait(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
+
+    def write(self, data: bytes) -> None:
+        """Write *data* after what was written; returns when little of it is still under way.
+
+        An error may be that of an earlier block. The stream is of no use after one.
+        """
+        self._portal.wait(self._inner.write(data))
+
+
+class MissingWatch(Twin[AsyncMissingWatch]):
+    """A watch of paths that did not exist; it tells of the first change and is then over."""
+
+    __slots__ = ()
+
+    def changed(self) -> None:
+        """Returns once something has changed. Raises ConnectionClosed when nobody can tell."""
+        self._portal.wait(self._inner.changed())
+
+
+class RemoteFiles(Twin[AsyncRemoteFiles]):
+    """The files of a client's server.
+
+    Paths are native ones of the server, as str, bytes or PathLike, or file: URIs; answers have
+    native paths. Errors are the server's: NotFound for what does not exist, InvalidRequest for
+    what is refused, InternalError for the rest. What the server does not offer raises
+    MethodNotFound before anything is done. Nothing is ever repeated after a lost connection.
+    """
+
+    __slots__ = ()
+
+    @property
+    def client(self) -> ExecServerClient:
+        return ExecServerClient(self._portal, self._inner.client)
+
+    def sandboxed(self, sandbox: Sandboxed) -> RemoteFiles:
+        """The same files, for requests that the server confines as *sandbox* says."""
+        return RemoteFiles(self._portal, self._portal.run(lambda: self._inner.sandboxed(sandbox)))
+
+    @property
+    def is_sandboxed(self) -> bool:
+        return self._portal.run(lambda: self._inner.is_sandboxed)
+
+    def path(self, path: str) -> RemotePath:
+        """A path to work with in the manner of pathlib."""
+        return RemotePath(self._portal, self._portal.run(lambda: self._inner.path(path)))
+
+    def offers(self, capability: str) -> bool:
+        """Whether the server says that it has *capability*."""
+        return self._portal.wait(self._inner.offers(capability))
+
+    def read_bytes(self, path: AnyPath) -> bytes:
+        """All that a file holds; a large one comes in blocks."""
+        return self._portal.wait(self._inner.read_bytes(unwrapped(path)))
+
+    def read_text(self, path: AnyPath, *, encoding: str = "utf-8") -> str:
+        return self._portal.wait(self._inner.read_text(unwrapped(path), encoding=encoding))
+
+    def write_bytes(self, path: AnyPath, data: bytes, *, atomic: bool = False) -> None:
+        """Replace what a file holds, in blocks when it is much; a missing file is made.
+
+        With *atomic* readers see the old content or the new, and never a part.
+        """
+        self._portal.wait(self._inner.write_bytes(unwrapped(path), data, atomic=atomic))
+
+    def write_text(
+        self, path: AnyPath, text: str, *, encoding: str = "utf-8", atomic: bool = False
+    ) -> None:
+        self._portal.wait(
+            self._inner.write_text(unwrapped(path), text, encoding=encoding, atomic=atomic)
+        )
+
+    def read_stream(
+        self, path: AnyPath, *, offset: int = 0, length: int | None = None, window: int = WINDOW
+    ) -> ReadStream:
+        """What a file holds from *offset* on, block by block, with *window* of them under way."""
+        return ReadStream(
+            self._portal,
+            self._portal.run(
+                lambda: self._inner.read_stream(
+                    unwrapped(path), offset=offset, length=length, window=window
+                )
+            ),
+        )
+
+    def write_stream(self, path: AnyPath, *, window: int = WINDOW) -> WriteStream:
+        """Replace what a file holds, block by block; for use with `with`."""
+        return WriteStream(
+            self._portal,
+            self._portal.run(lambda: self._inner.write_stream(unwrapped(path), window=window)),
+        )
+
+    def read_file(self, path: AnyPath, *, follow_symlinks: bool = True) -> bytes:
+        """`fs/readFile`: all of a file in one message."""
+        return self._portal.wait(
+            self._inner.read_file(unwrapped(path), follow_symlinks=follow_symlinks)
+        )
+
+    def write_file(
+        self, path: AnyPath, data: bytes, *, atomic: bool = False, follow_symlinks: bool = True
+    ) -> None:
+        """`fs/writeFile`: replace what a file holds, in one message."""
+        self._portal.wait(
+            self._inner.write_file(
+                unwrapped(path), data, atomic=atomic, follow_symlinks=follow_symlinks
+            )
+        )
+
+    def append(
+        self, path: AnyPath, data: bytes, *, create: bool = True, follow_symlinks: bool = True
+    ) -> int:
+        """`fs/append`: write at the end of a file; its size then."""
+        return self._portal.wait(
+            self._inner.append(
+                unwrapped(path), data, create=create, follow_symlinks=follow_symlinks
+            )
+        )
+
+    def open(
+        self,
+        path: AnyPath,
+        *,
+        mode: Literal["read", "replace"] = "read",
+        handle_id: str | None = None,
+    ) -> str:
+        """`fs/open`: a handle, which is good until `close` or the end of the connection."""
+        return self._portal.wait(self._inner.open(unwrapped(path), mode=mode, handle_id=handle_id))
+
+    def read_block(self, handle_id: str, offset: int, size: int) -> Block:
+        """`fs/readBlock`: up to *size* bytes, which is at most 1 MiB."""
+        return self._portal.wait(self._inner.read_block(handle_id, offset, size))
+
+    def write_block(self, handle_id: str, offset: int, data: bytes) -> None:
+        """`fs/writeBlock`: 1 byte to 1 MiB."""
+        self._portal.wait(self._inner.write_block(handle_id, offset, data))
+
+    def close(self, handle_id: str) -> None:
+        """`fs/close`; closing what is not open does no harm."""
+        self._portal.wait(self._inner.close(handle_id))
+
+    def exists(self, path: AnyPath) -> bool:
+        """Whether *path* leads to something."""
+        return self._portal.wait(self._inner.exists(unwrapped(path)))
+
+    def get_metadata(self, path: AnyPath, *, follow_symlinks: bool = True) -> fs.Metadata:
+        """`fs/getMetadata`: kind, size and times."""
+        return self._portal.wait(
+            self._inner.get_metadata(unwrapped(path), follow_symlinks=follow_symlinks)
+        )
+
+    def canonicalize(self, path: AnyPath) -> str:
+        """`fs/canonicalize`: the path without any symbolic link; what it names must exist."""
+        return self._portal.wait(self._inner.canonicalize(unwrapped(path)))
+
+    def create_directory(
+        self, path: AnyPath, *, recursive: bool = False, follow_symlinks: bool = True
+    ) -> None:
+        """`fs/createDirectory`; with *recursive* also those above it, and all may be there."""
+        self._portal.wait(
+            self._inner.create_directory(
+                unwrapped(path), recursive=recursive, follow_symlinks=follow_symlinks
+            )
+        )
+
+    def remove(
+        self,
+        path: AnyPath,
+        *,
+        recursive: bool = False,
+        force: bool = False,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """`fs/remove`: a file, a link itself, an empty directory; with *recursive* a full one.
+
+        With *force* what is not there need not be removed.
+        """
+        self._portal.wait(
+            self._inner.remove(
+                unwrapped(path), recursive=recursive, force=force, follow_symlinks=follow_symlinks
+            )
+        )
+
+    def copy(self, source: AnyPath, destination: AnyPath, *, recursive: bool = False) -> None:
+        """`fs/copy`: within the server, to exactly *destination*; directories are merged."""
+        self._portal.wait(
+            self._inner.copy(unwrapped(source), unwrapped(destination), recursive=recursive)
+        )
+
+    def rename(
+        self,
+        source: AnyPath,
+        destination: AnyPath,
+        *,
+        overwrite: bool = True,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """`fs/rename`: within one file system, in one step."""
+        self._portal.wait(
+            self._inner.rename(
+                unwrapped(source),
+                unwrapped(destination),
+                overwrite=overwrite,
+                follow_symlinks=follow_symlinks,
+            )
+        )
+
+    def set_permissions(
+        self,
+        path: AnyPath,
+        *,
+        mode: int | None = None,
+        modified: float | None = None,
+        accessed: float | None = None,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """`fs/setPermissions`: the mode and the times that are given, in seconds since 1970.
+
+        Times are kept to the millisecond.
+        """
+        self._portal.wait(
+            self._inner.set_permissions(
+                unwrapped(path),
+                mode=mode,
+                modified=modified,
+                accessed=accessed,
+                follow_symlinks=follow_symlinks,
+            )
+        )
+
+    def read_directory(self, path: AnyPath) -> list[fs.DirectoryEntry]:
+        """`fs/readDirectory`: the names in a directory, in no order.
+
+        Links are listed as what they lead to, or not at all; what is not UTF-8 is replaced.
+        """
+        return self._portal.wait(self._inner.read_directory(unwrapped(path)))
+
+    def walk(
+        self,
+        path: AnyPath,
+        *,
+        max_depth: int = 64,
+        max_directories: int = 10000,
+        max_entries: int = 50000,
+        follow_directory_symlinks: bool = False,
+        prune_hidden_directories: bool = False,
+    ) -> WalkOutcome:
+        """`fs/walk`: files and directories below *path*, breadth first; the limits are the most."""
+        return self._portal.wait(
+            self._inner.walk(
+                unwrapped(path),
+                max_depth=max_depth,
+                max_directories=max_directories,
+                max_entries=max_entries,
+                follow_directory_symlinks=follow_directory_symlinks,
+                prune_hidden_directories=prune_hidden_directories,
+            )
+        )
+
+    def watch_missing(
+        self, missing: Iterable[AnyPath], *, present: AnyPath | None = None
+    ) -> MissingWatch | None:
+        """`fs/watchMissing`: be told when one of *missing* appears, or *present* changes.
+
+        None when there is nothing to wait for, for example because one of them exists. A client
+        has one such watch: the next one takes its place.
+        """
+        return wrapped_some(
+            MissingWatch,
+            self._portal,
+            self._portal.wait(
+                self._inner.watch_missing(
+                    [unwrapped(each) for each in missing], present=unwrapped(present)
+                )
+            ),
+        )
+
+    def upload(
+        self,
+        source: str | bytes | os.PathLike[str],
+        destination: AnyPath,
+        *,
+        verify: Verify = "size",
+        on_progress: OnProgress | None = None,
+    ) -> TransferResult:
+        """Copy a local file, or a directory with all that is in it, to exactly *destination*.
+
+        Modes, times and symbolic links are kept as far as the server can, and what is already
+        there with the same size and time is left alone; so a copy that was cut short is finished
+        by doing it again. Raises TransferFailed when some of it could not be copied.
+        """
+        return self._portal.wait(
+            self._inner.upload(
+                source, unwrapped(destination), verify=verify, on_progress=on_progress
+            )
+        )
+
+    def download(
+        self,
+        source: AnyPath,
+        destination: str | bytes | os.PathLike[str],
+        *,
+        verify: Verify = "size",
+        on_progress: OnProgress | None = None,
+    ) -> TransferResult:
+        """The other direction of `upload`."""
+        return self._portal.wait(
+            self._inner.download(
+                unwrapped(source), destination, verify=verify, on_progress=on_progress
+            )
+        )
+
+    def uri(self, path: AnyPath) -> PathUri:
+        """A path as the server wants it. Raises ValueError for what can be no path."""
+        return self._portal.wait(self._inner.uri(unwrapped(path)))
+
+
+class StreamedHttpResponse(Twin[AsyncStreamedHttpResponse]):
+    """An answer whose body is still to come: iterate over it, or `read` it."""
+
+    __slots__ = ()
+
+    @property
+    def status(self) -> int:
+        return self._inner.status
+
+    @property
+    def headers(self) -> HttpHeaders:
+        return self._inner.headers
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._portal.iterate(self._inner.__aiter__())
+
+    def read(self) -> bytes:
+        """The rest of the body."""
+        return self._portal.wait(self._inner.read())
+
+
+class RemoteHttp(Twin[AsyncRemoteHttp]):
+    """Makes HTTP requests from the server's machine, with its network and its environment.
+
+    No request is ever repeated: when the connection to the server is lost, ConnectionClosed says
+    that it may have been made. What the target or the way to it refuses is an RpcError.
+    """
+
+    __slots__ = ()
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: AnyHeaders = (),
+        content: bytes | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        follow_redirects: bool = True,
+    ) -> HttpResponse:
+        """Make a request and wait for the whole answer.
+
+        *timeout*, in seconds, is for everything from the connection to the end of the body; None
+        waits for ever. A header's value may be a `FromEnvironment`.
+        """
+        return self._portal.wait(
+            self._inner.request(
+                method,
+                url,
+                headers=headers,
+                content=content,
+                timeout=timeout,
+                follow_redirects=follow_redirects,
+            )
+        )
+
+    def get(self, url: str, **options: Any) -> HttpResponse:
+        return self._portal.wait(self._inner.get(url, **options))
+
+    def post(self, url: str, **options: Any) -> HttpResponse:
+        return self._portal.wait(self._inner.post(url, **options))
+
+    def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: AnyHeaders = (),
+        content: bytes | None = None,
+        timeout: float | None = None,
+        answer_timeout: float | None = DEFAULT_TIMEOUT,
+        follow_redirects: bool = True,
+    ) -> AbstractContextManager[StreamedHttpResponse]:
+        """Make a request for the length of a block; its body can be read as it comes.
+
+        *timeout* is for everything, body included, and *answer_timeout* for the wait until the
+        body begins, after which CallTimeout is raised; None waits for ever.
+
+        Leaving the block early drops the rest, which the server still fetches and sends: the
+        protocol has no word to stop it.
+        """
+        return self._portal.entered(
+            self._portal.run(
+                lambda: self._inner.stream(
+                    method,
+                    url,
+                    headers=headers,
+                    content=content,
+                    timeout=timeout,
+                    answer_timeout=answer_timeout,
+                    follow_redirects=follow_redirects,
+                )
+            ),
+            StreamedHttpResponse,
+        )
+
+
+class RemoteDiscovery(Twin[AsyncRemoteDiscovery]):
+    """Reads files of the server's machine that programs there are configured with."""
+
+    __slots__ = ()
+
+    def read_config(
+        self,
+        config_paths: KeyPaths,
+        requirements_paths: KeyPaths = (),
+        *,
+        cwd: StrPath | None = None,
+    ) -> environment.ConfigReadResult:
+        """Parts of the configuration that holds in *cwd*: each path is the keys that lead there."""
+        return self._portal.wait(self._inner.read_config(config_paths, requirements_paths, cwd=cwd))
+
+    def discover(
+        self, *, cwd: StrPath | None = None, sandbox: Sandboxed = None
+    ) -> environment.CapabilitiesResult:
+        """The skills and plugins that are installed, as far as *sandbox* lets them be seen."""
+        return self._portal.wait(self._inner.discover(cwd=cwd, sandbox=sandbox))
+
+    def discover_roots(
+        self, roots: Mapping[str, StrPath], *, sandbox: Sandboxed = None
+    ) -> dict[str, environment.DiscoveredRoot]:
+        """The skills and plugins below directories, by the names that *roots* gives these."""
+        return self._portal.wait(self._inner.discover_roots(roots, sandbox=sandbox))
+
+
+class OutputView(Twin[AsyncOutputView]):
+    """One stream of a process: an iterator of its bytes as they come."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return self._portal.wait(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def read(self) -> bytes:
+        """Everything up to the end of the stream, which is when the process has closed."""
+        return self._portal.wait(self._inner.read())
+
+
+class RemoteProcess(Twin[AsyncRemoteProcess]):
+    """A process on the server, in the manner of `subprocess.Popen`.
+
+    Iterate over it for everything it says, as OutputChunks in the order of their numbers, or use
+    `stdout` and `stderr`; each chunk is handed out once. What a terminal shows is in `stdout`.
+
+    Take the output, even if only to drop it. Servers of this package let a process wait, as at a
+    full pipe, while 4 MiB of what it has said are not taken, and nobody else notices. Only when
+    somebody waits for it to exit, or for others while nobody has ever read it, and nothing is
+    taken for 5 seconds, does it go on: up to 64 MiB are kept then and the rest is discarded, which
+    the reader of the output is told by ProcessFailed.
+
+    Other servers cannot hold back one process alone. Up to 1 MiB waits here without harm; then the
+    connection is read only while somebody needs it, and if others on the same client keep needing
+    it, the same bound applies. Answers are never held up.
+
+    When the connection is lost the handle waits for the next one and goes on where it was: every
+    byte comes once, and every write is done once. It fails with ConnectionClosed when the session
+    is lost, and with ProcessFailed when a server of another kind could not retain all of the output
+    meanwhile. Dropping a handle leaves the process running and its output is no longer followed.
+    """
+
+    __slots__ = ()
+
+    @property
+    def process_id(self) -> str:
+        return self._inner.process_id
+
+    @property
+    def is_terminal(self) -> bool:
+        return self._inner.is_terminal
+
+    @property
+    def on_disconnect(self) -> OnDisconnect:
+        return self._inner.on_disconnect
+
+    @property
+    def is_started(self) -> bool:
+        return self._inner.is_started
+
+    @property
+    def is_truncated(self) -> bool:
+        return self._inner.is_truncated
+
+    @property
+    def dropped_bytes(self) -> int:
+        return self._inner.dropped_bytes
+
+    @property
+    def sandbox_type(self) -> str | None:
+        return self._inner.sandbox_type
+
+    @property
+    def sandbox_rung(self) -> str | None:
+        return self._inner.sandbox_rung
+
+    @property
+    def sandbox_denied(self) -> bool:
+        return self._inner.sandbox_denied
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> OutputChunk:
+        try:
+            return self._portal.wait(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    @property
+    def stdout(self) -> OutputView:
+        """What it writes to stdout, or shows on its terminal."""
+        return OutputView(self._portal, self._portal.run(lambda: self._inner.stdout))
+
+    @property
+    def stderr(self) -> OutputView:
+        """What it writes to stderr; nothing when it has a terminal."""
+        return OutputView(self._portal, self._portal.run(lambda: self._inner.stderr))
+
+    def events(self) -> Iterator[Event]:
+        """Everything that happens, in order, up to a Closed or Failed.
+
+        Output is taken by it as by any other reader. ResyncRequired tells of a lost connection.
+        """
+        return self._portal.iterate(self._inner.events())
+
+    @property
+    def wake_seq(self) -> int:
+        """The highest number heard of, and one more after a failure; it only grows."""
+        return self._portal.run(lambda: self._inner.wake_seq)
+
+    def wait_wake(self, after: int) -> int:
+        """Until `wake_seq` is above *after*, or nothing more is to be heard; what it is then."""
+        return self._portal.wait(self._inner.wait_wake(after))
+
+    def read(
+        self, *, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
+    ) -> ReadResult:
+        """What the server retains after a number, as `process/read` tells it."""
+        return self._portal.wait(
+            self._inner.read(after_seq=after_seq, max_bytes=max_bytes, wait=wait)
+        )
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, 128 + n after signal n; None until the process has exited."""
+        return self._portal.run(lambda: self._inner.returncode)
+
+    def wait(self) -> int:
+        """The exit status, once there is one; output may still follow it."""
+        return self._portal.wait(self._inner.wait())
+
+    def write(self, data: bytes) -> None:
+        """Write to stdin or the terminal; returns when the server has accepted all of it.
+
+        It waits as long as the process does not read.
+        Raises StdinClosed when the process takes no input or has ended.
+        """
+        self._portal.wait(self._inner.write(data))
+
+    def close_stdin(self) -> None:
+        """End the input after what was written; on a terminal, type the end-of-file character.
+
+        An extension: servers without it raise MethodNotFound. Repeating it does no harm.
+        """
+        self._portal.wait(self._inner.close_stdin())
+
+    def send_signal(self, signum: int | str) -> None:
+        """Signal the process's group, by number or name; an ended process is left alone.
+
+        Every server knows SIGINT; others are an extension, and servers without it raise
+        InvalidParams.
+        """
+        self._portal.wait(self._inner.send_signal(signum))
+
+    def terminate(self) -> bool:
+        """Kill the process and its group at once, by SIGKILL; whether it was still running."""
+        return self._portal.wait(self._inner.terminate())
+
+    def abandon(self) -> None:
+        """Have the process killed without waiting for it, and stop following it."""
+        self._portal.run(lambda: self._inner.abandon())
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Give the terminal another size. An extension: others raise MethodNotFound."""
+        self._portal.wait(self._inner.resize(rows, cols))
+
+
+class ExecServerClient(Twin[AsyncExecServerClient]):
+    """A client of one server, with one session there.
+
+    Every call has a deadline, raises RpcError as the server says it, and raises ConnectionClosed
+    or CallTimeout when it is not known whether the server has acted. Ask `exc.retryable` and
+    `exc.may_have_run`.
+
+    When the connection is lost it is replaced and the session resumed: processes go on as if
+    nothing had happened, and new calls wait for it. Reads and writes of processes that were under
+    way are repeated; all other calls fail, because nobody knows whether they were carried out.
+    """
+
+    __slots__ = ()
+
+    @property
+    def concurrency(self) -> int:
+        return self._inner.concurrency
+
+    def environment_info(self) -> environment.EnvironmentInfo:
+        """What the server says of its machine; asked at most once."""
+        return self._portal.wait(self._inner.environment_info())
+
+    def sandbox_info(self) -> environment.SandboxInfo | None:
+        """How the server enforces sandboxes; None from one that does not tell."""
+        return self._portal.wait(self._inner.sandbox_info())
+
+    def environment_status(self) -> str:
+        """`ready`, from a server that is."""
+        return self._portal.wait(self._inner.environment_status())
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+        cwd: StrPath | None = None,
+        env: Mapping[str, str] | None = None,
+        env_policy: EnvPolicy | None = INHERIT_ENV,
+        tty: bool = False,
+        sandbox: Sandboxed = None,
+        ensure: bool = False,
+    ) -> CompletedProcess:
+        """Run a command to its end, in the manner of `subprocess.run`.
+
+        Without *input* its stdin is empty; giving it takes a server that can close stdin, or
+        raises MethodNotFound before anything runs. After *timeout* the command is killed and
+        CommandTimeout has what it said; with *check* another status than 0 raises CommandFailed.
+        The other parameters are those of `start`.
+
+        Output that the server could not retain during an outage is missing from the result, whose
+        `truncated` says so.
+        """
+        return self._portal.wait(
+            self._inner.run(
+                argv,
+                input=input,
+                timeout=timeout,
+                check=check,
+                cwd=cwd,
+                env=env,
+                env_policy=env_policy,
+                tty=tty,
+                sandbox=sandbox,
+                ensure=ensure,
+            )
+        )
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: StrPath | None = None,
+        env: Mapping[str, str] | None = None,
+        env_policy: EnvPolicy | None = INHERIT_ENV,
+        tty: bool = False,
+        stdin: bool = False,
+        arg0: str | None = None,
+        rows: int | None = None,
+        cols: int | None = None,
+        sandbox: Sandboxed = None,
+        process_id: str | None = None,
+        ensure: bool = False,
+        on_disconnect: OnDisconnect = "hold",
+        on_gap: OnGap = "fail",
+    ) -> RemoteProcess:
+        """Start a program on the server.
+
+        *cwd* is a path there or a file: URI; a relative path, and its absence, are seen from the
+        server's own directory. *env* is laid over the server's environment, because a client
+        cannot know what PATH and HOME are over there; *env_policy* chooses what is inherited, and
+        None means that *env* is the whole environment.
+
+        With *tty* the program runs on a terminal of *rows* and *cols*. Otherwise its stdin is
+        empty unless *stdin* is true. *arg0* is what it sees as its own name. *process_id* must
+        not be in use in this session; by default it is drawn at random.
+
+        *sandbox* is what it may touch, such as `read_only()`; the handle's `sandbox_type` says how
+        the server holds it to that, which a server that knows no sandboxes does not.
+
+        A start that is cancelled or not answered in time is undone as far as possible; so is one
+        whose connection is lost, and ConnectionClosed says that it may have run. With *ensure* the
+        server is asked then, if it can tell: a program that runs is gone on with, and one that does
+        not is started, so that it runs once.
+
+        When the connection is lost later, the handle goes on with the next one, or with
+        *on_disconnect* `fail` fails at once. Output that the server could not retain meanwhile
+        fails it, too, and has the process killed; with *on_gap* `skip` it is left out.
+        """
+        return RemoteProcess(
+            self._portal,
+            self._portal.wait(
+                self._inner.start(
+                    argv,
+                    cwd=cwd,
+                    env=env,
+                    env_policy=env_policy,
+                    tty=tty,
+                    stdin=stdin,
+                    arg0=arg0,
+                    rows=rows,
+                    cols=cols,
+                    sandbox=sandbox,
+                    process_id=process_id,
+                    ensure=ensure,
+                    on_disconnect=on_disconnect,
+                    on_gap=on_gap,
+                )
+            ),
+        )
+
+    def start_process(
+        self,
+        params: process.StartParams,
+        *,
+        ensure: bool = False,
+        on_disconnect: OnDisconnect = "hold",
+        on_gap: OnGap = "fail",
+    ) -> RemoteProcess:
+        """Start a program exactly as *params* say; the rest is as for `start`."""
+        return RemoteProcess(
+            self._portal,
+            self._portal.wait(
+                self._inner.start_process(
+                    params, ensure=ensure, on_disconnect=on_disconnect, on_gap=on_gap
+                )
+            ),
+        )
+
+    def attach(
+        self,
+        process_id: str,
+        after_seq: int | None = None,
+        *,
+        on_disconnect: OnDisconnect = "hold",
+        on_gap: OnGap = "skip",
+    ) -> RemoteProcess:
+        """Go on with a process of this session that has no handle here.
+
+        Its output comes from event *after_seq* on: by default from where the session token says
+        that it was taken, or from the start. What the server no longer has is left out, as the
+        handle's `is_truncated` tells, or fails the handle with *on_gap* `fail`. Raises
+        InvalidRequest when the server does not know the process.
+        """
+        return RemoteProcess(
+            self._portal,
+            self._portal.wait(
+                self._inner.attach(
+                    process_id, after_seq, on_disconnect=on_disconnect, on_gap=on_gap
+                )
+            ),
+        )
+
+    def abandon(self, process_id: str) -> None:
+        """Stop following a process and have it killed, without waiting for the answer.
+
+        While there is no connection it waits for the next one.
+        """
+        self._portal.run(lambda: self._inner.abandon(process_id))
+
+    def read(
+        self,
+        process_id: str,
+        *,
+        after_seq: int = 0,
+        max_bytes: int | None = None,
+        wait: float = 0.0,
+    ) -> process.ReadResult:
+        """Retained output after a number; waits up to *wait* seconds for some."""
+        return self._portal.wait(
+            self._inner.read(process_id, after_seq=after_seq, max_bytes=max_bytes, wait=wait)
+        )
+
+    def write(
+        self, process_id: str, data: bytes, *, write_id: str | None = None
+    ) -> process.WriteStatus:
+        """Write to a process's stdin or terminal; a known *write_id* is not written again.
+
+        So it is repeated when the connection was lost before its answer. Without an id it is not,
+        and has one drawn at random: there are servers that take no write without.
+
+        The one call without a deadline: its answer waits until the process reads.
+        """
+        return self._portal.wait(self._inner.write(process_id, data, write_id=write_id))
+
+    def close_stdin(self, process_id: str, *, repeat: bool = False) -> process.WriteStatus:
+        """End a process's input. An extension: others raise MethodNotFound.
+
+        With *repeat* it is done again when the connection was lost before the answer.
+        """
+        return self._portal.wait(self._inner.close_stdin(process_id, repeat=repeat))
+
+    def signal(self, process_id: str, signum: int | str) -> None:
+        """Signal a process's group; unknown and ended processes are left alone."""
+        self._portal.wait(self._inner.signal(process_id, signum))
+
+    def terminate(self, process_id: str) -> bool:
+        """Kill a process's group; whether it was still running."""
+        return self._portal.wait(self._inner.terminate(process_id))
+
+    def resize(self, process_id: str, rows: int, cols: int) -> None:
+        """Give a terminal another size. An extension: others raise MethodNotFound."""
+        self._portal.wait(self._inner.resize(process_id, rows, cols))
+
+    def list_processes(self) -> list[process.ProcessInfo]:
+        """The session's processes. An extension: others raise MethodNotFound."""
+        return self._portal.wait(self._inner.list_processes())
+
+    @property
+    def fs(self) -> RemoteFiles:
+        return RemoteFiles(self._portal, self._inner.fs)
+
+    @property
+    def http(self) -> RemoteHttp:
+        return RemoteHttp(self._portal, self._inner.http)
+
+    @property
+    def discovery(self) -> RemoteDiscovery:
+        return RemoteDiscovery(self._portal, self._inner.discovery)
+
+    @property
+    def session_id(self) -> str | None:
+        return self._portal.run(lambda: self._inner.session_id)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._portal.run(lambda: self._inner.is_connected)
+
+    @property
+    def state(self) -> ConnectionState | None:
+        """`connected`, `recovering`, `failed` or `closed`; None before the first connection."""
+        return self._portal.run(lambda: self._inner.state)
+
+    def session_token(self) -> str:
+        """What another client needs to go on with this session, from any program.
+
+        Give it to `connect` after this client is closed, and before the server forgets the session.
+        Output that was not taken here comes there. Keep it secret.
+        """
+        return self._portal.run(lambda: self._inner.session_token())
+
+    def retain(self, seconds: float) -> float:
+        """Ask the server to keep this session, with all its processes, while nobody is connected.
+
+        The answer is how long it will, counted anew from each disconnect; 0 or less asks for the
+        server's usual time. An extension: servers without it raise MethodNotFound.
+        """
+        return self._portal.wait(self._inner.retain(seconds))
+
+    def close(self) -> None:
+        """Disconnect; processes are left to the server. Idempotent.
+
+        Those of a session that was retained do not wait for somebody to take their output.
+        """
+        self._portal.run(lambda: self._inner.close())
+
+    def wait_closed(self) -> None:
+        """Until the connection is gone for good, for whatever reason."""
+        self._portal.wait(self._inner.wait_closed())
+
+    def __enter__(self) -> Self:
+        self._portal.wait(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
+
+
+class EnvironmentManager(Twin[AsyncEnvironmentManager]):
+    """Environments by name, several at once, each connected on its first use.
+
+    Everybody who asks for the same name shares a client and its session; leaving the block, or
+    `close`, disconnects them all and ends what was started for them.
+    """
+
+    __slots__ = ()
+
+    @property
+    def default(self) -> str | None:
+        """The environment that is used when none is named; None when one has to be."""
+        return self._portal.run(lambda: self._inner.default)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All environments, the default first."""
+        return self._portal.run(lambda: self._inner.names)
+
+    def describe(self) -> list[EnvironmentFacts]:
+        """Facts about each, in the order of `names`."""
+        return self._portal.run(lambda: self._inner.describe())
+
+    def resolve(self, name_or_url: str | None = None) -> Environment:
+        """The environment of a name, the default one, or one at a URL that `connect` takes.
+
+        Raises ConfigurationError for a name that is not configured.
+        """
+        return self._portal.run(lambda: self._inner.resolve(name_or_url))
+
+    def client(self, name: str | None = None) -> ExecServerClient:
+        """The shared client of an environment, connected now if it is not yet.
+
+        Do not close it: others may use it, and the manager closes it.
+        """
+        return ExecServerClient(self._portal, self._portal.wait(self._inner.client(name)))
+
+    def connect(
+        self, name_or_url: str | None = None, **options: Unpack[ConnectKeywords]
+    ) -> AbstractContextManager[ExecServerClient]:
+        """A client of the caller's own, for the length of a block; see `exec_server.connect`.
+
+        *options* come before those of the manager.
+        """
+        return self._portal.entered(
+            self._portal.run(lambda: self._inner.connect(name_or_url, **options)), ExecServerClient
+        )
+
+    def status(self, name: str | None = None) -> EnvironmentStatus:
+        """How an environment is, without connecting to it."""
+        return self._portal.wait(self._inner.status(name))
+
+    def warm_up(self) -> None:
+        """Begin to connect where a server listens already; programs wait for their first use."""
+        self._portal.run(lambda: self._inner.warm_up())
+
+    def add(
+        self,
+        name: str,
+        url: str,
+        *,
+        token: str | None = None,
+        connect_timeout: float = DEFAULT_LIMITS.connect_timeout,
+    ) -> None:
+        """Add a WebSocket environment, or replace one; the default stays what it is."""
+        self._portal.wait(self._inner.add(name, url, token=token, connect_timeout=connect_timeout))
+
+    def close(self) -> None:
+        """Disconnect all, at the same time. Idempotent."""
+        self._portal.wait(self._inner.close())
+
+    def __enter__(self) -> Self:
+        self._portal.wait(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
+
+
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    pin: str | None = None,
+    client_name: str = DEFAULT_CLIENT_NAME,
+    connect_timeout: float = DEFAULT_LIMITS.connect_timeout,
+    initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout,
+    call_timeout: float | None = DEFAULT_LIMITS.call_timeout,
+    resume_session_id: str | None = None,
+    session_token: str | None = None,
+    reconnect: bool = True,
+    recover_for: float | None = None,
+    on_state: Callable[[ConnectionState], None] | None = None,
+    on_policy_request: OnPolicyRequest | None = None,
+    on_policy_decision: OnPolicyDecision | None = None,
+    ssl_context: SSLContext | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> AbstractContextManager[ExecServerClient]:
+    """Connect to a server for the length of a block.
+
+    *url* is `ws://HOST:PORT`, `wss://HOST`, `unix://PATH`, or `stdio:PROGRAM ARGS...` for a
+    server that is started as a child and spoken to by its stdin and stdout, or
+    `noise+https://REGISTRY/ENVIRONMENT` for one behind a rendezvous. *token* is sent as a bearer
+    token, to the server or to the registry. Raises ConnectError when no connection comes about;
+    leaving the block disconnects, and the server ends what still runs when the session is not
+    resumed in time.
+
+    A connection that is lost is replaced, and the session goes on, unless *reconnect* is false;
+    *on_state* is told of it. It is tried for 25 seconds, or for as long as `retain` was granted, or
+    for *recover_for* seconds. *session_token* is what `session_token()` of an earlier client gave:
+    its session is resumed, and `attach` goes on with its processes. *on_policy_request* decides
+    what processes with a managed network may reach, and *on_policy_decision* hears of it.
+
+    *pin* is for servers behind a registry, whose word it makes needless: the fingerprint of the
+    executor's key, or `first-use` to trust the first one that is seen and no other from then on.
+    UntrustedExecutor is raised for another key.
+    """
+    from exec_server.client.client import connect as async_connect
+
+    return opened(
+        lambda: async_connect(
+            url,
+            token=token,
+            pin=pin,
+            client_name=client_name,
+            connect_timeout=connect_timeout,
+            initialize_timeout=initialize_timeout,
+            call_timeout=call_timeout,
+            resume_session_id=resume_session_id,
+            session_token=session_token,
+            reconnect=reconnect,
+            recover_for=recover_for,
+            on_state=on_state,
+            on_policy_request=on_policy_request,
+            on_policy_decision=on_policy_decision,
+            ssl_context=ssl_context,
+            limits=limits,
+        ),
+        ExecServerClient,
+    )
+
+
+def local(
+    *,
+    client_name: str = DEFAULT_CLIENT_NAME,
+    call_timeout: float | None = DEFAULT_LIMITS.call_timeout,
+    on_state: Callable[[ConnectionState], None] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> AbstractContextManager[ExecServerClient]:
+    """Run processes on this machine, by the interface of a remote one, for the length of a block.
+
+    The server lives in the caller's event loop; leaving the block ends everything it has started.
+    """
+    from exec_server.local_server import local as async_local
+
+    return opened(
+        lambda: async_local(
+            client_name=client_name, call_timeout=call_timeout, on_state=on_state, limits=limits
+        ),
+        ExecServerClient,
+    )
+
+
+def environments(
+    home: Path | None = None,
+    env: Mapping[str, str] = os.environ,
+    **options: Unpack[ConnectKeywords],
+) -> AbstractContextManager[EnvironmentManager]:
+    """The environments of `environments.toml` and the variables, this machine among them.
+
+    See EnvironmentManager, whose `load` it is; *options* are those of `connect`.
+    """
+    from exec_server.local_server import environments as async_environments
+
+    return opened(lambda: async_environments(home, env, **options), EnvironmentManager)
+
+
+AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | RemotePath | PathUri

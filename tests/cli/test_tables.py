@@ -1,0 +1,34 @@
+"""Facts on standard output, a page at a time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from exec_server.cli.tables import JsonList, Table, print_json, print_table
+
+
+def test_columns_grow_with_the_pages(capsys):
+    table = Table(["A", "B"])
+    table.add([["1", "2"]])
+    table.add([])
+    table.add([["wide", "x\x1b"], ["", "y"]])
+    assert capsys.readouterr().out == "A  B\n1  2\nwide  x?\n      y\n"
+    print_table(["A", "B"], [])
+    assert capsys.readouterr().out == "A  B\n"
+
+
+@pytest.mark.parametrize(
+    "pages", [[], [[]], [[1]], [[], [{"a": [1, {}]}, "\u2028\\n"], [], [None]]]
+)
+def test_a_list_in_pages_is_printed_like_one_that_is_whole(pages, capsys):
+    values = JsonList()
+    for page in pages:
+        values.add(page)
+    values.end()
+    printed = capsys.readouterr().out
+    whole = [value for page in pages for value in page]
+    assert json.loads(printed) == whole
+    print_json(whole)
+    assert printed == capsys.readouterr().out

@@ -1,0 +1,169 @@
+"""A harness: from URL to connection, and from one connection to the next."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import exec_server
+from exec_server.errors import ConfigurationError, ConnectError, ConnectionRejected, SessionLost
+from exec_server.remote.harness.dialler import parse_url
+from tests.remote.conftest import LIMITS, connect, executor
+from tests.requirements import requirement
+from tests.support.rendezvous import TOKEN, Scripted
+
+
+@requirement("remote/harness:url")
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("noise+https://registry.example/env", ("https://registry.example", "env")),
+        ("noise+https://h:8/a/b/env%201", ("https://h:8/a/b", "env 1")),
+        ("noise+http://127.0.0.1:1/e", ("http://127.0.0.1:1", "e")),
+        ("noise+http://registry.example/env", None),
+        ("noise+https://registry.example", None),
+        ("noise+https://registry.example/", None),
+        ("noise+ws://registry.example/env", None),
+    ],
+)
+def test_a_url_names_a_registry_and_an_environment(url, found):
+    if found is None:
+        with pytest.raises(ConfigurationError):
+            parse_url(url)
+    else:
+        assert parse_url(url) == found
+
+
+@requirement("remote/harness:url")
+async def test_a_url_without_a_token_is_refused(online, monkeypatch):
+    monkeypatch.delenv("EXEC_SERVER_REGISTRY_TOKEN", raising=False)
+    with pytest.raises(ConfigurationError):
+        async with exec_server.connect(online.noise_url()):
+            pass
+    assert not online.operations("connect")
+
+
+@requirement("remote/harness:variables")
+async def test_the_variables_name_an_environment(online, tmp_path):
+    env = {
+        "CODEX_EXEC_SERVER_NOISE_REGISTRY_URL": online.url,
+        "CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID": "env-1",
+        "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": "harness-token",
+        "CODEX_EXEC_SERVER_NOISE_CHATGPT_ACCOUNT_ID": "account-1",
+    }
+    async with exec_server.environments(tmp_path, env) as manager:
+        client = await manager.client()
+        assert (await client.run(["echo", "there"])).stdout == b"there\n"
+    (asked,) = online.operations("connect")
+    assert asked.headers["authorization"] == "Bearer harness-token"
+    assert asked.headers["chatgpt-account-id"] == "account-1"
+
+
+@requirement("remote/harness:resume")
+async def test_each_connection_has_a_new_bundle_and_stream_and_the_same_key(online):
+    async with connect(online) as client:
+        session_id = client.session_id
+        for number in (2, 3):
+            online.cut("harness")
+            await online.until(lambda n=number: len(online.operations("validate")) == n)
+            assert (await client.run(["echo", "again"])).stdout == b"again\n"
+        assert client.session_id == session_id
+    bundles, verdicts = online.operations("connect"), online.operations("validate")
+    assert len({asked.body["harness_public_key"]["x25519_public_key"] for asked in bundles}) == 1
+    assert len({asked.body["harness_key_authorization"] for asked in verdicts}) == 3
+    assert len({asked.headers["x-codex-noise-stream-id"] for asked in verdicts}) == 3
+
+
+@requirement("remote/harness:final")
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_final_refusal_during_recovery_ends_it_at_once(online, status):
+    async with connect(online) as client:
+        online.script("connect", Scripted.error(status, "nope"))
+        online.cut("harness")
+        async with asyncio.timeout(10):
+            await client.wait_closed()
+        with pytest.raises(SessionLost, match="scripted"):
+            await client.run(["true"])
+    assert len(online.operations("connect")) == 2
+
+
+@requirement("remote/harness:final")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(Scripted.error(status) for status in (408, 429, 500, 503)),
+        Scripted.error(409, "environment_offline"),
+        Scripted(None),
+    ],
+)
+async def test_a_registry_that_may_get_better_is_asked_again_during_recovery(online, answer):
+    async with connect(online) as client:
+        session_id = client.session_id
+        online.script("connect", answer, answer)
+        online.cut("harness")
+        await online.until(lambda: len(online.operations("connect")) == 4)
+        assert (await client.run(["echo", "back"])).stdout == b"back\n"
+        assert client.session_id == session_id
+
+
+@requirement("remote/harness:unauthorized")
+async def test_a_401_gets_one_new_bundle(online):
+    online.refuse("harness", 401)
+    async with connect(online):
+        assert len(online.operations("connect")) == 2
+    online.refuse("harness", 401, 401)
+    with pytest.raises(ConnectionRejected):
+        async with connect(online):
+            pass
+    assert len(online.operations("connect")) == 4
+
+
+@requirement("remote/harness:unauthorized")
+@pytest.mark.parametrize("status", [403, 503])
+async def test_other_refusals_get_none(online, status):
+    online.refuse("harness", status)
+    with pytest.raises(ConnectError):
+        async with connect(online):
+            pass
+    assert len(online.operations("connect")) == 1
+
+
+@requirement("remote/registry:validate")
+async def test_a_harness_that_the_registry_does_not_know_is_kept_out(online):
+    online._authorizations.clear()
+    online._validate = lambda *_: (200, {"valid": False})
+    with pytest.raises(ConnectError, match="reset"):
+        async with connect(online):
+            pass
+
+
+@requirement("remote/plaintext:explicit")
+@pytest.mark.parametrize("is_executor_id", [False, True])
+async def test_the_older_relay_works_when_both_ends_ask_for_it(relay, is_executor_id):
+    async with executor(relay, relay="plaintext", is_executor_id=is_executor_id):
+        kind = "executor" if is_executor_id else "environment"
+        assert relay.asked[0].path == f"/cloud/{kind}/env-1/register"
+        assert relay.asked[0].body is None
+        url = relay._sign("env-1", "harness")
+        async with exec_server.connect(url, limits=LIMITS) as client:
+            process = await client.start(["cat"], stdin=True)
+            relay.cut("harness")
+            await process.write(b"over\n")
+            assert (await anext(process)).data == b"over\n"
+            await process.terminate()
+        # Its registrations are good for one socket.
+        relay.cut("environment")
+        await relay.until(lambda: len(relay.operations("register")) == 2 and relay.is_online())
+
+
+@requirement("remote/plaintext:explicit")
+async def test_no_end_falls_back_to_the_older_relay(online):
+    with pytest.raises(ConnectError):
+        async with exec_server.connect(
+            online._sign("env-1", "harness"), limits=LIMITS, initialize_timeout=2
+        ):
+            pass
+    assert not online.operations("validate")
+    frames = bytes(online.seen)
+    assert TOKEN.encode() not in frames
