@@ -20,9 +20,9 @@ for name in ("O_PATH", "RWF_NOWAIT", "copy_file_range", "preadv", "sendfile"):
 del select.epoll
 real = ctypes.CDLL
 
-from exec_server.files import linux
-assert not linux.IS_LINUX
-from exec_server.files import atomic, change, copy, local, nofollow
+from exec_server.files.nowait import linux_calls
+assert not linux_calls.IS_LINUX
+from exec_server.files.operations import atomic_write, attributes, copy, local, nofollow
 from exec_server.files.file_admission import Admission
 from exec_server.files.file_service import FileService
 from exec_server.limits import Limits
