@@ -21,7 +21,7 @@ from exec_server.process.stdin import Stdin
 from exec_server.protocol import process
 from exec_server.protocol.base64 import encode_base64
 from exec_server.sandbox.denial import is_denied
-from exec_server.sandbox.model import NOT_RUN, Rung
+from exec_server.sandbox.model import NOT_RUN, Backend
 from exec_server.state.output_log import OutputLog
 from exec_server.state.window import WindowBudget
 from exec_server.state.write_ids import WriteIds
@@ -74,7 +74,7 @@ class Network(Protocol):
 class Sandbox(Protocol):
     """What holds a process to what it may do."""
 
-    rung: Rung
+    backend: Backend
 
 
 class Child:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Longer waits than this are "for ever" to an event loop's clock.
 _LONGEST_WAIT = 365 * 24 * 3600.0
 
-# What clients know a sandbox on Linux as, whichever rung enforces it.
+# What clients know a sandbox on Linux as, whichever backend enforces it.
 _SANDBOX_TYPE = "linuxSeccomp"
 
 _ACCEPTED = process.WriteResult("accepted")
@@ -398,7 +398,7 @@ def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]
 def _start_result(child: Child) -> process.StartResult:
     result = process.StartResult(child.process_id, "none")
     if child.sandbox is not None:
-        result.sandbox_type, result.sandbox_rung = _SANDBOX_TYPE, child.sandbox.rung
+        result.sandbox_type, result.sandbox_rung = _SANDBOX_TYPE, child.sandbox.backend
     if child.log.window is not None:
         result.flow_window = child.log.window
     return result

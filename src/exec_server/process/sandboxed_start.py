@@ -12,7 +12,7 @@ from exec_server.process.spawn import Launch, OnExit, Spawned, Spawner, SpawnFai
 from exec_server.protocol.sandbox import SandboxContext
 from exec_server.sandbox.backends import HERE
 from exec_server.sandbox.launch import Command, Confined, confine, not_built, not_run
-from exec_server.sandbox.model import Access, Rule, Rung, Unenforceable
+from exec_server.sandbox.model import Access, Backend, Rule, Unenforceable
 from exec_server.sandbox.plan import plan
 from exec_server.sandbox.policy import resolve
 
@@ -59,7 +59,7 @@ class ConfinedStart:
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
         self._spawned: asyncio.Future[Spawned] = self._loop.create_future()
-        self.rung: Rung = "none"
+        self.backend: Backend = "none"
 
     @property
     def confinement(self) -> Hashable:
@@ -149,7 +149,7 @@ class ConfinedStart:
             self._start(prepared.result(), self._on_spawned)
 
     def _start(self, confined: Confined, then: Callable[[asyncio.Future[Spawned]], None]) -> None:
-        self.rung = confined.rung
+        self.backend = confined.backend
         launch = self._launch._replace(
             program=confined.program,
             argv=confined.argv,

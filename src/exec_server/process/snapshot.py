@@ -20,7 +20,7 @@ from exec_server.process.shell_state import Wanted
 from exec_server.process.snapshot_files import Shelf
 from exec_server.process.spawn import Launch, OnExit, Spawned, Spawner
 from exec_server.sandbox.bubblewrap import SCRIPT_FD, SCRIPT_PATH
-from exec_server.sandbox.model import Rung
+from exec_server.sandbox.model import Backend
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +28,9 @@ _READ_BYTES = 64 * 1024
 
 
 class Start(Protocol):
-    """A start that is about to be made; `rung` is what confines it, once it was."""
+    """A start that is about to be made; `backend` is what confines it, once it was."""
 
-    rung: Rung
+    backend: Backend
 
     def begin(self) -> asyncio.Future[Spawned]: ...
 
@@ -51,7 +51,7 @@ class Starter(Protocol):
 class Unconfined:
     """Starts programs as they are; *on_exit* is the process's own."""
 
-    rung: Rung = "none"
+    backend: Backend = "none"
 
     def __init__(self, spawner: Spawner, on_exit: OnExit, launch: Launch | None = None) -> None:
         self._spawner = spawner
@@ -73,7 +73,7 @@ class Unconfined:
 class _Taken(NamedTuple):
     path: str
     exports: dict[bytes, bytes]
-    rung: Rung
+    backend: Backend
 
 
 class Snapshots:
@@ -150,7 +150,7 @@ class Snapshots:
         state = shell_state.parse_capture(shell, await run.output(start), mark, launch.env)
         if state is None:
             return None
-        return _Taken(self._shelf.put(state.script), state.exports, start.rung)
+        return _Taken(self._shelf.put(state.script), state.exports, start.backend)
 
 
 class _Run:
@@ -213,7 +213,7 @@ def _restored(wanted: Wanted, launch: Launch, starter: Starter, taken: _Taken | 
         return starter.restored(launch, None)
     changed = {k: v for k, v in taken.exports.items() if k not in wanted.own_names}
     shell, argv, script = wanted.shell, launch.argv, None
-    if taken.rung == "bubblewrap":
+    if taken.backend == "bubblewrap":
         # Snapshots lie where no namespace has them.
         script = taken.path
         argv = shell_state.replaying_argv(shell, argv, SCRIPT_PATH, closing=SCRIPT_FD)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from exec_server.sandbox import landlock, seccomp
-from exec_server.sandbox.backends import HERE, Bubblewrap, Rungs, Unavailable
+from exec_server.sandbox.backends import HERE, Backends, Bubblewrap, Unavailable
 from exec_server.sandbox.bubblewrap import (
     ARGUMENTS_FD,
     FIRST_SOURCE_FD,
@@ -17,7 +17,7 @@ from exec_server.sandbox.bubblewrap import (
     find,
     is_visible,
 )
-from exec_server.sandbox.model import NOT_BUILT, NOT_RUN, Hide, Plan, Rung, Show, Unenforceable
+from exec_server.sandbox.model import NOT_BUILT, NOT_RUN, Backend, Hide, Plan, Show, Unenforceable
 from exec_server.sandbox.placeholders import Folder, release
 
 _DEFAULT_PATH = b"/bin:/usr/bin"
@@ -54,7 +54,7 @@ class Command(NamedTuple):
 class Confined(NamedTuple):
     """What to start instead; *fence* and *fds* are for the keeper, which closes them."""
 
-    rung: Rung
+    backend: Backend
     program: bytes
     argv: list[bytes]
     env: dict[bytes, bytes]
@@ -76,10 +76,10 @@ def confine(
     plan: Plan,
     *,
     prefers_landlock: bool = False,
-    rungs: Rungs = HERE,
+    backends: Backends = HERE,
     folder: Folder | None = None,
 ) -> Confined:
-    """*command*, held to *plan* by the strongest rung there is here.
+    """*command*, held to *plan* by the strongest backend there is here.
 
     What cannot be done becomes a `refusal`: nothing of the client's runs. OSError when the system
     fails otherwise.
@@ -87,15 +87,15 @@ def confine(
     try:
         if plan.policy.is_proxied and command.gate is None:
             raise Unavailable(_NO_BRIDGE if _has_proxy(command.env) else _NO_PROXY)
-        rung = rungs.choose(plan, prefers_landlock=prefers_landlock)
-        if rung != "bubblewrap":
+        backend = backends.choose(plan, prefers_landlock=prefers_landlock)
+        if backend != "bubblewrap":
             # The keeper tells what cannot be run.
-            return _in_place(command, plan, rung)
+            return _in_place(command, plan, backend)
         obstacle = _why_not_runnable(command, plan)
         if obstacle:
             return not_run(command, obstacle)
-        assert rungs.bubblewrap is not None
-        return _in_bubblewrap(command, plan, rungs.bubblewrap, folder or Folder())
+        assert backends.bubblewrap is not None
+        return _in_bubblewrap(command, plan, backends.bubblewrap, folder or Folder())
     except Unavailable as exc:
         return refusal(str(exc), NOT_RUN)
     except Unenforceable as exc:
@@ -109,7 +109,7 @@ def refusal(text: str, status: int) -> Confined:
 
 
 def not_built(reason: Unenforceable) -> Confined:
-    """The answer to a policy that no rung expresses."""
+    """The answer to a policy that no backend expresses."""
     return refusal(f"error building bubblewrap command: {reason}", NOT_BUILT)
 
 
@@ -123,16 +123,16 @@ def not_run(command: Command, number: int) -> Confined:
 # Without namespaces.
 
 
-def _in_place(command: Command, plan: Plan, rung: Rung) -> Confined:
-    if rung == "none":
-        return Confined(rung, command.program, command.argv, command.env)
-    is_landlock = rung == "landlock"
+def _in_place(command: Command, plan: Plan, backend: Backend) -> Confined:
+    if backend == "none":
+        return Confined(backend, command.program, command.argv, command.env)
+    is_landlock = backend == "landlock"
     filter_ = seccomp.program(
         seccomp.Kind(_sockets(plan), "landlock" if is_landlock else "nothing")
     )
     fds = (landlock.ruleset(plan),) if is_landlock else ()
     fence = ("confine", len(fds), is_landlock, filter_)
-    return Confined(rung, command.program, command.argv, command.env, fence, fds)
+    return Confined(backend, command.program, command.argv, command.env, fence, fds)
 
 
 def _sockets(plan: Plan) -> seccomp.Sockets:
