@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exec_server.sandbox import backends
-from exec_server.sandbox.backends import Backends, Unavailable
+from exec_server.sandbox.backends import Backends, BackendUnavailable
 from exec_server.sandbox.model import Plan, Policy
 from tests.requirements import requirement
 
@@ -25,7 +25,7 @@ def elsewhere(monkeypatch):
     ],
 )
 def test_a_sandbox_is_refused_with_the_reason(policy):
-    with pytest.raises(Unavailable, match="Linux only"):
+    with pytest.raises(BackendUnavailable, match="Linux only"):
         Backends().choose(Plan(policy, shows_host=True))
 
 

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from exec_server.sandbox import backends
-from exec_server.sandbox.backends import Backends, Report, Unavailable
-from exec_server.sandbox.launch import Command, Confined, confine
+from exec_server.sandbox.backends import Backends, BackendUnavailable, Report
+from exec_server.sandbox.launch import ConfinedCommand, RequestedCommand, confine
 from exec_server.sandbox.model import Hide, Plan, Policy, Show
 from exec_server.sandbox.placeholders import Folder
 from tests.requirements import requirement
@@ -35,12 +35,12 @@ def here(*, has_bubblewrap: bool = True, has_landlock: bool = True) -> Backends:
     return machine
 
 
-def command(*argv: bytes, **changes) -> Command:
-    made = Command(argv[0], list(argv), {b"PATH": b"/usr/bin:/bin"}, b"/", is_tty=False)
+def command(*argv: bytes, **changes) -> RequestedCommand:
+    made = RequestedCommand(argv[0], list(argv), {b"PATH": b"/usr/bin:/bin"}, b"/", is_tty=False)
     return made._replace(**changes)
 
 
-def said(confined: Confined) -> tuple[int, str]:
+def said(confined: ConfinedCommand) -> tuple[int, str]:
     """What a refusal ends with and says."""
     assert confined.fence is None and confined.backend == "none"
     done = subprocess.run(confined.argv, executable=confined.program, capture_output=True, env={})
@@ -52,7 +52,7 @@ def said(confined: Confined) -> tuple[int, str]:
 def test_the_strongest_backend_is_chosen():
     assert here().choose(READ_ONLY) == "bubblewrap"
     assert here(has_bubblewrap=False).choose(READ_ONLY) == "landlock"
-    with pytest.raises(Unavailable, match="no Landlock"):
+    with pytest.raises(BackendUnavailable, match="no Landlock"):
         here(has_bubblewrap=False, has_landlock=False).choose(READ_ONLY)
 
 
@@ -66,7 +66,7 @@ def test_what_needs_no_namespaces_gets_none():
 @requirement("sandbox/backends:legacy-landlock")
 def test_landlock_when_asked_for_or_nothing():
     assert here().choose(READ_ONLY, prefers_landlock=True) == "landlock"
-    with pytest.raises(Unavailable, match="requires bubblewrap"):
+    with pytest.raises(BackendUnavailable, match="requires bubblewrap"):
         here().choose(HIDING, prefers_landlock=True)
 
 

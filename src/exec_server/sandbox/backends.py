@@ -28,7 +28,7 @@ _IS_LINUX = sys.platform == "linux"
 _ELSEWHERE = "sandboxes are enforced on Linux only"
 
 
-class Unavailable(Unenforceable):
+class BackendUnavailable(Unenforceable):
     """The policy is sound, but this machine lacks what enforces it."""
 
 
@@ -76,16 +76,16 @@ class Backends:
             return "bubblewrap"
         reason = f"bubblewrap is unavailable: {self.bubblewrap_report.obstacle}"
         if plan is None:
-            raise Unavailable(reason)
+            raise BackendUnavailable(reason)
         return self._landlock_or_refuse(plan, reason)
 
     def _landlock_or_refuse(self, plan: Plan, reason: str) -> Backend:
         if not self.landlock_report.works:
-            raise Unavailable(f"{reason}; {self.landlock_report.obstacle}")
+            raise BackendUnavailable(f"{reason}; {self.landlock_report.obstacle}")
         try:
             landlock.check(plan)
         except Unenforceable as exc:
-            raise Unavailable(f"{reason}; this policy requires bubblewrap: {exc}") from exc
+            raise BackendUnavailable(f"{reason}; this policy requires bubblewrap: {exc}") from exc
         return "landlock"
 
     def is_known(self, backend: Backend) -> bool:
@@ -175,7 +175,7 @@ HERE = Backends()
 
 def _refuse_elsewhere() -> None:
     if not _IS_LINUX:
-        raise Unavailable(_ELSEWHERE)
+        raise BackendUnavailable(_ELSEWHERE)
 
 
 def _run(*argv: str) -> subprocess.CompletedProcess[str]:
