@@ -1,4 +1,4 @@
-"""What a sandbox costs: /bin/true from start to closed on every rung, and small file calls.
+"""What a sandbox costs: /bin/true from start to closed on every backend, and small file calls.
 
     python bench/sandbox.py [--count 40] [--rounds 5]
 

@@ -14,7 +14,7 @@ import exec_server
 from exec_server import read_only, sync, workspace_write
 from exec_server.errors import InvalidParams, RpcError
 from tests.requirements import requirement
-from tests.support.backends import needs_bubblewrap, needs_some_rung
+from tests.support.backends import needs_bubblewrap, needs_some_backend
 from tests.support.wire import PATIENCE
 
 
@@ -31,7 +31,7 @@ def workspace() -> Iterator[Path]:
 
 
 @requirement("client/sandbox:processes")
-@needs_some_rung
+@needs_some_backend
 async def test_what_a_command_was_refused_is_told(server, workspace):
     async with exec_server.connect(server.url) as box:
         done = await box.run(["touch", "made"], cwd=workspace, sandbox=read_only())
@@ -76,7 +76,7 @@ async def test_a_dict_is_sent_as_it_is(server, workspace):
 
 
 @requirement("client/sandbox:processes")
-@needs_some_rung
+@needs_some_backend
 def test_the_synchronous_client_has_the_same():
     with sync.local() as box:
         done = box.run(["sh", "-c", "echo x > /var/tmp/never"], sandbox=read_only())
@@ -128,12 +128,12 @@ async def test_streams_are_confined_as_well(server, workspace):
 
 
 @requirement("environment/info:sandbox")
-async def test_the_server_says_which_rung_is_in_force(server, wire):
+async def test_the_server_says_which_backend_is_in_force(server, wire):
     info = await wire.call("environment/info")
-    rungs = info["sandbox"]["rungs"]
-    working = [each["rung"] for each in rungs if each["works"]]
+    backends = info["sandbox"]["rungs"]
+    working = [each["rung"] for each in backends if each["works"]]
     assert info["sandbox"]["rung"] == (working[0] if working else "none")
-    assert [each["rung"] for each in rungs] == ["bubblewrap", "landlock", "seccomp"]
+    assert [each["rung"] for each in backends] == ["bubblewrap", "landlock", "seccomp"]
     async with exec_server.connect(server.url) as box:
         found = await box.sandbox_info()
         assert found is not None and found.rung == info["sandbox"]["rung"]

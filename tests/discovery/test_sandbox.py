@@ -9,7 +9,7 @@ import pytest
 
 import exec_server
 from tests.requirements import requirement
-from tests.support.backends import needs_bubblewrap, needs_some_rung
+from tests.support.backends import needs_bubblewrap, needs_some_backend
 from tests.support.files import uri
 from tests.support.wire import Wire
 
@@ -46,7 +46,7 @@ async def found(wire: Wire, *roots: dict[str, Any]) -> Any:
 
 
 @requirement("discover/sandbox:confined")
-@needs_some_rung
+@needs_some_backend
 async def test_a_sandbox_that_hides_nothing_changes_nothing(wire: Wire, root):
     plain = {"id": "1", "path": uri(root)}
     one, other = await found(wire, plain, plain | {"sandbox": managed(ROOT_READ)})

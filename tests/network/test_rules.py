@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from exec_server.errors import InvalidParams
 from exec_server.network import proxy_environment, rules
-from exec_server.network.rules import Answer, Rules
+from exec_server.network.rules import Rules, Ruling
 from exec_server.protocol import network
 from tests.requirements import requirement
 from tests.support.proxied import wanted
@@ -58,17 +58,17 @@ def judged(host, **members):
 @requirement("network/rules:patterns")
 def test_patterns(pattern, inside, outside):
     for host in inside:
-        assert judged(host, domains={pattern: "allow"}) is Answer.ALLOW, host
+        assert judged(host, domains={pattern: "allow"}) is Ruling.ALLOW, host
     for host in outside:
-        assert judged(host, domains={pattern: "allow"}) is not Answer.ALLOW, host
+        assert judged(host, domains={pattern: "allow"}) is not Ruling.ALLOW, host
 
 
 @given(hosts, hosts)
 @requirement("network/rules:patterns")
 def test_two_stars_are_the_apex_and_one_star(apex, below):
     for host in (apex, f"{below}.{apex}", below):
-        one = judged(host, domains={f"*.{apex}": "allow"}) is Answer.ALLOW
-        two = judged(host, domains={f"**.{apex}": "allow"}) is Answer.ALLOW
+        one = judged(host, domains={f"*.{apex}": "allow"}) is Ruling.ALLOW
+        two = judged(host, domains={f"**.{apex}": "allow"}) is Ruling.ALLOW
         assert two == (one or host == apex)
 
 
@@ -76,24 +76,24 @@ def test_two_stars_are_the_apex_and_one_star(apex, below):
 @requirement("network/rules:order")
 def test_deny_beats_everything(host, rule):
     domains = {"*": rule, host.upper(): "deny"}
-    assert judged(host, domains=domains, allowLocalBinding=True) is Answer.DENIED
+    assert judged(host, domains=domains, allowLocalBinding=True) is Ruling.DENIED
 
 
 @given(hosts)
 @requirement("network/rules:order")
 def test_a_reviewed_host_is_asked_about_although_it_is_allowed(host):
-    assert judged(host, domains={host: "allow"}) is Answer.ALLOW
-    assert judged(host, domains={host: "allow"}, reviewDomains=["*"]) is Answer.ASK
-    assert judged(host) is Answer.ASK
+    assert judged(host, domains={host: "allow"}) is Ruling.ALLOW
+    assert judged(host, domains={host: "allow"}, reviewDomains=["*"]) is Ruling.ASK
+    assert judged(host) is Ruling.ASK
 
 
 @requirement("network/rules:order")
 def test_local_comes_before_the_question_and_after_the_denial():
-    assert judged("127.0.0.1", reviewDomains=["*"]) is Answer.LOCAL
-    assert judged("127.0.0.1", domains={"127.0.0.1": "deny"}) is Answer.DENIED
-    assert judged("127.0.0.1", domains={"127.0.0.1": "allow"}) is Answer.ALLOW
-    assert judged("127.0.0.1", domains={"127.*": "allow"}) is Answer.LOCAL
-    assert judged("127.0.0.1", allowLocalBinding=True) is Answer.ASK
+    assert judged("127.0.0.1", reviewDomains=["*"]) is Ruling.LOCAL
+    assert judged("127.0.0.1", domains={"127.0.0.1": "deny"}) is Ruling.DENIED
+    assert judged("127.0.0.1", domains={"127.0.0.1": "allow"}) is Ruling.ALLOW
+    assert judged("127.0.0.1", domains={"127.*": "allow"}) is Ruling.LOCAL
+    assert judged("127.0.0.1", allowLocalBinding=True) is Ruling.ASK
 
 
 @requirement("network/rules:not-public")
@@ -179,7 +179,7 @@ def test_any_pattern_is_understood_or_refused(domains):
         made = Rules(msgspec.convert(wanted(domains=domains), network.NetworkProxy).proxy)
     except InvalidParams:
         return
-    assert made.judge("x.org") in Answer
+    assert made.judge("x.org") in Ruling
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.process.pump import Gate, Pump
+from exec_server.process.pump import OutputGate, Pump
 from tests.requirements import requirement
 from tests.support import leaks
 
@@ -21,7 +21,7 @@ BULK = 64 * 1024
 class Sink:
     """A pump and what it has delivered."""
 
-    def __init__(self, fd: int, gate: Gate, *, is_terminal: bool = False) -> None:
+    def __init__(self, fd: int, gate: OutputGate, *, is_terminal: bool = False) -> None:
         self.chunks: list[bytes] = []
         self.ends = 0
         self.pump = Pump(
@@ -67,7 +67,7 @@ async def turns(count: int = 20) -> None:
 
 async def test_nothing_is_read_before_it_is_told_to(no_leaks, pipe):
     reader, writer = pipe
-    sink = Sink(reader, Gate())
+    sink = Sink(reader, OutputGate())
     os.write(writer, b"hello")
     await turns()
     assert sink.chunks == []
@@ -81,7 +81,7 @@ async def test_nothing_is_read_before_it_is_told_to(no_leaks, pipe):
 
 async def test_a_chunk_is_what_one_read_returns(no_leaks, pipe):
     reader, writer = pipe
-    sink = Sink(reader, Gate())
+    sink = Sink(reader, OutputGate())
     os.write(writer, b"x" * 20_000)
     sink.pump.resume()
     await sink.has(20_000)
@@ -91,7 +91,7 @@ async def test_a_chunk_is_what_one_read_returns(no_leaks, pipe):
 
 async def test_bulk_output_is_read_in_larger_chunks(no_leaks, pipe):
     reader, writer = pipe
-    sink = Sink(reader, Gate())
+    sink = Sink(reader, OutputGate())
     sink.pump.expect_bulk(BULK)
     os.write(writer, b"x" * BULK)
     sink.pump.resume()
@@ -105,7 +105,7 @@ async def test_bulk_output_is_read_in_larger_chunks(no_leaks, pipe):
 @requirement("flow:nothing-read-behind-a-closed-gate")
 async def test_behind_a_closed_gate_everything_stays_in_the_pipe(no_leaks, pipe):
     reader, writer = pipe
-    gate = Gate()
+    gate = OutputGate()
     sink = Sink(reader, gate)
     sink.pump.resume()
     gate.close()
@@ -125,7 +125,7 @@ async def test_behind_a_closed_gate_everything_stays_in_the_pipe(no_leaks, pipe)
 
 async def test_a_pump_that_is_closed_while_it_waits_at_the_gate_stays_closed(no_leaks, pipe):
     reader, writer = pipe
-    gate = Gate()
+    gate = OutputGate()
     sink = Sink(reader, gate)
     sink.pump.resume()
     gate.close()
@@ -139,7 +139,7 @@ async def test_a_pump_that_is_closed_while_it_waits_at_the_gate_stays_closed(no_
 
 async def test_draining_takes_what_is_there_now_up_to_a_bound(no_leaks, pipe):
     reader, writer = pipe
-    sink = Sink(reader, Gate())
+    sink = Sink(reader, OutputGate())
     os.write(writer, b"x" * 30_000)
     sink.pump.drain(10_000)
     assert [len(chunk) for chunk in sink.chunks] == [8192, 8192]
@@ -156,7 +156,7 @@ async def test_draining_takes_what_is_there_now_up_to_a_bound(no_leaks, pipe):
 async def test_a_terminal_ends_when_its_last_holder_has_closed_it(no_leaks, is_bulk):
     master, slave = os.openpty()
     tty.setraw(slave)
-    sink = Sink(master, Gate(), is_terminal=True)
+    sink = Sink(master, OutputGate(), is_terminal=True)
     if is_bulk:
         sink.pump.expect_bulk(BULK)
     sink.pump.resume()
@@ -171,7 +171,7 @@ async def test_a_gathered_terminal_yields_to_others_in_time(no_leaks):
     master, slave = os.openpty()
     tty.setraw(slave)
     os.set_blocking(slave, False)
-    sink = Sink(master, Gate(), is_terminal=True)
+    sink = Sink(master, OutputGate(), is_terminal=True)
     sink.pump.expect_bulk(BULK)
     sink.pump.resume()
     sent = 0
@@ -191,7 +191,7 @@ async def test_a_gathered_terminal_yields_to_others_in_time(no_leaks):
 def test_whatever_the_gate_does_every_byte_arrives_once_and_in_order(steps):
     async def run() -> None:
         reader, writer = os.pipe()
-        gate = Gate()
+        gate = OutputGate()
         sink = Sink(reader, gate)
         sink.pump.resume()
         expected = b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exec_server.sandbox import backends
-from exec_server.sandbox.backends import Rungs, Unavailable
+from exec_server.sandbox.backends import Backends, BackendUnavailable
 from exec_server.sandbox.model import Plan, Policy
 from tests.requirements import requirement
 
@@ -15,7 +15,7 @@ def elsewhere(monkeypatch):
     monkeypatch.setattr(backends, "_IS_LINUX", False)
 
 
-@requirement("sandbox/rungs:linux-only")
+@requirement("sandbox/backends:linux-only")
 @pytest.mark.parametrize(
     "policy",
     [
@@ -25,17 +25,19 @@ def elsewhere(monkeypatch):
     ],
 )
 def test_a_sandbox_is_refused_with_the_reason(policy):
-    with pytest.raises(Unavailable, match="Linux only"):
-        Rungs().choose(Plan(policy, shows_host=True))
+    with pytest.raises(BackendUnavailable, match="Linux only"):
+        Backends().choose(Plan(policy, shows_host=True))
 
 
-@requirement("sandbox/rungs:linux-only")
+@requirement("sandbox/backends:linux-only")
 def test_what_needs_no_sandbox_runs():
     policy = Policy(is_managed=False, network="enabled")
-    assert Rungs().choose(Plan(policy, shows_host=True)) == "none"
+    assert Backends().choose(Plan(policy, shows_host=True)) == "none"
 
 
-@requirement("sandbox/rungs:linux-only")
-def test_no_rung_is_said_to_work():
-    assert [each.works for each in Rungs().reports] == [False] * 3
-    assert {each.obstacle for each in Rungs().reports} == {"sandboxes are enforced on Linux only"}
+@requirement("sandbox/backends:linux-only")
+def test_no_backend_is_said_to_work():
+    assert [each.works for each in Backends().reports] == [False] * 3
+    assert {each.obstacle for each in Backends().reports} == {
+        "sandboxes are enforced on Linux only"
+    }

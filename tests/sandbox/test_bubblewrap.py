@@ -113,7 +113,7 @@ def test_the_last_step_says_what_is_seen():
     assert not is_visible(plan, b"/usrlocal")
 
 
-@requirement("sandbox/rungs:fixed-place")
+@requirement("sandbox/backends:fixed-place")
 def test_programs_are_found_in_the_systems_folders_alone(tmp_path, monkeypatch):
     program = tmp_path / "bwrap"
     program.write_text("#!/bin/sh\n")

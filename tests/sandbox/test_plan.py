@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from exec_server.protocol.sandbox import workspace_write
-from exec_server.sandbox.file_system_facts import Facts, Found, parent
+from exec_server.sandbox.file_system_facts import FileSystemFacts, FoundEntry, parent
 from exec_server.sandbox.model import (
     Access,
     Glob,
@@ -37,7 +37,7 @@ NOBODY = 65534
 Seen = Literal["write", "read", "closed", "gone"]
 
 
-class Tree(Facts):
+class Tree(FileSystemFacts):
     """A file system that is thought up; directories end in a slash, links have a target."""
 
     def __init__(self, *names: str, links: dict[str, str] | None = None, is_root: bool = True):
@@ -64,11 +64,11 @@ class Tree(Facts):
     def head(self, path: bytes, size: int) -> bytes:
         return self.contents.get(path, b"")[:size]
 
-    def entries(self, path: bytes) -> Iterator[Found]:
+    def entries(self, path: bytes) -> Iterator[FoundEntry]:
         for name, mode in self.modes.items():
             if name != b"/" and parent(name) == path:
                 base = name.rpartition(b"/")[2]
-                yield Found(base, stat.S_ISDIR(mode), stat.S_ISLNK(mode))
+                yield FoundEntry(base, stat.S_ISDIR(mode), stat.S_ISLNK(mode))
 
     def can_create_in(self, directory: bytes) -> bool:
         return self.is_root or directory != b"/"
@@ -79,7 +79,9 @@ def policy(*rules: tuple[str, Access], globs: tuple[str, ...] = ()) -> Policy:
     return Policy(True, "restricted", found, tuple(map(Glob, globs)))
 
 
-def steps(tree: Facts, *rules: tuple[str, Access], globs: tuple[str, ...] = ()) -> list[Step]:
+def steps(
+    tree: FileSystemFacts, *rules: tuple[str, Access], globs: tuple[str, ...] = ()
+) -> list[Step]:
     """The steps of a plan without those that only protect metadata."""
     made = plan(policy(*rules, globs=globs), facts=tree)
     return [step for step in made.steps if step.path.rpartition(b"/")[2] not in PROTECTED]
@@ -98,7 +100,7 @@ def closed(path: str, *reopened: str) -> Hide:
     return Hide(path.encode(), True, 0o111 if reopened else 0, folders)
 
 
-def refusal(tree: Facts, *rules: tuple[str, Access], globs: tuple[str, ...] = ()) -> str:
+def refusal(tree: FileSystemFacts, *rules: tuple[str, Access], globs: tuple[str, ...] = ()) -> str:
     with pytest.raises(Unenforceable) as refused:
         plan(policy(*rules, globs=globs), facts=tree)
     return str(refused.value)
@@ -359,7 +361,7 @@ def test_what_is_needed_may_be_writable_under_another_name():
 # Protected names.
 
 
-def metadata_steps(tree: Facts, *rules: tuple[str, Access]) -> list[Step]:
+def metadata_steps(tree: FileSystemFacts, *rules: tuple[str, Access]) -> list[Step]:
     made = plan(policy(HOST, ("/w", WRITE), *rules), facts=tree)
     return [step for step in made.steps if b"/.git" in step.path]
 
@@ -386,7 +388,7 @@ def test_what_vanishes_while_it_is_looked_at_is_missing():
     class Vanishing(Tree):
         """Another sandbox ends, and takes its placeholder with it."""
 
-        def entries(self, path: bytes) -> Iterator[Found]:
+        def entries(self, path: bytes) -> Iterator[FoundEntry]:
             if path == b"/w/.agents":
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             return super().entries(path)
@@ -667,7 +669,7 @@ def test_an_ordinary_user_can_create_in_its_own_directories_alone(tmp_path: Path
     for path in (tmp_path, *tmp_path.parents):
         if path.stat().st_mode & 0o777 == 0o700:
             path.chmod(0o755)
-    facts = Facts()
+    facts = FileSystemFacts()
     os.seteuid(NOBODY)
     try:
         found = {

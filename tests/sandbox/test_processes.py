@@ -25,8 +25,8 @@ needs_bubblewrap = pytest.mark.skipif(
 needs_landlock = pytest.mark.skipif(
     not HERE.landlock_report.works, reason=f"{HERE.landlock_report.obstacle}"
 )
-on_both_rungs = pytest.mark.parametrize(
-    "rung",
+on_both_backends = pytest.mark.parametrize(
+    "backend",
     [
         pytest.param("bubblewrap", marks=needs_bubblewrap),
         pytest.param("landlock", marks=needs_landlock),
@@ -48,13 +48,13 @@ def managed(*entries: dict[str, Any], network: str = "restricted", **members: An
     return {"permissions": permissions, "windowsSandboxLevel": "disabled", **members}
 
 
-def read_only(rung: str = "bubblewrap", **members: Any) -> Any:
-    return managed(special("root", "read"), useLegacyLandlock=rung == "landlock", **members)
+def read_only(backend: str = "bubblewrap", **members: Any) -> Any:
+    return managed(special("root", "read"), useLegacyLandlock=backend == "landlock", **members)
 
 
-def workspace_write(workspace: Path, rung: str = "bubblewrap") -> Any:
+def workspace_write(workspace: Path, backend: str = "bubblewrap") -> Any:
     entries = [special("root", "read"), at(workspace, "write")]
-    is_landlock = rung == "landlock"
+    is_landlock = backend == "landlock"
     # Landlock cannot protect single names in what may be written.
     return managed(*entries, useLegacyLandlock=is_landlock, protectMetadata=not is_landlock)
 
@@ -78,24 +78,24 @@ def exited(done: Finished) -> tuple[int, bool]:
 # What it may do.
 
 
-@on_both_rungs
+@on_both_backends
 @requirement("sandbox/process:read-only", "sandbox/process:reply")
-async def test_a_read_only_command_reads_and_does_not_write(wire, tmp_path, rung):
+async def test_a_read_only_command_reads_and_does_not_write(wire, tmp_path, backend):
     (tmp_path / "file").write_text("content")
-    started = await wire.start("q", ["true"], sandbox=read_only(rung))
-    assert started == {"processId": "q", "sandboxType": "linuxSeccomp", "sandboxRung": rung}
+    started = await wire.start("q", ["true"], sandbox=read_only(backend))
+    assert started == {"processId": "q", "sandboxType": "linuxSeccomp", "sandboxRung": backend}
     script = f"cat {tmp_path}/file; echo x > {tmp_path}/file || rm {tmp_path}/file"
-    done = await shell(wire, script, read_only(rung))
+    done = await shell(wire, script, read_only(backend))
     assert done.stdout == b"content"
     assert done.exit_code != 0
     assert (tmp_path / "file").read_text() == "content"
 
 
-@on_both_rungs
+@on_both_backends
 @requirement("sandbox/process:workspace-write")
-async def test_a_workspace_is_written_and_nothing_beside_it(wire, workspace, rung):
+async def test_a_workspace_is_written_and_nothing_beside_it(wire, workspace, backend):
     script = "mkdir d && echo x > d/f && mv d e && cat e/f; echo x > ../outside"
-    done = await shell(wire, script, workspace_write(workspace, rung), cwd=f"file://{workspace}")
+    done = await shell(wire, script, workspace_write(workspace, backend), cwd=f"file://{workspace}")
     assert done.stdout == b"x\n"
     assert exited(done) == (2, True)
     assert (workspace / "e" / "f").read_text() == "x\n"
@@ -134,11 +134,11 @@ async def test_the_machines_settings_cannot_be_written(wire):
     assert exited(done) == (2, True)
 
 
-@on_both_rungs
+@on_both_backends
 @requirement("sandbox/process:nothing-leaks")
-async def test_nothing_of_the_servers_is_inside(wire, monkeypatch, rung):
+async def test_nothing_of_the_servers_is_inside(wire, monkeypatch, backend):
     script = "ls /proc/self/fd; grep -hE '^(Cap|NoNew|Seccomp:)' /proc/self/status; env"
-    done = await shell(wire, script, read_only(rung))
+    done = await shell(wire, script, read_only(backend))
     lines = done.stdout.decode().splitlines()
     assert lines[:4] == ["0", "1", "2", "3"]
     facts = dict(line.split() for line in lines[4:11])
@@ -166,17 +166,19 @@ async def test_a_clients_variables_do_not_reach_bubblewrap(wire, tmp_path):
 
 @requirement("sandbox/process:reply")
 @pytest.mark.parametrize(
-    ("permissions", "rung", "filters"),
+    ("permissions", "backend", "filters"),
     [
         ({"type": "disabled"}, "none", b"0"),
         ({"type": "external", "network": "enabled"}, "none", b"0"),
         ({"type": "external", "network": "restricted"}, "seccomp", b"2"),
     ],
 )
-async def test_without_restricted_files_there_is_a_filter_at_most(wire, permissions, rung, filters):
+async def test_without_restricted_files_there_is_a_filter_at_most(
+    wire, permissions, backend, filters
+):
     sandbox = {"permissions": permissions, "windowsSandboxLevel": "disabled"}
     started = await wire.start("p", ["grep", "Seccomp:", "/proc/self/status"], sandbox=sandbox)
-    assert started == {"processId": "p", "sandboxType": "linuxSeccomp", "sandboxRung": rung}
+    assert started == {"processId": "p", "sandboxType": "linuxSeccomp", "sandboxRung": backend}
     done = Finished(await wire.events_until_closed("p"))
     assert done.stdout.split() == [b"Seccomp:", filters]
 
@@ -191,11 +193,11 @@ async def test_the_name_that_a_command_is_called_by_is_kept(wire):
 # What cannot run.
 
 
-@on_both_rungs
+@on_both_backends
 @requirement("sandbox/process:not-run")
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
-async def test_a_missing_program_ends_with_101(wire, rung, tty):
-    started = await wire.start("p", ["nonesuch"], sandbox=read_only(rung), tty=tty)
+async def test_a_missing_program_ends_with_101(wire, backend, tty):
+    started = await wire.start("p", ["nonesuch"], sandbox=read_only(backend), tty=tty)
     assert started["sandboxType"] == "linuxSeccomp"
     done = Finished(await wire.events_until_closed("p"))
     assert exited(done) == (101, True)
@@ -223,7 +225,7 @@ async def test_a_policy_that_cannot_be_enforced_runs_nothing(wire, workspace, tm
     assert not (tmp_path / "ran").exists()
 
 
-@requirement("sandbox/rungs:legacy-landlock", "sandbox/process:unavailable")
+@requirement("sandbox/backends:legacy-landlock", "sandbox/process:unavailable")
 async def test_landlock_that_cannot_express_a_policy_runs_nothing(wire, workspace):
     sandbox = {**workspace_write(workspace), "useLegacyLandlock": True}
     done = await shell(wire, "touch ran", sandbox, cwd=f"file://{workspace}")
@@ -267,11 +269,11 @@ async def test_output_that_comes_late_still_counts(wire):
     await wire.call("process/signal", {"processId": "p", "signal": "KILL"})
 
 
-@on_both_rungs
+@on_both_backends
 @requirement("sandbox/process:signals")
-async def test_an_interrupt_reaches_the_commands_handler(wire, rung):
+async def test_an_interrupt_reaches_the_commands_handler(wire, backend):
     script = "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.01; done"
-    await wire.start("p", ["sh", "-c", script], sandbox=read_only(rung))
+    await wire.start("p", ["sh", "-c", script], sandbox=read_only(backend))
     await wire.output_until("p", b"ready")
     await wire.call("process/signal", {"processId": "p", "signal": "interrupt"})
     done = Finished(await wire.events_until_closed("p"))
@@ -279,11 +281,11 @@ async def test_an_interrupt_reaches_the_commands_handler(wire, rung):
     assert done.exit_code == 3
 
 
-@on_both_rungs
+@on_both_backends
 @requirement("sandbox/process:terminals")
-async def test_ctrl_c_on_a_terminal_reaches_the_commands_handler(wire, rung):
+async def test_ctrl_c_on_a_terminal_reaches_the_commands_handler(wire, backend):
     script = "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.01; done"
-    await wire.start("p", ["sh", "-c", script], sandbox=read_only(rung), tty=True)
+    await wire.start("p", ["sh", "-c", script], sandbox=read_only(backend), tty=True)
     await wire.output_until("p", b"ready")
     await wire.write("p", b"\x03")
     done = Finished(await wire.events_until_closed("p"))
@@ -291,25 +293,25 @@ async def test_ctrl_c_on_a_terminal_reaches_the_commands_handler(wire, rung):
     assert done.exit_code == 3
 
 
-@on_both_rungs
+@on_both_backends
 @requirement("sandbox/process:terminals")
-async def test_a_signal_reaches_a_command_on_a_terminal(wire, rung):
+async def test_a_signal_reaches_a_command_on_a_terminal(wire, backend):
     script = "trap 'echo caught; exit 3' TERM; echo ready; while :; do sleep 0.01; done"
-    await wire.start("p", ["sh", "-c", script], sandbox=read_only(rung), tty=True)
+    await wire.start("p", ["sh", "-c", script], sandbox=read_only(backend), tty=True)
     await wire.output_until("p", b"ready")
     await wire.call("process/signal", {"processId": "p", "signal": "TERM"})
     assert Finished(await wire.events_until_closed("p")).exit_code == 3
 
 
-@on_both_rungs
+@on_both_backends
 @requirement("sandbox/process:terminals")
-async def test_a_terminal_tells_its_new_size_and_has_job_control(wire, rung):
+async def test_a_terminal_tells_its_new_size_and_has_job_control(wire, backend):
     # While there is job control, the command in the foreground would be told instead.
     script = (
         "trap 'stty size; exit' WINCH; set -m; sleep 0.01; set +m; "
         "echo ready > /dev/tty; while :; do sleep 0.01; done"
     )
-    await wire.start("p", ["sh", "-c", script], sandbox=read_only(rung), tty=True)
+    await wire.start("p", ["sh", "-c", script], sandbox=read_only(backend), tty=True)
     seen = await wire.output_until("p", b"ready")
     assert b"job control" not in seen
     await wire.call("process/resize", {"processId": "p", "rows": 33, "cols": 99})
@@ -414,15 +416,15 @@ async def keeper_of(server: int) -> int:
     raise AssertionError("no keeper")
 
 
-@on_both_rungs
+@on_both_backends
 @pytest.mark.one_loop
 @requirement("sandbox/process:terminate")
-async def test_nobody_outlives_the_keeper(rung):
+async def test_nobody_outlives_the_keeper(backend):
     with start_server("--listen", "ws://127.0.0.1:0") as server:
         async with Wire(server.url) as wire:
             await wire.initialize()
             argv = ["sh", "-c", "setsid sleep 600 & echo ready; sleep 600"]
-            await wire.start("p", argv, sandbox=read_only(rung))
+            await wire.start("p", argv, sandbox=read_only(backend))
             await wire.output_until("p", b"ready")
             inside = [Watched(pid) for pid in await members(wire, "p")]
             os.kill(await keeper_of(server.pid), signal.SIGKILL)

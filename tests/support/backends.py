@@ -1,4 +1,4 @@
-"""Machines that lack a rung."""
+"""Machines that lack a backend."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ needs_bubblewrap = pytest.mark.skipif(
 needs_landlock = pytest.mark.skipif(
     not HERE.landlock_report.works, reason=f"{HERE.landlock_report.obstacle}"
 )
-needs_some_rung = pytest.mark.skipif(
-    not (HERE.bubblewrap_report.works or HERE.landlock_report.works), reason="no rung works here"
+needs_some_backend = pytest.mark.skipif(
+    not (HERE.bubblewrap_report.works or HERE.landlock_report.works), reason="no backend works here"
 )
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """As if these rungs did not work in this process."""
+    """As if these backends did not work in this process."""
     for name in names:
         report = Report(name, False, None, f"no {name} here", f"install {name}")  # type: ignore[arg-type]
         monkeypatch.setitem(HERE.__dict__, f"{name}_report", report)

@@ -55,7 +55,7 @@ _WORDS = {
 _OTHERWISE = ("blocked-by-policy", "Request blocked by network policy.")
 
 
-class _Body(msgspec.Struct):
+class _BlockedBody(msgspec.Struct):
     status: str
     host: str
     reason: str
@@ -76,7 +76,7 @@ def explain(attempt: Attempt, verdict: Verdict) -> tuple[str, str, bytes]:
     error, message = _WORDS.get(verdict.reason, _OTHERWISE)
     if attempt.protocol != "http":
         return "text/plain", error, message.encode()
-    body = _Body(
+    body = _BlockedBody(
         "blocked",
         attempt.host,
         verdict.reason,

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from exec_server.errors import ExecServerError
 from exec_server.limits import Limits
 from exec_server.network import namespace_listener, proxy_environment, relay, upstream
-from exec_server.network.proxy import Listener, ManagedProxy, Serve
+from exec_server.network.proxy import ManagedProxy, ProxyListener, Serve
 from exec_server.network.proxy_environment import Endpoint
 from exec_server.network.upstream import Unreachable
 
@@ -49,7 +49,7 @@ class Bridge:
     ) -> None:
         self._proxy = proxy
         self._limits = limits
-        self._listeners: list[Listener] = []
+        self._listeners: list[ProxyListener] = []
         self._services: list[Serve] = []
         self._hold: _Hold | None = None
         if proxy is not None:
@@ -92,7 +92,7 @@ class Bridge:
             return
         for sock, serve in zip(sockets, self._services, strict=True):
             self._listeners.append(
-                Listener(sock, serve, max_connections=self._limits.proxy_connections)
+                ProxyListener(sock, serve, max_connections=self._limits.proxy_connections)
             )
 
     def stop_asking(self) -> None:

@@ -15,7 +15,7 @@ from exec_server.errors import ExecServerError
 from exec_server.limits import Limits
 from exec_server.network import blocked, rules, upstream
 from exec_server.network.blocked import Attempt, Verdict
-from exec_server.network.rules import Address, Answer, Rules
+from exec_server.network.rules import Address, Rules, Ruling
 from exec_server.protocol import network
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _LONGEST_WAIT = 365 * 24 * 3600.0
 Resolver = Callable[[str], Awaitable[list[Address]]]
 
 
-class Client(Protocol):
+class PolicyClient(Protocol):
     """Who may be asked and is told: whoever is attached to the session, if anybody."""
 
     def ask_policy(self, params: network.PolicyRequestParams) -> asyncio.Future[Any] | None:
@@ -38,7 +38,7 @@ class Client(Protocol):
     def report_decision(self, event: network.PolicyDecisionEvent) -> None: ...
 
 
-class Route(NamedTuple):
+class AllowedAttempt(NamedTuple):
     """An attempt that may go on."""
 
     attempt: Attempt
@@ -54,7 +54,7 @@ class Decider:
         process_id: str,
         decided_by: Rules,
         *,
-        client: Client,
+        client: PolicyClient,
         limits: Limits,
         timeout_ms: int | None = None,
         resolver: Resolver | None = None,
@@ -68,7 +68,7 @@ class Decider:
         self._questions: set[asyncio.Future[Any]] = set()
         self._is_asking = timeout_ms is not None
 
-    async def decide(self, attempt: Attempt) -> Route | Verdict:
+    async def decide(self, attempt: Attempt) -> AllowedAttempt | Verdict:
         """Where *attempt* may go, or why it may not; the client is told which."""
         guard = self._guard_first(attempt)
         if guard is not None:
@@ -79,12 +79,12 @@ class Decider:
             addresses = await self._resolver(attempt.host)
             is_known = bool(addresses) or self._rules.allows_local
             if not is_known or not self._rules.accepts(attempt.host, addresses):
-                verdict = blocked.refused(Answer.LOCAL.value)
+                verdict = blocked.refused(Ruling.LOCAL.value)
         self.report(attempt, verdict)
         if not verdict.is_allowed:
             return verdict
         guard = self._guard_last(attempt)
-        return Route(attempt, addresses) if guard is None else self.report(attempt, guard)
+        return AllowedAttempt(attempt, addresses) if guard is None else self.report(attempt, guard)
 
     def report(self, attempt: Attempt, verdict: Verdict) -> Verdict:
         """Tell the client about *verdict*, which is returned."""
@@ -138,9 +138,9 @@ class Decider:
 
     async def _judge(self, attempt: Attempt) -> Verdict:
         answer = self._rules.judge(attempt.host)
-        if answer is Answer.ALLOW:
+        if answer is Ruling.ALLOW:
             return blocked.ALLOWED
-        if answer is Answer.ASK and self._timeout_ms is not None:
+        if answer is Ruling.ASK and self._timeout_ms is not None:
             return await self._ask(attempt, self._timeout_ms)
         return blocked.refused(answer.value)
 

@@ -12,8 +12,8 @@ import h11
 
 from exec_server.limits import Limits
 from exec_server.network import http_heads
-from exec_server.network.http_heads import Framing, Headers, Target
-from exec_server.network.incoming import Incoming, watch_end
+from exec_server.network.http_heads import Framing, Headers, RequestTarget
+from exec_server.network.incoming import HttpReader, watch_end
 from exec_server.network.upstream import Unreachable, UpstreamProxy
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -23,9 +23,9 @@ _HOST = frozenset((b"host",))
 
 async def forward(
     request: h11.Request,
-    client: Incoming,
+    client: HttpReader,
     other: socket.socket,
-    aim: Target,
+    aim: RequestTarget,
     proxy: UpstreamProxy | None,
     *,
     limits: Limits,
@@ -38,7 +38,7 @@ async def forward(
     await _send_request(loop, request, other, aim, proxy)
     framing = http_heads.framing(request, method=request.method)
     upload = loop.create_task(_upload(loop, request, client, other, framing), name="upload")
-    watch = _Watch(client.sock, other, limits)
+    watch = _HangUpWatch(client.sock, other, limits)
     upload.add_done_callback(watch.uploaded)
     try:
         is_next = await _download(loop, request, client.sock, other, limits)
@@ -49,7 +49,7 @@ async def forward(
         await asyncio.wait({upload})
 
 
-class _Watch:
+class _HangUpWatch:
     """Ends the exchange when the process hangs up, or its body ends before it should."""
 
     def __init__(self, client: socket.socket, other: socket.socket, limits: Limits) -> None:
@@ -89,7 +89,7 @@ async def _send_request(
     loop: asyncio.AbstractEventLoop,
     request: h11.Request,
     other: socket.socket,
-    aim: Target,
+    aim: RequestTarget,
     proxy: UpstreamProxy | None,
 ) -> None:
     authority = http_heads.authority(aim.host, aim.port, default=80).encode()
@@ -114,7 +114,7 @@ async def _send_request(
 async def _upload(
     loop: asyncio.AbstractEventLoop,
     request: h11.Request,
-    client: Incoming,
+    client: HttpReader,
     other: socket.socket,
     framing: Framing,
 ) -> None:
@@ -133,7 +133,7 @@ async def _download(
     other: socket.socket,
     limits: Limits,
 ) -> bool:
-    answering = Incoming(other, limits=limits)
+    answering = HttpReader(other, limits=limits)
     try:
         response = await answering.response(request.method)
     except (OSError, TimeoutError, h11.RemoteProtocolError) as exc:

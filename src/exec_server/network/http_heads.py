@@ -31,7 +31,7 @@ class BadTarget(Exception):
     """A request that aims at nothing; its text is for the process."""
 
 
-class Target(NamedTuple):
+class RequestTarget(NamedTuple):
     """Where a request goes."""
 
     scheme: str
@@ -42,22 +42,22 @@ class Target(NamedTuple):
     path: bytes
 
 
-def target(request: h11.Request) -> Target:
+def target(request: h11.Request) -> RequestTarget:
     """What *request* aims at. Raises BadTarget."""
     text = request.target.decode("ascii", "replace")
     named = header(request.headers, b"host") or None
     if request.method == b"CONNECT":
         host, port = _authority(text)
-        return Target("connect", host, port if port is not None else 80, b"")
+        return RequestTarget("connect", host, port if port is not None else 80, b"")
     if text.startswith("/") or text == "*":
         if named is None:
             raise BadTarget("missing host")
         host, port = _authority(named.decode("latin-1"))
-        return Target("http", host, port or 80, request.target)
+        return RequestTarget("http", host, port or 80, request.target)
     return _absolute(text, named)
 
 
-def _absolute(text: str, named: bytes | None) -> Target:
+def _absolute(text: str, named: bytes | None) -> RequestTarget:
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -74,7 +74,7 @@ def _absolute(text: str, named: bytes | None) -> Target:
     path = text[len(parts.scheme) + len("://") + len(parts.netloc) :].partition("#")[0]
     if not path.startswith("/"):
         path = f"/{path}"
-    return Target(scheme, host, port or default, path.encode())
+    return RequestTarget(scheme, host, port or default, path.encode())
 
 
 def _authority(text: str) -> tuple[str, int | None]:

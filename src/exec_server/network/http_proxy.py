@@ -13,16 +13,16 @@ import h11
 from exec_server.limits import Limits
 from exec_server.network import blocked, exchange, http_heads, relay, upstream
 from exec_server.network.blocked import Attempt, Verdict
-from exec_server.network.decider import Decider, Route
-from exec_server.network.http_heads import BadTarget, Headers, Target
-from exec_server.network.incoming import Incoming, watch_end
+from exec_server.network.decider import AllowedAttempt, Decider
+from exec_server.network.http_heads import BadTarget, Headers, RequestTarget
+from exec_server.network.incoming import HttpReader, watch_end
 from exec_server.network.upstream import Unreachable, UpstreamProxy, Upstreams
 
 # Of a body that nobody wants, before the connection is rather closed.
 _DISCARD_BYTES = 1024 * 1024
 
 
-class _Gone(Exception):
+class _ProcessHungUp(Exception):
     """The process has hung up."""
 
 
@@ -44,10 +44,10 @@ class HttpConnection:
         self._upstreams = upstreams
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._incoming = Incoming(sock, limits=limits)
+        self._incoming = HttpReader(sock, limits=limits)
 
     async def serve(self) -> None:
-        with contextlib.suppress(_Gone, OSError, relay.Idle):
+        with contextlib.suppress(_ProcessHungUp, OSError, relay.Idle):
             while await self._serve_one():
                 pass
 
@@ -77,7 +77,7 @@ class HttpConnection:
         except Unreachable:
             return await self._answer(request, HTTPStatus.BAD_GATEWAY, b"upstream failure")
 
-    def _attempt(self, request: h11.Request, aim: Target) -> Attempt:
+    def _attempt(self, request: h11.Request, aim: RequestTarget) -> Attempt:
         method = request.method.decode("ascii")
         if aim.scheme == "connect":
             return Attempt("https_connect", aim.host, aim.port, method, self._client)
@@ -88,7 +88,7 @@ class HttpConnection:
         self._decider.report(shown, blocked.NO_UNIX_SOCKETS)
         return await self._answer(request, HTTPStatus.NOT_IMPLEMENTED, b"unix sockets unsupported")
 
-    async def _decide(self, attempt: Attempt) -> Route | Verdict:
+    async def _decide(self, attempt: Attempt) -> AllowedAttempt | Verdict:
         """What is decided, unless the process hangs up while somebody thinks about it."""
         deciding = asyncio.ensure_future(self._decider.decide(attempt))
         stop_watching = watch_end(self._sock, deciding.cancel)
@@ -98,10 +98,12 @@ class HttpConnection:
             stop_watching()
             deciding.cancel()
         if deciding.cancelled():
-            raise _Gone
+            raise _ProcessHungUp
         return deciding.result()
 
-    async def _let_through(self, request: h11.Request, aim: Target, route: Route) -> bool:
+    async def _let_through(
+        self, request: h11.Request, aim: RequestTarget, route: AllowedAttempt
+    ) -> bool:
         if aim.scheme == "connect":
             await self._tunnel(route)
             return False
@@ -118,7 +120,7 @@ class HttpConnection:
                 request, self._incoming, other, aim, proxy, limits=self._limits
             )
 
-    async def _tunnel(self, route: Route) -> None:
+    async def _tunnel(self, route: AllowedAttempt) -> None:
         attempt = route.attempt
         proxy = self._proxy("https", route)
         if proxy is None:
@@ -134,7 +136,7 @@ class HttpConnection:
                 await self._loop.sock_sendall(other, self._incoming.ahead)
             await relay.tunnel(self._sock, other, idle=self._limits.proxy_idle_timeout)
 
-    def _proxy(self, scheme: str, route: Route) -> UpstreamProxy | None:
+    def _proxy(self, scheme: str, route: AllowedAttempt) -> UpstreamProxy | None:
         if self._upstreams is None or not route.addresses:
             return None
         return self._upstreams.choose(scheme, route.attempt.host, route.addresses)

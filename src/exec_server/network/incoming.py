@@ -20,7 +20,7 @@ _HOST = re.compile(rb"^host:", re.IGNORECASE | re.MULTILINE)
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
-class Incoming:
+class HttpReader:
     """Reads one socket, message by message. `RemoteProtocolError` of h11 is for the caller."""
 
     def __init__(self, sock: socket.socket, *, limits: Limits) -> None:

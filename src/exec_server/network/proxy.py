@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from exec_server.limits import Limits
 from exec_server.network import proxy_environment, rules
-from exec_server.network.decider import Client, Decider, Resolver
+from exec_server.network.decider import Decider, PolicyClient, Resolver
 from exec_server.network.http_proxy import HttpConnection
 from exec_server.network.socks import SocksConnection
 from exec_server.network.upstream import Upstreams
@@ -24,7 +24,7 @@ _BACKLOG = 128
 _FAREWELL_SECONDS = 0.1
 
 
-class Listener:
+class ProxyListener:
     """Accepts on a listening socket, a bounded number of connections at a time."""
 
     def __init__(self, sock: socket.socket, serve: Serve, *, max_connections: int) -> None:
@@ -102,7 +102,7 @@ class ManagedProxy:
         process_id: str,
         wanted: NetworkProxy,
         *,
-        client: Client,
+        client: PolicyClient,
         limits: Limits,
         server_env: Mapping[str, str],
         reaches_private: bool = False,
@@ -124,7 +124,7 @@ class ManagedProxy:
             else None
         )
         self._asks = wanted.policy_decision_timeout_ms is not None
-        self._listeners: list[Listener] = []
+        self._listeners: list[ProxyListener] = []
 
     @property
     def services(self) -> list[Serve]:
@@ -144,7 +144,7 @@ class ManagedProxy:
         """Serve listening *sockets*, one for each of the `services`; they are ours from then on."""
         for sock, serve in zip(sockets, self.services, strict=True):
             self._listeners.append(
-                Listener(sock, serve, max_connections=self._limits.proxy_connections)
+                ProxyListener(sock, serve, max_connections=self._limits.proxy_connections)
             )
 
     def environment(self, ports: list[int]) -> dict[str, str]:

@@ -25,7 +25,7 @@ class Idle(Exception):
     """Nothing was moved for too long."""
 
 
-class Flow:
+class OneWayRelay:
     """Moves bytes from *source* to *sink* until *count* of them, the end, or an error.
 
     `done` has the number of bytes, which is less than *count* when the source ended first. It
@@ -161,8 +161,8 @@ class Flow:
 async def move(
     source: socket.socket, sink: socket.socket, *, count: int | None = None, idle: float
 ) -> int:
-    """Run one Flow to its end. Raises OSError, or Idle when nothing moves for *idle* seconds."""
-    flow = Flow(source, sink, count=count)
+    """Relay one way to the end. Raises OSError, or Idle when nothing moves for *idle* seconds."""
+    flow = OneWayRelay(source, sink, count=count)
     try:
         await _until_done([flow], idle)
     finally:
@@ -175,7 +175,7 @@ async def tunnel(one: socket.socket, other: socket.socket, *, idle: float) -> No
 
     An error of either ends both. Raises OSError or Idle.
     """
-    flows = [Flow(one, other), Flow(other, one)]
+    flows = [OneWayRelay(one, other), OneWayRelay(other, one)]
     for flow, sink in zip(flows, (other, one), strict=True):
         flow.done.add_done_callback(partial(_pass_on_end, sink))
     try:
@@ -194,7 +194,7 @@ def _pass_on_end(sink: socket.socket, done: asyncio.Future[int]) -> None:
         sink.shutdown(socket.SHUT_WR)
 
 
-async def _until_done(flows: list[Flow], idle: float) -> None:
+async def _until_done(flows: list[OneWayRelay], idle: float) -> None:
     pending = {flow.done for flow in flows}
     while pending:
         before = sum(flow.moved for flow in flows)

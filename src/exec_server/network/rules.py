@@ -42,7 +42,7 @@ _CARRIERS = tuple(
 )
 
 
-class Answer(Enum):
+class Ruling(Enum):
     """What the rules say about a host."""
 
     ALLOW = "allow"
@@ -74,16 +74,16 @@ class Rules:
         self.is_limited = config.mode == "limited"
         _check_sockets(config)
 
-    def judge(self, host: str) -> Answer:
+    def judge(self, host: str) -> Ruling:
         """What is said about *host*, which is normal, before anything is resolved."""
         if self._denied.match(host):
-            return Answer.DENIED
+            return Ruling.DENIED
         # A wildcard does not open what is local; being listed does.
         if not self.allows_local and is_local(host) and host not in self._allowed.exact:
-            return Answer.LOCAL
+            return Ruling.LOCAL
         if not self._allowed.match(host) or self._reviewed.match(host):
-            return Answer.ASK
-        return Answer.ALLOW
+            return Ruling.ASK
+        return Ruling.ALLOW
 
     def accepts(self, host: str, addresses: Iterable[Address]) -> bool:
         """Whether *host*, which may be reached, may be at *addresses*: none, or all of them."""

@@ -15,13 +15,13 @@ from typing import Literal, Protocol
 import msgspec
 
 from exec_server.limits import MIB, Limits
-from exec_server.process.pump import Gate, Pump
+from exec_server.process.pump import OutputGate, Pump
 from exec_server.process.spawn import Spawned, Spawner
 from exec_server.process.stdin import Stdin
 from exec_server.protocol import process
 from exec_server.protocol.base64 import encode_base64
 from exec_server.sandbox.denial import is_denied
-from exec_server.sandbox.model import NOT_RUN, Rung
+from exec_server.sandbox.model import NOT_RUN, Backend
 from exec_server.state.output_log import OutputLog
 from exec_server.state.window import WindowBudget
 from exec_server.state.write_ids import WriteIds
@@ -43,7 +43,7 @@ _encode = msgspec.json.Encoder().encode
 class Outlet(Protocol):
     """Where events go: the client, while one is attached."""
 
-    gate: Gate
+    gate: OutputGate
 
     def push(self, *parts: bytes) -> None: ...
 
@@ -74,7 +74,7 @@ class Network(Protocol):
 class Sandbox(Protocol):
     """What holds a process to what it may do."""
 
-    rung: Rung
+    backend: Backend
 
 
 class Child:
@@ -117,7 +117,7 @@ class Child:
         # What of the window was taken from those of all processes, to be given back.
         self._granted = 0
         # Closed while the window is full.
-        self._window_gate = Gate()
+        self._window_gate = OutputGate()
         self._pumps: list[Pump] = []
         self._waiters: set[asyncio.Future[None]] = set()
         self._has_begun = False

@@ -179,7 +179,7 @@ class Keeper:
         fenced = None
         try:
             if fence is not None:
-                fenced = confine().Fence(fence, fds)
+                fenced = confine().StartFence(fence, fds)
             os.chdir(cwd)
             if size is not None:
                 stdio.open_terminal(size)

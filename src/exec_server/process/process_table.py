@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from exec_server.errors import InternalError, InvalidParams, InvalidRequest, RpcError
 from exec_server.limits import Limits
 from exec_server.process.child import Child, Network, Outlet
-from exec_server.process.shell_state import Wanted, wanted_snapshot
+from exec_server.process.shell_state import WantedSnapshot, wanted_snapshot
 from exec_server.process.spawn import Launch, Spawned, Spawner
 from exec_server.protocol import process
 from exec_server.protocol.base64 import Blob
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Longer waits than this are "for ever" to an event loop's clock.
 _LONGEST_WAIT = 365 * 24 * 3600.0
 
-# What clients know a sandbox on Linux as, whichever rung enforces it.
+# What clients know a sandbox on Linux as, whichever backend enforces it.
 _SANDBOX_TYPE = "linuxSeccomp"
 
 _ACCEPTED = process.WriteResult("accepted")
@@ -128,7 +128,7 @@ class ProcessTable:
         starting: Starting,
         launch: Launch,
         child: Child,
-        snapshot: Wanted | None,
+        snapshot: WantedSnapshot | None,
     ) -> asyncio.Future[Spawned]:
         # Loaded for the first start that asks.
         from exec_server.process.sandboxed_start import ConfinedStart
@@ -148,11 +148,11 @@ class ProcessTable:
         return self._snapshots.spawn(snapshot.within(start.confinement), launch, start)
 
     def _spawn_restored(
-        self, launch: Launch, child: Child, snapshot: Wanted
+        self, launch: Launch, child: Child, snapshot: WantedSnapshot
     ) -> asyncio.Future[Spawned]:
-        from exec_server.process.snapshot import Unconfined
+        from exec_server.process.snapshot import UnconfinedStart
 
-        return self._snapshots.spawn(snapshot, launch, Unconfined(self._spawner, child.reaped))
+        return self._snapshots.spawn(snapshot, launch, UnconfinedStart(self._spawner, child.reaped))
 
     @cached_property
     def _snapshots(self) -> Snapshots:
@@ -398,7 +398,7 @@ def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]
 def _start_result(child: Child) -> process.StartResult:
     result = process.StartResult(child.process_id, "none")
     if child.sandbox is not None:
-        result.sandbox_type, result.sandbox_rung = _SANDBOX_TYPE, child.sandbox.rung
+        result.sandbox_type, result.sandbox_rung = _SANDBOX_TYPE, child.sandbox.backend
     if child.log.window is not None:
         result.flow_window = child.log.window
     return result

@@ -22,7 +22,7 @@ _REST_SECONDS = 0.001
 _BULK_PIPE = 256 * 1024
 
 
-class Gate:
+class OutputGate:
     """Open while output may flow to the client; pumps that find it closed park themselves."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Gate:
 
 
 # Of processes that nothing but their client's connection holds up.
-_ALWAYS_OPEN = Gate()
+_ALWAYS_OPEN = OutputGate()
 
 
 class Pump:
@@ -68,8 +68,8 @@ class Pump:
         fd: int,
         *,
         loop: asyncio.AbstractEventLoop,
-        gate: Gate,
-        window: Gate = _ALWAYS_OPEN,
+        gate: OutputGate,
+        window: OutputGate = _ALWAYS_OPEN,
         chunk_bytes: int,
         is_terminal: bool,
         on_data: OnData,

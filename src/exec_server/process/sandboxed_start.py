@@ -11,8 +11,14 @@ from exec_server.errors import InvalidRequest
 from exec_server.process.spawn import Launch, OnExit, Spawned, Spawner, SpawnFailed
 from exec_server.protocol.sandbox import SandboxContext
 from exec_server.sandbox.backends import HERE
-from exec_server.sandbox.launch import Command, Confined, confine, not_built, not_run
-from exec_server.sandbox.model import Access, Rule, Rung, Unenforceable
+from exec_server.sandbox.launch import (
+    ConfinedCommand,
+    RequestedCommand,
+    confine,
+    not_built,
+    not_run,
+)
+from exec_server.sandbox.model import Access, Backend, Rule, Unenforceable
 from exec_server.sandbox.plan import plan
 from exec_server.sandbox.policy import resolve
 
@@ -59,7 +65,7 @@ class ConfinedStart:
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
         self._spawned: asyncio.Future[Spawned] = self._loop.create_future()
-        self.rung: Rung = "none"
+        self.backend: Backend = "none"
 
     @property
     def confinement(self) -> Hashable:
@@ -113,7 +119,7 @@ class ConfinedStart:
         is_landlock = self._prefers_landlock and HERE.is_known("landlock")
         return is_landlock and not self._policy.globs and self._policy.rules == _READ_ALL
 
-    def _prepared(self) -> Confined:
+    def _prepared(self) -> ConfinedCommand:
         try:
             return confine(
                 self._command(), plan(self._policy), prefers_landlock=self._prefers_landlock
@@ -123,10 +129,10 @@ class ConfinedStart:
         except OSError as exc:
             raise SpawnFailed(exc.errno or 0, os.strerror(exc.errno or 0)) from exc
 
-    def _command(self) -> Command:
+    def _command(self) -> RequestedCommand:
         launch = self._launch
         is_tty = launch.size is not None
-        return Command(
+        return RequestedCommand(
             launch.program,
             launch.argv,
             launch.env,
@@ -136,7 +142,7 @@ class ConfinedStart:
             gate=self._gate,
         )
 
-    def _on_prepared(self, prepared: asyncio.Future[Confined]) -> None:
+    def _on_prepared(self, prepared: asyncio.Future[ConfinedCommand]) -> None:
         if prepared.cancelled():
             self._spawned.cancel()
         elif (error := prepared.exception()) is not None:
@@ -148,8 +154,10 @@ class ConfinedStart:
         else:
             self._start(prepared.result(), self._on_spawned)
 
-    def _start(self, confined: Confined, then: Callable[[asyncio.Future[Spawned]], None]) -> None:
-        self.rung = confined.rung
+    def _start(
+        self, confined: ConfinedCommand, then: Callable[[asyncio.Future[Spawned]], None]
+    ) -> None:
+        self.backend = confined.backend
         launch = self._launch._replace(
             program=confined.program,
             argv=confined.argv,

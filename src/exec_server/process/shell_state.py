@@ -54,7 +54,7 @@ _OWN_VARIABLES = frozenset({b"PWD", b"OLDPWD", b"SHLVL", b"_"})
 _PLAIN_ALIAS = re.compile(r"^(?!alias )(?=[^\s=']+=)", re.MULTILINE)
 
 
-class Wanted(NamedTuple):
+class WantedSnapshot(NamedTuple):
     """A start that would like to go without its shell's startup files."""
 
     shell: str
@@ -63,11 +63,11 @@ class Wanted(NamedTuple):
     # Variables that the request gives itself; no snapshot changes them.
     own_names: frozenset[bytes]
 
-    def within(self, confinement: Hashable) -> Wanted:
+    def within(self, confinement: Hashable) -> WantedSnapshot:
         """The same in a sandbox, which shares it with those that are confined alike."""
         return self._replace(key=(self.key, confinement))
 
-    def keeping(self, names: Iterable[bytes]) -> Wanted:
+    def keeping(self, names: Iterable[bytes]) -> WantedSnapshot:
         """The same, which changes none of *names* either."""
         return self._replace(own_names=self.own_names.union(names))
 
@@ -79,7 +79,7 @@ class ShellState(NamedTuple):
     exports: dict[bytes, bytes]
 
 
-def wanted_snapshot(params: process.StartParams, limits: Limits) -> Wanted | None:
+def wanted_snapshot(params: process.StartParams, limits: Limits) -> WantedSnapshot | None:
     """The snapshot that a start asks for, if it is a login shell's. Raises InvalidParams."""
     snapshot = params.shell_snapshot
     if snapshot is None:
@@ -93,7 +93,7 @@ def wanted_snapshot(params: process.StartParams, limits: Limits) -> Wanted | Non
         raise InvalidParams(f"shell snapshots are unsupported for shell `{shell.name}`")
     policy = msgspec.json.encode(params.env_policy)
     key = (snapshot.scope_id, shell.name, shell.path, params.cwd, policy)
-    return Wanted(shell.name, key, frozenset(name.encode() for name in params.env))
+    return WantedSnapshot(shell.name, key, frozenset(name.encode() for name in params.env))
 
 
 def capture_script(shell: str, mark: str) -> str:

@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol
 from exec_server.errors import InternalError, RpcError
 from exec_server.limits import Limits
 from exec_server.process import shell_state
-from exec_server.process.pump import Gate, OnData, Pump
-from exec_server.process.shell_state import Wanted
+from exec_server.process.pump import OnData, OutputGate, Pump
+from exec_server.process.shell_state import WantedSnapshot
 from exec_server.process.snapshot_files import Shelf
 from exec_server.process.spawn import Launch, OnExit, Spawned, Spawner
 from exec_server.sandbox.bubblewrap import SCRIPT_FD, SCRIPT_PATH
-from exec_server.sandbox.model import Rung
+from exec_server.sandbox.model import Backend
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +28,9 @@ _READ_BYTES = 64 * 1024
 
 
 class Start(Protocol):
-    """A start that is about to be made; `rung` is what confines it, once it was."""
+    """A start that is about to be made; `backend` is what confines it, once it was."""
 
-    rung: Rung
+    backend: Backend
 
     def begin(self) -> asyncio.Future[Spawned]: ...
 
@@ -48,10 +48,10 @@ class Starter(Protocol):
         """
 
 
-class Unconfined:
+class UnconfinedStart:
     """Starts programs as they are; *on_exit* is the process's own."""
 
-    rung: Rung = "none"
+    backend: Backend = "none"
 
     def __init__(self, spawner: Spawner, on_exit: OnExit, launch: Launch | None = None) -> None:
         self._spawner = spawner
@@ -59,7 +59,7 @@ class Unconfined:
         self._launch = launch
 
     def capture(self, launch: Launch, on_exit: OnExit, is_wanted: Callable[[], bool]) -> Start:
-        return Unconfined(self._spawner, on_exit, launch)
+        return UnconfinedStart(self._spawner, on_exit, launch)
 
     def restored(self, launch: Launch, script: str | None) -> Start:
         self._launch = launch
@@ -70,10 +70,10 @@ class Unconfined:
         return self._spawner.spawn(self._launch, self._on_exit)
 
 
-class _Taken(NamedTuple):
+class _TakenSnapshot(NamedTuple):
     path: str
     exports: dict[bytes, bytes]
-    rung: Rung
+    backend: Backend
 
 
 class Snapshots:
@@ -84,16 +84,18 @@ class Snapshots:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         # A capture that failed stays as None: its starts are plain ones.
-        self._captures: OrderedDict[Hashable, asyncio.Task[_Taken | None]] = OrderedDict()
+        self._captures: OrderedDict[Hashable, asyncio.Task[_TakenSnapshot | None]] = OrderedDict()
         self._shelf = Shelf()
         self._is_closed = False
 
-    def spawn(self, wanted: Wanted, launch: Launch, starter: Starter) -> asyncio.Future[Spawned]:
+    def spawn(
+        self, wanted: WantedSnapshot, launch: Launch, starter: Starter
+    ) -> asyncio.Future[Spawned]:
         """Start *launch* with its shell's state restored, or plainly when there is none."""
         started: asyncio.Future[Spawned] = self._loop.create_future()
         capture = self._captured(wanted, launch, starter)
 
-        def go_on(done: asyncio.Future[_Taken | None]) -> None:
+        def go_on(done: asyncio.Future[_TakenSnapshot | None]) -> None:
             if self._is_closed:
                 started.set_exception(InternalError("the session has ended"))
                 return
@@ -116,8 +118,8 @@ class Snapshots:
         self._shelf.close()
 
     def _captured(
-        self, wanted: Wanted, launch: Launch, starter: Starter
-    ) -> asyncio.Task[_Taken | None]:
+        self, wanted: WantedSnapshot, launch: Launch, starter: Starter
+    ) -> asyncio.Task[_TakenSnapshot | None]:
         """The capture for *wanted*, made now unless it is there."""
         capture = self._captures.pop(wanted.key, None)
         if capture is None or (capture.done() and _is_lost(capture)):
@@ -129,7 +131,7 @@ class Snapshots:
             oldest.add_done_callback(_forget)
         return capture
 
-    async def _take(self, shell: str, launch: Launch, starter: Starter) -> _Taken | None:
+    async def _take(self, shell: str, launch: Launch, starter: Starter) -> _TakenSnapshot | None:
         try:
             async with asyncio.timeout(self._limits.shell_snapshot_seconds):
                 return await self._capture(shell, launch, starter)
@@ -137,7 +139,7 @@ class Snapshots:
             logger.info("no shell snapshot, startup files run each time: %s", exc)
             return None
 
-    async def _capture(self, shell: str, launch: Launch, starter: Starter) -> _Taken | None:
+    async def _capture(self, shell: str, launch: Launch, starter: Starter) -> _TakenSnapshot | None:
         mark = secrets.token_hex(16)
         script = shell_state.capture_script(shell, mark).encode()
         argv = [launch.program, b"-lc", script]
@@ -150,7 +152,7 @@ class Snapshots:
         state = shell_state.parse_capture(shell, await run.output(start), mark, launch.env)
         if state is None:
             return None
-        return _Taken(self._shelf.put(state.script), state.exports, start.rung)
+        return _TakenSnapshot(self._shelf.put(state.script), state.exports, start.backend)
 
 
 class _Run:
@@ -193,7 +195,7 @@ class _Run:
         pump = Pump(
             fd,
             loop=asyncio.get_running_loop(),
-            gate=Gate(),
+            gate=OutputGate(),
             chunk_bytes=_READ_BYTES,
             is_terminal=False,
             on_data=on_data,
@@ -208,12 +210,14 @@ class _Run:
             self._is_told.set()
 
 
-def _restored(wanted: Wanted, launch: Launch, starter: Starter, taken: _Taken | None) -> Start:
+def _restored(
+    wanted: WantedSnapshot, launch: Launch, starter: Starter, taken: _TakenSnapshot | None
+) -> Start:
     if taken is None:
         return starter.restored(launch, None)
     changed = {k: v for k, v in taken.exports.items() if k not in wanted.own_names}
     shell, argv, script = wanted.shell, launch.argv, None
-    if taken.rung == "bubblewrap":
+    if taken.backend == "bubblewrap":
         # Snapshots lie where no namespace has them.
         script = taken.path
         argv = shell_state.replaying_argv(shell, argv, SCRIPT_PATH, closing=SCRIPT_FD)
@@ -222,13 +226,13 @@ def _restored(wanted: Wanted, launch: Launch, starter: Starter, taken: _Taken | 
     return starter.restored(launch._replace(argv=argv, env={**launch.env, **changed}), script)
 
 
-def _is_lost(capture: asyncio.Task[_Taken | None]) -> bool:
+def _is_lost(capture: asyncio.Task[_TakenSnapshot | None]) -> bool:
     """Whether somebody has cleaned up the directory of temporary files."""
     taken = capture.result()
     return taken is not None and not os.path.exists(taken.path)
 
 
-def _forget(capture: asyncio.Future[_Taken | None]) -> None:
+def _forget(capture: asyncio.Future[_TakenSnapshot | None]) -> None:
     taken = None if capture.cancelled() else capture.result()
     if taken is not None:
         with contextlib.suppress(OSError):

@@ -18,8 +18,12 @@ class Shell(msgspec.Struct, rename="camel", frozen=True):
     path: str
 
 
-class SandboxRung(msgspec.Struct, rename="camel", frozen=True):
-    """Whether a way to enforce sandboxes works there; if not, what stops it, and what helps."""
+class SandboxBackend(msgspec.Struct, rename="camel", frozen=True):
+    """Whether a backend works there; if not, what stops it, and what helps.
+
+    A backend is a way to enforce sandboxes. Its members are called `rung` and `rungs` on the wire
+    and in the output of `-o json`: earlier clients and servers know them by these names.
+    """
 
     rung: str
     works: bool
@@ -32,10 +36,10 @@ class SandboxRung(msgspec.Struct, rename="camel", frozen=True):
 class SandboxInfo(msgspec.Struct, rename="camel", frozen=True):
     """How sandboxes are enforced."""
 
-    # The strongest rung that works; "none" when none does.
+    # The strongest backend that works; "none" when none does.
     rung: str
-    # Every rung, the strongest first.
-    rungs: list[SandboxRung] = msgspec.field(default_factory=list)
+    # Every backend, the strongest first.
+    rungs: list[SandboxBackend] = msgspec.field(default_factory=list)
 
 
 class EnvironmentInfo(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

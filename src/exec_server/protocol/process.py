@@ -88,7 +88,9 @@ class StartResult(msgspec.Struct, rename="camel"):
     process_id: str
     # Absent in the oldest dialects.
     sandbox_type: str | None = None
-    # Ours, for a sandboxed process: what enforces it; "none" when nothing needs to be, or may run.
+    # Ours, for a sandboxed process: the backend that enforces its sandbox; "none" when nothing has
+    # to be enforced, or the command may not run. The wire name `sandboxRung` is kept for earlier
+    # clients and servers; the client's attribute is called like it.
     sandbox_rung: str | UnsetType = UNSET
     # Ours: what was granted of the window that was asked for.
     flow_window: int | UnsetType = UNSET

@@ -7,7 +7,7 @@
     globs.py    looks  files to deny by a pattern
     protected_names.py names in writable directories that stay as they are
     file_system_facts.py looks  the questions that plans ask the file system, and where paths lead
-    backends.py        which rung can enforce a Plan here; the one place where a policy is refused
+    backends.py        which backend enforces a Plan here; the one place where a policy is refused
     bubblewrap.py      a Plan as bubblewrap's arguments
     landlock.py        a Plan as a Landlock ruleset, where one can express it
     seccomp.py         the system call filters, compiled by libseccomp

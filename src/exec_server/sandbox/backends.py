@@ -1,4 +1,4 @@
-"""Which rung can enforce a Plan here; the one place where a policy is refused."""
+"""Which backend can enforce a Plan here; the one place where a policy is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from exec_server.sandbox import landlock, seccomp
 from exec_server.sandbox.bubblewrap import find
-from exec_server.sandbox.model import Plan, Rung, Unenforceable
+from exec_server.sandbox.model import Backend, Plan, Unenforceable
 
 _TRIAL_SECONDS = 10.0
 _NEEDED_OPTIONS = ("--args", "--clearenv", "--info-fd", "--perms", "--seccomp", "--new-session")
@@ -28,7 +28,7 @@ _IS_LINUX = sys.platform == "linux"
 _ELSEWHERE = "sandboxes are enforced on Linux only"
 
 
-class Unavailable(Unenforceable):
+class BackendUnavailable(Unenforceable):
     """The policy is sound, but this machine lacks what enforces it."""
 
 
@@ -41,9 +41,9 @@ class Bubblewrap(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Whether a rung works here; if not, what stops it, and the command that helps."""
+    """Whether a backend works here; if not, what stops it, and the command that helps."""
 
-    rung: Rung
+    backend: Backend
     works: bool
     # What was found, such as a path or a version.
     found: str | None = None
@@ -51,11 +51,11 @@ class Report(msgspec.Struct, frozen=True):
     remedy: str | None = None
 
 
-class Rungs:
+class Backends:
     """What this machine offers, tried once each, when first asked."""
 
-    def choose(self, plan: Plan, *, prefers_landlock: bool = False) -> Rung:
-        """The strongest rung that enforces all of *plan*; Unenforceable when none does."""
+    def choose(self, plan: Plan, *, prefers_landlock: bool = False) -> Backend:
+        """The strongest backend that enforces all of *plan*; Unenforceable when none does."""
         if not plan.needs_namespaces and not plan.policy.is_proxied:
             if plan.policy.network == "enabled":
                 return "none"
@@ -71,30 +71,30 @@ class Rungs:
             return "bubblewrap"
         return self._bubblewrap_or_refuse(plan)
 
-    def _bubblewrap_or_refuse(self, plan: Plan | None) -> Rung:
+    def _bubblewrap_or_refuse(self, plan: Plan | None) -> Backend:
         if self.bubblewrap is not None:
             return "bubblewrap"
         reason = f"bubblewrap is unavailable: {self.bubblewrap_report.obstacle}"
         if plan is None:
-            raise Unavailable(reason)
+            raise BackendUnavailable(reason)
         return self._landlock_or_refuse(plan, reason)
 
-    def _landlock_or_refuse(self, plan: Plan, reason: str) -> Rung:
+    def _landlock_or_refuse(self, plan: Plan, reason: str) -> Backend:
         if not self.landlock_report.works:
-            raise Unavailable(f"{reason}; {self.landlock_report.obstacle}")
+            raise BackendUnavailable(f"{reason}; {self.landlock_report.obstacle}")
         try:
             landlock.check(plan)
         except Unenforceable as exc:
-            raise Unavailable(f"{reason}; this policy requires bubblewrap: {exc}") from exc
+            raise BackendUnavailable(f"{reason}; this policy requires bubblewrap: {exc}") from exc
         return "landlock"
 
-    def is_known(self, rung: Rung) -> bool:
-        """Whether it is known already if *rung* works, so that asking takes no time."""
-        return f"{rung}_report" in self.__dict__
+    def is_known(self, backend: Backend) -> bool:
+        """Whether it is known already if *backend* works, so that asking takes no time."""
+        return f"{backend}_report" in self.__dict__
 
     @property
     def reports(self) -> tuple[Report, ...]:
-        """Every rung, the strongest first."""
+        """Every backend, the strongest first."""
         return self.bubblewrap_report, self.landlock_report, self.seccomp_report
 
     # What is here.
@@ -116,7 +116,7 @@ class Rungs:
         if path is None:
             return _missing("bubblewrap", "bubblewrap is not installed", "bubblewrap")
         if not self.seccomp_report.works:
-            return msgspec.structs.replace(self.seccomp_report, rung="bubblewrap")
+            return msgspec.structs.replace(self.seccomp_report, backend="bubblewrap")
         try:
             options = _run(path, "--help").stdout
             lacking = [option for option in _NEEDED_OPTIONS if option not in options]
@@ -140,7 +140,7 @@ class Rungs:
     @cached_property
     def landlock_report(self) -> Report:
         if not self.seccomp_report.works:
-            return msgspec.structs.replace(self.seccomp_report, rung="landlock")
+            return msgspec.structs.replace(self.seccomp_report, backend="landlock")
         try:
             version = landlock.abi()
         except OSError:
@@ -170,12 +170,12 @@ class Rungs:
 
 
 # What a machine offers does not change while a server runs.
-HERE = Rungs()
+HERE = Backends()
 
 
 def _refuse_elsewhere() -> None:
     if not _IS_LINUX:
-        raise Unavailable(_ELSEWHERE)
+        raise BackendUnavailable(_ELSEWHERE)
 
 
 def _run(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -191,7 +191,7 @@ def _run(*argv: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _missing(rung: Rung, obstacle: str, debian: str, other: str | None = None) -> Report:
+def _missing(backend: Backend, obstacle: str, debian: str, other: str | None = None) -> Report:
     """A package that is not there, and how this system gets it."""
     other = other or debian
     for tool, command in (
@@ -201,8 +201,8 @@ def _missing(rung: Rung, obstacle: str, debian: str, other: str | None = None) -
         ("pacman", f"pacman -S {other}"),
     ):
         if find(tool):
-            return Report(rung, False, None, obstacle, command)
-    return Report(rung, False, None, obstacle, f"install {other}")
+            return Report(backend, False, None, obstacle, command)
+    return Report(backend, False, None, obstacle, f"install {other}")
 
 
 def what_stops_namespaces() -> tuple[str, str | None]:

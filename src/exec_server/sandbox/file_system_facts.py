@@ -14,7 +14,7 @@ import msgspec
 _MAX_LINKS = 40
 
 
-class Found(NamedTuple):
+class FoundEntry(NamedTuple):
     """An entry of a directory; a symbolic link to a directory is not one itself."""
 
     name: bytes
@@ -22,7 +22,7 @@ class Found(NamedTuple):
     is_symlink: bool
 
 
-class Facts:
+class FileSystemFacts:
     """What the operating system says; a test may know better. Methods raise OSError."""
 
     def mode(self, path: bytes) -> int:
@@ -40,12 +40,12 @@ class Facts:
         finally:
             os.close(fd)
 
-    def entries(self, path: bytes) -> Iterator[Found]:
+    def entries(self, path: bytes) -> Iterator[FoundEntry]:
         """What is in a directory, in any order."""
         with os.scandir(path) as listing:
             for entry in listing:
                 is_directory = entry.is_dir(follow_symlinks=False)
-                yield Found(entry.name, is_directory, entry.is_symlink())
+                yield FoundEntry(entry.name, is_directory, entry.is_symlink())
 
     def can_create_in(self, directory: bytes) -> bool:
         """Whether a process with our rights could come to create a name there."""
@@ -57,7 +57,7 @@ class Facts:
         return not os.statvfs(directory).f_flag & os.ST_RDONLY
 
 
-OS = Facts()
+OS = FileSystemFacts()
 
 
 class Located(msgspec.Struct, frozen=True, gc=False):
@@ -89,7 +89,7 @@ _ROOT = Located(b"/", stat.S_IFDIR | 0o755)
 class Locator:
     """Follows paths, and asks about each directory on the way only once."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: FileSystemFacts) -> None:
         self.facts = facts
         self._found: dict[bytes, Located] = {b"/": _ROOT}
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from exec_server.sandbox.file_system_facts import Facts, join
+from exec_server.sandbox.file_system_facts import FileSystemFacts, join
 from exec_server.sandbox.model import Glob, Unenforceable
 
 # The reference's limit; each match is a mount.
@@ -46,7 +46,9 @@ def fixed_prefix(glob: Glob) -> bytes:
     return ("/" + "/".join(kept)).encode("utf-8", "surrogateescape")
 
 
-def scan(glob: Glob, directory: bytes, depth: int | None, facts: Facts) -> Iterator[Match]:
+def scan(
+    glob: Glob, directory: bytes, depth: int | None, facts: FileSystemFacts
+) -> Iterator[Match]:
     """What *glob* matches in *directory*, which is where its fixed prefix leads.
 
     Only *depth* levels are looked at, 1 is the directory itself. Raises Unenforceable for too
@@ -94,7 +96,7 @@ def _shown(glob: Glob) -> str:
 
 
 def _walk(
-    directory: bytes, alternatives: list[_Alternative], depth: int | None, facts: Facts
+    directory: bytes, alternatives: list[_Alternative], depth: int | None, facts: FileSystemFacts
 ) -> Iterator[Match]:
     # Where in which alternative the names so far have led.
     start = frozenset((alternative, 0) for alternative in alternatives)

@@ -117,7 +117,7 @@ def _check(result: int) -> None:
         raise OSError(number, f"the sandbox could not be entered: {os.strerror(number)}")
 
 
-class Fence:
+class StartFence:
     """What a message says of one start, and the descriptors that came with it."""
 
     def __init__(self, words: tuple[Any, ...], fds: list[int]) -> None:

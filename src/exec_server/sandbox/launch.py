@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from exec_server.sandbox import landlock, seccomp
-from exec_server.sandbox.backends import HERE, Bubblewrap, Rungs, Unavailable
+from exec_server.sandbox.backends import HERE, Backends, BackendUnavailable, Bubblewrap
 from exec_server.sandbox.bubblewrap import (
     ARGUMENTS_FD,
     FIRST_SOURCE_FD,
@@ -17,7 +17,7 @@ from exec_server.sandbox.bubblewrap import (
     find,
     is_visible,
 )
-from exec_server.sandbox.model import NOT_BUILT, NOT_RUN, Hide, Plan, Rung, Show, Unenforceable
+from exec_server.sandbox.model import NOT_BUILT, NOT_RUN, Backend, Hide, Plan, Show, Unenforceable
 from exec_server.sandbox.placeholders import Folder, release
 
 _DEFAULT_PATH = b"/bin:/usr/bin"
@@ -36,7 +36,7 @@ _NO_BRIDGE = (
 )
 
 
-class Command(NamedTuple):
+class RequestedCommand(NamedTuple):
     """What a client asks for. Like execvp(3), *program* is looked for on the PATH of *env*."""
 
     program: bytes
@@ -51,10 +51,10 @@ class Command(NamedTuple):
     gate: tuple[int, int] | None = None
 
 
-class Confined(NamedTuple):
+class ConfinedCommand(NamedTuple):
     """What to start instead; *fence* and *fds* are for the keeper, which closes them."""
 
-    rung: Rung
+    backend: Backend
     program: bytes
     argv: list[bytes]
     env: dict[bytes, bytes]
@@ -72,48 +72,48 @@ class Confined(NamedTuple):
 
 
 def confine(
-    command: Command,
+    command: RequestedCommand,
     plan: Plan,
     *,
     prefers_landlock: bool = False,
-    rungs: Rungs = HERE,
+    backends: Backends = HERE,
     folder: Folder | None = None,
-) -> Confined:
-    """*command*, held to *plan* by the strongest rung there is here.
+) -> ConfinedCommand:
+    """*command*, held to *plan* by the strongest backend there is here.
 
     What cannot be done becomes a `refusal`: nothing of the client's runs. OSError when the system
     fails otherwise.
     """
     try:
         if plan.policy.is_proxied and command.gate is None:
-            raise Unavailable(_NO_BRIDGE if _has_proxy(command.env) else _NO_PROXY)
-        rung = rungs.choose(plan, prefers_landlock=prefers_landlock)
-        if rung != "bubblewrap":
+            raise BackendUnavailable(_NO_BRIDGE if _has_proxy(command.env) else _NO_PROXY)
+        backend = backends.choose(plan, prefers_landlock=prefers_landlock)
+        if backend != "bubblewrap":
             # The keeper tells what cannot be run.
-            return _in_place(command, plan, rung)
+            return _in_place(command, plan, backend)
         obstacle = _why_not_runnable(command, plan)
         if obstacle:
             return not_run(command, obstacle)
-        assert rungs.bubblewrap is not None
-        return _in_bubblewrap(command, plan, rungs.bubblewrap, folder or Folder())
-    except Unavailable as exc:
+        assert backends.bubblewrap is not None
+        return _in_bubblewrap(command, plan, backends.bubblewrap, folder or Folder())
+    except BackendUnavailable as exc:
         return refusal(str(exc), NOT_RUN)
     except Unenforceable as exc:
         return not_built(exc)
 
 
-def refusal(text: str, status: int) -> Confined:
+def refusal(text: str, status: int) -> ConfinedCommand:
     """A program that says *text* and ends with *status*, in the place of what may not run."""
     argv = [b"sh", b"-c", _SAY_AND_EXIT, b"sh", os.fsencode(text), b"%d" % status]
-    return Confined("none", b"/bin/sh", argv, {})
+    return ConfinedCommand("none", b"/bin/sh", argv, {})
 
 
-def not_built(reason: Unenforceable) -> Confined:
-    """The answer to a policy that no rung expresses."""
+def not_built(reason: Unenforceable) -> ConfinedCommand:
+    """The answer to a policy that no backend expresses."""
     return refusal(f"error building bubblewrap command: {reason}", NOT_BUILT)
 
 
-def not_run(command: Command, number: int) -> Confined:
+def not_run(command: RequestedCommand, number: int) -> ConfinedCommand:
     """The answer to a program that is not there, or not one, for the reason *number*."""
     name = os.fsdecode(command.program)
     text = f"failed to run {name} in the sandbox: {os.strerror(number)} (os error {number})"
@@ -123,16 +123,16 @@ def not_run(command: Command, number: int) -> Confined:
 # Without namespaces.
 
 
-def _in_place(command: Command, plan: Plan, rung: Rung) -> Confined:
-    if rung == "none":
-        return Confined(rung, command.program, command.argv, command.env)
-    is_landlock = rung == "landlock"
+def _in_place(command: RequestedCommand, plan: Plan, backend: Backend) -> ConfinedCommand:
+    if backend == "none":
+        return ConfinedCommand(backend, command.program, command.argv, command.env)
+    is_landlock = backend == "landlock"
     filter_ = seccomp.program(
         seccomp.Kind(_sockets(plan), "landlock" if is_landlock else "nothing")
     )
     fds = (landlock.ruleset(plan),) if is_landlock else ()
     fence = ("confine", len(fds), is_landlock, filter_)
-    return Confined(rung, command.program, command.argv, command.env, fence, fds)
+    return ConfinedCommand(backend, command.program, command.argv, command.env, fence, fds)
 
 
 def _sockets(plan: Plan) -> seccomp.Sockets:
@@ -145,8 +145,8 @@ def _sockets(plan: Plan) -> seccomp.Sockets:
 
 
 def _in_bubblewrap(
-    command: Command, plan: Plan, bubblewrap: Bubblewrap, folder: Folder
-) -> Confined:
+    command: RequestedCommand, plan: Plan, bubblewrap: Bubblewrap, folder: Folder
+) -> ConfinedCommand:
     filter_ = seccomp.program(seccomp.Kind(_sockets(plan), "namespaces"))
     inner = _inner(command, plan, bubblewrap)
     folder.prepare()
@@ -167,11 +167,11 @@ def _in_bubblewrap(
         ]
         fds[:0] = (_memory(b"\0".join(options) + b"\0"), _memory(filter_))
     except BaseException:
-        Confined("none", b"", [], {}, _fence(fds, held), _all_fds(fds, held)).discard()
+        ConfinedCommand("none", b"", [], {}, _fence(fds, held), _all_fds(fds, held)).discard()
         raise
     path = os.fsencode(bubblewrap.path)
     argv = [path, b"--args", b"%d" % ARGUMENTS_FD, b"--", *inner]
-    return Confined("bubblewrap", path, argv, {}, _fence(fds, held), _all_fds(fds, held))
+    return ConfinedCommand("bubblewrap", path, argv, {}, _fence(fds, held), _all_fds(fds, held))
 
 
 def _fence(fds: list[int], held: list[tuple[int, bytes]]) -> tuple[Any, ...]:
@@ -209,7 +209,7 @@ def _open_sources(plan: Plan, fds: list[int]) -> Mapping[bytes, int]:
     return sources
 
 
-def _open_gate(command: Command, fds: list[int]) -> list[bytes]:
+def _open_gate(command: RequestedCommand, fds: list[int]) -> list[bytes]:
     """Arguments that hold the command until the way to its proxy is there."""
     if command.gate is None:
         return []
@@ -227,22 +227,22 @@ def _memory(content: bytes) -> int:
     return fd
 
 
-def _is_renamed_by(bubblewrap: Bubblewrap, command: Command) -> bool:
+def _is_renamed_by(bubblewrap: Bubblewrap, command: RequestedCommand) -> bool:
     # On a terminal another program comes first, and would be the one that is renamed.
     return bubblewrap.has_argv0 and _is_renamed(command) and not command.is_tty
 
 
-def _is_renamed(command: Command) -> bool:
+def _is_renamed(command: RequestedCommand) -> bool:
     return command.argv[0] != command.program
 
 
-def _inner(command: Command, plan: Plan, bubblewrap: Bubblewrap) -> list[bytes]:
+def _inner(command: RequestedCommand, plan: Plan, bubblewrap: Bubblewrap) -> list[bytes]:
     """The command as bubblewrap runs it."""
     words = [command.program, *command.argv[1:]]
     if _is_renamed(command) and not _is_renamed_by(bubblewrap, command):
         bash = _visible(plan, "bash")
         if bash is None:
-            raise Unavailable("a command in the sandbox cannot be renamed without bash here")
+            raise BackendUnavailable("a command in the sandbox cannot be renamed without bash here")
         # So that nothing in the environment or at home makes it do something else first.
         plain = [bash, b"--norc", b"--noprofile", b"-p"]
         words = [*plain, b"-c", _RENAMED, b"bash", command.argv[0], *words]
@@ -265,7 +265,7 @@ def _visible(plan: Plan, name: str) -> bytes | None:
 # What can be known before the start.
 
 
-def _why_not_runnable(command: Command, plan: Plan) -> int:
+def _why_not_runnable(command: RequestedCommand, plan: Plan) -> int:
     """Why *command* cannot run, as execvp(3) would say it; 0 if nothing speaks against it."""
     reason = errno.ENOENT
     for candidate in _candidates(command):
@@ -278,7 +278,7 @@ def _why_not_runnable(command: Command, plan: Plan) -> int:
     return reason
 
 
-def _candidates(command: Command) -> list[bytes]:
+def _candidates(command: RequestedCommand) -> list[bytes]:
     if not command.program or b"/" in command.program:
         return [command.program] if command.program else []
     folders = command.env.get(b"PATH", _DEFAULT_PATH).split(b":")

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 Network = Literal["restricted", "enabled"]
-Rung = Literal["none", "seccomp", "bubblewrap", "landlock"]
+Backend = Literal["none", "seccomp", "bubblewrap", "landlock"]
 
 # What a refused start ends with: like the reference's launcher when it fails itself, and when it
 # cannot express the policy.

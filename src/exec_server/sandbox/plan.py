@@ -12,17 +12,19 @@ denied stays closed, and a few names in writable directories are read-only (see 
 
 from __future__ import annotations
 
-from exec_server.sandbox.file_system_facts import OS, Facts, parent
+from exec_server.sandbox.file_system_facts import OS, FileSystemFacts, parent
 from exec_server.sandbox.model import Access, Hide, Plan, Policy, Show, Step, Unenforceable
 from exec_server.sandbox.policy import is_within
-from exec_server.sandbox.resolved_rules import Places, depth, nearest
+from exec_server.sandbox.resolved_rules import ResolvedRules, depth, nearest
 
 # Every sandbox has its own, with its own devices and processes; to be readable adds nothing.
 _PROC = b"/proc"
 _FRESH = (b"/dev", _PROC)
 
 
-def plan(policy: Policy, *, facts: Facts = OS, extra_reads: tuple[bytes, ...] = ()) -> Plan:
+def plan(
+    policy: Policy, *, facts: FileSystemFacts = OS, extra_reads: tuple[bytes, ...] = ()
+) -> Plan:
     """How *policy* is enforced here and now.
 
     *extra_reads* may be read as well, unless the policy says something about them. Raises
@@ -31,7 +33,7 @@ def plan(policy: Policy, *, facts: Facts = OS, extra_reads: tuple[bytes, ...] = 
     """
     if not policy.is_managed:
         return Plan(policy, shows_host=True)
-    places = Places(facts)
+    places = ResolvedRules(facts)
     places.place(policy.rules)
     for glob in policy.globs:
         places.deny_matches(glob, policy.glob_depth)
@@ -41,7 +43,7 @@ def plan(policy: Policy, *, facts: Facts = OS, extra_reads: tuple[bytes, ...] = 
     return _mounted(policy, places, facts)
 
 
-def _mounted(policy: Policy, places: Places, facts: Facts) -> Plan:
+def _mounted(policy: Policy, places: ResolvedRules, facts: FileSystemFacts) -> Plan:
     effective = _effective(places.access)
     for path, access in effective.items():
         if access is Access.DENY and is_within(path, _PROC):
@@ -92,7 +94,11 @@ def _access_above(path: bytes, effective: dict[bytes, Access]) -> Access | None:
 
 
 def _step(
-    path: bytes, access: Access, effective: dict[bytes, Access], places: Places, facts: Facts
+    path: bytes,
+    access: Access,
+    effective: dict[bytes, Access],
+    places: ResolvedRules,
+    facts: FileSystemFacts,
 ) -> Step:
     is_directory = places.located[path].is_directory
     if access is Access.WRITE:
@@ -120,7 +126,7 @@ def _step(
     )
 
 
-def _is_empty(path: bytes, facts: Facts) -> bool:
+def _is_empty(path: bytes, facts: FileSystemFacts) -> bool:
     try:
         return next(iter(facts.entries(path)), None) is None
     except FileNotFoundError:

@@ -6,21 +6,21 @@ import stat
 from collections.abc import Iterable
 
 from exec_server.sandbox import globs, protected_names
-from exec_server.sandbox.file_system_facts import Facts, Located, Locator, join, parent
+from exec_server.sandbox.file_system_facts import FileSystemFacts, Located, Locator, join, parent
 from exec_server.sandbox.model import Access, Glob, Hide, Rule, Unenforceable
 from exec_server.sandbox.policy import is_within
 
 _READ_ONLY, _DENIED, _WRITABLE = "read-only", "deny-read", "writable"
 
 
-class Places:
+class ResolvedRules:
     """What stands where rules lead. All paths in here are free of symbolic links.
 
     Methods raise Unenforceable for what mounts cannot express: above all a restriction whose path
     crosses a symbolic link that the sandboxed command could change.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: FileSystemFacts) -> None:
         self._facts = facts
         self._locator = Locator(facts)
         # The access that holds at and below each place that exists.

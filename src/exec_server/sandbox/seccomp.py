@@ -43,7 +43,7 @@ class Comparison(ctypes.Structure):
     )
 
 
-class Rule(NamedTuple):
+class SyscallRule(NamedTuple):
     """Refuse *syscall* with *error* when all of *conditions* hold."""
 
     syscall: str
@@ -162,7 +162,7 @@ _ARGUMENTS = {
 }
 
 
-def _add(library: ctypes.CDLL, context: int, rule: Rule) -> None:
+def _add(library: ctypes.CDLL, context: int, rule: SyscallRule) -> None:
     number = library.seccomp_syscall_resolve_name(rule.syscall.encode())
     if number == _UNKNOWN_SYSCALL:
         if rule.syscall not in _NUMBERS:
@@ -192,43 +192,43 @@ def _check(result: int) -> None:
 # What each filter refuses.
 
 
-def rules(kind: Kind) -> Iterator[Rule]:
+def rules(kind: Kind) -> Iterator[SyscallRule]:
     """Everything that a filter of *kind* refuses."""
     yield from _SOCKET_RULES[kind.sockets]()
-    yield from map(Rule, _RING_CALLS)
+    yield from map(SyscallRule, _RING_CALLS)
     # Typing into the terminal, from which the server reads what the user sees.
     for request in (termios.TIOCSTI, _TIOCLINUX):
-        yield Rule("ioctl", (_masked(1, _INT, request),))
+        yield SyscallRule("ioctl", (_masked(1, _INT, request),))
     if kind.company != "nothing":
-        yield from map(Rule, _KERNEL_CALLS)
+        yield from map(SyscallRule, _KERNEL_CALLS)
     if kind.company == "landlock":
         yield from _beside_landlock()
 
 
-def _related_sockets() -> Iterator[Rule]:
+def _related_sockets() -> Iterator[SyscallRule]:
     for syscall in ("socket", "socketpair"):
-        yield Rule(syscall, (_differs(0, socket.AF_UNIX),))
+        yield SyscallRule(syscall, (_differs(0, socket.AF_UNIX),))
         # An unconnected one reaches any socket of the host with sendmsg; raw is another name of it.
         for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
-            yield Rule(syscall, (_masked(1, _TYPE_MASK, kind),))
-    yield from map(Rule, (*_NETWORK_CALLS, *_INSPECTION_CALLS))
+            yield SyscallRule(syscall, (_masked(1, _TYPE_MASK, kind),))
+    yield from map(SyscallRule, (*_NETWORK_CALLS, *_INSPECTION_CALLS))
 
 
-def _proxied_sockets() -> Iterator[Rule]:
+def _proxied_sockets() -> Iterator[SyscallRule]:
     # One rule may look at an argument once only.
-    yield Rule("socket", (Comparison(0, _LESS, socket.AF_INET, 0),))
-    yield Rule("socket", (Comparison(0, _GREATER, socket.AF_INET6, 0),))
+    yield SyscallRule("socket", (Comparison(0, _LESS, socket.AF_INET, 0),))
+    yield SyscallRule("socket", (Comparison(0, _GREATER, socket.AF_INET6, 0),))
     for family in range(socket.AF_INET + 1, socket.AF_INET6):
-        yield Rule("socket", (_masked(0, _INT, family),))
-    yield Rule("socketpair", (_differs(0, socket.AF_UNIX),))
+        yield SyscallRule("socket", (_masked(0, _INT, family),))
+    yield SyscallRule("socketpair", (_differs(0, socket.AF_UNIX),))
     for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
-        yield Rule("socketpair", (_masked(1, _TYPE_MASK, kind),))
-    yield from map(Rule, _INSPECTION_CALLS)
+        yield SyscallRule("socketpair", (_masked(1, _TYPE_MASK, kind),))
+    yield from map(SyscallRule, _INSPECTION_CALLS)
 
 
-def _no_vsock() -> Iterator[Rule]:
+def _no_vsock() -> Iterator[SyscallRule]:
     for syscall in ("socket", "socketpair"):
-        yield Rule(syscall, (_masked(0, _INT, _AF_VSOCK),))
+        yield SyscallRule(syscall, (_masked(0, _INT, _AF_VSOCK),))
 
 
 _SOCKET_RULES = {
@@ -238,20 +238,20 @@ _SOCKET_RULES = {
 }
 
 
-def _beside_landlock() -> Iterator[Rule]:
-    yield from map(Rule, (*_METADATA_CALLS, *_SHARED_CALLS, *_MOUNT_CALLS))
+def _beside_landlock() -> Iterator[SyscallRule]:
+    yield from map(SyscallRule, (*_METADATA_CALLS, *_SHARED_CALLS, *_MOUNT_CALLS))
     for syscall in _SCHEDULING_CALLS:
-        yield Rule(syscall, (_differs(0, 0),))
+        yield SyscallRule(syscall, (_differs(0, 0),))
     for syscall in ("setpriority", "ioprio_set"):
         # By group or by user it is about others, too; "process" is 0 to one and 1 to the other.
-        yield Rule(syscall, (_differs(0, syscall == "ioprio_set"),))
-        yield Rule(syscall, (_differs(1, 0),))
+        yield SyscallRule(syscall, (_differs(0, syscall == "ioprio_set"),))
+        yield SyscallRule(syscall, (_differs(1, 0),))
     for letter in _FLAG_IOCTLS:
-        yield Rule("ioctl", (_masked(1, _IOCTL_LETTER, letter),))
+        yield SyscallRule("ioctl", (_masked(1, _IOCTL_LETTER, letter),))
     for flag in _NEW_NAMESPACES:
-        yield Rule("clone", (_masked(0, flag, flag),))
+        yield SyscallRule("clone", (_masked(0, flag, flag),))
     # Its flags lie in memory, out of a filter's sight; without it libc uses clone.
-    yield Rule("clone3", error=errno.ENOSYS)
+    yield SyscallRule("clone3", error=errno.ENOSYS)
 
 
 def _differs(argument: int, value: int) -> Comparison:

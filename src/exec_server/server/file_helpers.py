@@ -12,7 +12,7 @@ from exec_server.errors import InternalError
 from exec_server.files.confined.helper_pool import Started
 from exec_server.files.confined.interpreter import PASSED_ON, arguments
 from exec_server.process.spawn import Launch, Spawner
-from exec_server.sandbox.launch import Command, Confined, confine
+from exec_server.sandbox.launch import ConfinedCommand, RequestedCommand, confine
 from exec_server.sandbox.model import Plan, Unenforceable
 
 # What a helper that fails may have said about it.
@@ -30,7 +30,7 @@ class FileHelpers:
         """A helper that is held to *plan*, or says why not. Raises RpcError."""
         loop = asyncio.get_running_loop()
         argv = [os.fsencode(word) for word in arguments()]
-        command = Command(argv[0], argv, dict(self._env), b"/", is_tty=False)
+        command = RequestedCommand(argv[0], argv, dict(self._env), b"/", is_tty=False)
         try:
             # Looks at the file system, and may try out what this machine can do.
             confined = await loop.run_in_executor(None, confine, command, plan)
@@ -93,7 +93,7 @@ class Running:
         return f"exit status: {code}" if code >= 0 else f"signal: {-code}"
 
 
-def _launch(confined: Confined) -> Launch:
+def _launch(confined: ConfinedCommand) -> Launch:
     return Launch(
         confined.program,
         confined.argv,

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from msgspec import UNSET, UnsetType
 
-from exec_server.protocol.environment import SandboxInfo, SandboxRung
+from exec_server.protocol.environment import SandboxBackend, SandboxInfo
 
 # Trying it takes some 50 ms, once. Only a bubblewrap that hangs takes longer than this.
 _PATIENCE = 3.0
@@ -30,12 +30,12 @@ class SandboxTrial:
 
 
 def sandbox_info() -> SandboxInfo:
-    """Every rung with what stops it. Runs bubblewrap when called first."""
+    """Every backend with what stops it. Runs bubblewrap when called first."""
     # Not every server is asked.
     from exec_server.sandbox.backends import HERE
 
-    rungs = [
-        SandboxRung(each.rung, each.works, each.found, each.obstacle, each.remedy)
+    backends = [
+        SandboxBackend(each.backend, each.works, each.found, each.obstacle, each.remedy)
         for each in HERE.reports
     ]
-    return SandboxInfo(next((each.rung for each in rungs if each.works), "none"), rungs)
+    return SandboxInfo(next((each.rung for each in backends if each.works), "none"), backends)

@@ -7,7 +7,7 @@ from typing import Any
 
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
-from exec_server.process.pump import Gate
+from exec_server.process.pump import OutputGate
 from exec_server.protocol import network
 from exec_server.rpc.peer import Peer
 from exec_server.state.attachment import SessionId
@@ -21,7 +21,7 @@ class Session:
 
     def __init__(self, session_id: SessionId, *, limits: Limits) -> None:
         self.id = session_id
-        self.gate = Gate()
+        self.gate = OutputGate()
         # How long it is kept without a connection, where that is not the server's own time.
         self.retained_seconds: float | None = None
         self._connection: Connection | None = None

@@ -13,18 +13,18 @@ from exec_server.cli.sandbox import doctor_checks
 from exec_server.cli.sandbox.doctor import doctor_command
 from exec_server.cli.sandbox.hard_links import find_hard_links
 from tests.requirements import requirement
-from tests.support.backends import needs_some_rung, without
+from tests.support.backends import needs_some_backend, without
 from tests.support.cli import finished
 from tests.support.fake_server import Talk, fake_server
 
 pytestmark = [pytest.mark.one_loop, pytest.mark.usefixtures("home")]
 
 
-# Rungs.
+# Backends.
 
 
-@requirement("doctor:rungs", "doctor:status", "doctor:checks")
-@needs_some_rung
+@requirement("doctor:backends", "doctor:status", "doctor:checks")
+@needs_some_backend
 async def test_it_tells_what_works_here(tmp_path):
     done = await finished("doctor", cwd=tmp_path)
     text = done.stdout.decode()
@@ -33,8 +33,8 @@ async def test_it_tells_what_works_here(tmp_path):
     assert all(name in text for name in (*names, "commands", "sandboxed commands"))
 
 
-@requirement("doctor:rungs", "doctor:status")
-def test_each_rung_that_does_not_work_has_its_reason_and_its_remedy(monkeypatch, capsys):
+@requirement("doctor:backends", "doctor:status")
+def test_each_backend_that_does_not_work_has_its_reason_and_its_remedy(monkeypatch, capsys):
     without(monkeypatch, "bubblewrap", "landlock")
     assert doctor_command([]) == 1
     shown = capsys.readouterr().out
@@ -43,7 +43,7 @@ def test_each_rung_that_does_not_work_has_its_reason_and_its_remedy(monkeypatch,
     assert "in force: seccomp" in shown
 
 
-@requirement("doctor:rungs", "doctor:status")
+@requirement("doctor:backends", "doctor:status")
 def test_programs_are_told_the_same(monkeypatch, capsys):
     without(monkeypatch, "bubblewrap", "landlock")
     assert doctor_command(["-o", "json"]) == 1
@@ -64,8 +64,8 @@ def test_programs_are_told_the_same(monkeypatch, capsys):
 
 
 @requirement("doctor:server")
-@needs_some_rung
-async def test_a_server_is_asked_for_its_rungs(server):
+@needs_some_backend
+async def test_a_server_is_asked_for_its_backends(server):
     done = await finished("doctor", "-o", "json", server.url)
     told = json.loads(done.stdout)
     assert done.status == 0 and told["ok"] is True

@@ -19,7 +19,7 @@ from exec_server.cli.sandbox.sandbox_options import Confinement
 from tests.requirements import requirement
 from tests.sandbox.escape.users import user
 from tests.support import cli
-from tests.support.backends import needs_bubblewrap, needs_landlock, needs_some_rung, without
+from tests.support.backends import needs_bubblewrap, needs_landlock, needs_some_backend, without
 from tests.support.cli import MakeTerminal, finished
 from tests.support.fake_server import Talk, fake_server
 
@@ -47,7 +47,7 @@ def workspace() -> Iterator[Path]:
 
 
 @requirement("cli/sandbox:local")
-@needs_some_rung
+@needs_some_backend
 async def test_by_default_nothing_can_be_written(workspace):
     done = await sandbox(*sh("cat; touch made; exit 3"), input=b"word", cwd=workspace)
     assert (done.status, done.stdout) == (3, b"word")
@@ -90,7 +90,7 @@ async def test_metadata_can_be_given_up(workspace):
 
 
 @requirement("cli/sandbox:options")
-@needs_some_rung
+@needs_some_backend
 @pytest.mark.parametrize(("options", "expected"), [([], b"refused\n"), (["--net", "on"], b"ok\n")])
 async def test_the_network_is_off_unless_it_is_on(options, expected):
     code = (
@@ -103,7 +103,7 @@ async def test_the_network_is_off_unless_it_is_on(options, expected):
 
 
 @requirement("cli/sandbox:local")
-@needs_some_rung
+@needs_some_backend
 async def test_programs_get_json(workspace):
     done = await sandbox("-o", "json", "-e", "A=b", *sh("echo $A; touch x"), cwd=workspace)
     told = json.loads(done.stdout)
@@ -112,14 +112,14 @@ async def test_programs_get_json(workspace):
 
 
 @requirement("cli/sandbox:local")
-@needs_some_rung
+@needs_some_backend
 async def test_it_is_ended_after_its_time():
     done = await sandbox("--timeout", "0.2", *sh("sleep 60"))
     assert done.status == 124
 
 
 @requirement("cli/sandbox:local")
-@needs_some_rung
+@needs_some_backend
 async def test_a_terminal_is_passed_through(terminal: MakeTerminal):
     script = "trap 'echo caught; exit 7' INT; stty size; while :; do sleep 0.01; done"
     screen = terminal("sandbox", *sh(script))
@@ -157,7 +157,7 @@ def test_an_ordinary_user_can_use_it(tmp_path):
 
 
 @requirement("cli/sandbox:closed")
-@needs_some_rung
+@needs_some_backend
 async def test_a_program_that_is_not_there_is_not_started():
     done = await sandbox("--", "no-such-program")
     assert done.status == 126
@@ -187,7 +187,7 @@ def test_without_bubblewrap_metadata_can_be_given_up(monkeypatch, workspace, cap
 
 
 @requirement("cli/sandbox:closed")
-def test_without_any_rung_nothing_runs(monkeypatch, workspace, capfd):
+def test_without_any_backend_nothing_runs(monkeypatch, workspace, capfd):
     without(monkeypatch, "bubblewrap", "landlock")
     assert sandbox_command(["--cwd", str(workspace), *sh("touch made")]) == 126
     assert "no bubblewrap here" in capfd.readouterr().err

@@ -26,7 +26,7 @@ class Results(NamedTuple):
 
     outcomes: dict[str, str]
     # What enforced it, as the server says.
-    rung: str
+    backend: str
     # What they changed outside, or made a listener hear.
     changes: list[str]
     # What was left in the workspace, and of the prepared hard link's file.
@@ -48,22 +48,22 @@ class Battery:
         env = {"PYTHONPATH": user.path, "ESCAPE_SECRET": self.secret, "HOME": "/"}
         return self._on_exit.enter_context(start_server(command=user.command, env=env, cwd="/"))
 
-    def results(self, user: User, rung: str | None, policy: str) -> Results:
-        """What came of all attempts as *user*, under *policy* on *rung* if there is one."""
-        found = self._outcome(user, rung, policy)
+    def results(self, user: User, backend: str | None, policy: str) -> Results:
+        """What came of all attempts as *user*, under *policy* on *backend* if there is one."""
+        found = self._outcome(user, backend, policy)
         if isinstance(found, Exception):
             raise found
         return found
 
-    def _run(self, user: User, rung: str | None, policy: str) -> Results | Exception:
+    def _run(self, user: User, backend: str | None, policy: str) -> Results | Exception:
         try:
             with world(user) as made:
-                return asyncio.run(self._tried(user, made, rung, policy))
+                return asyncio.run(self._tried(user, made, backend, policy))
         except Exception as exc:
             # Remembered as well: what went wrong once is not tried for every attempt.
             return exc
 
-    async def _tried(self, user: User, made: World, rung: str | None, policy: str) -> Results:
+    async def _tried(self, user: User, made: World, backend: str | None, policy: str) -> Results:
         server = self._server(user)
         async with asyncio.timeout(_PATIENCE), Wire(server.url) as wire:
             await wire.initialize()
@@ -76,7 +76,7 @@ class Battery:
                 [user.python, "-S", "-m", "escapes", str(made.stage_file)],
                 cwd=f"file://{made.workspace}",
                 env=env,
-                sandbox=sandbox(made, rung, policy),
+                sandbox=sandbox(made, backend, policy),
             )
             done = Finished(await wire.events_until_closed("p"))
         lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -90,17 +90,17 @@ class Battery:
         )
 
 
-def sandbox(made: World, rung: str | None, policy: str) -> dict[str, Any] | None:
-    """The context that *policy* is on *rung*; None for no sandbox at all."""
-    if rung is None:
+def sandbox(made: World, backend: str | None, policy: str) -> dict[str, Any] | None:
+    """The context that *policy* is on *backend*; None for no sandbox at all."""
+    if backend is None:
         return None
     context = read_only()
     if policy != "read-only":
         context = workspace_write(
             [made.workspace],
             exclude_tmp=True,
-            protect_metadata=rung == "bubblewrap",
+            protect_metadata=backend == "bubblewrap",
             network=policy.endswith("network"),
         )
     wire: dict[str, Any] = context.wire
-    return {**wire, "useLegacyLandlock": rung == "landlock"}
+    return {**wire, "useLegacyLandlock": backend == "landlock"}

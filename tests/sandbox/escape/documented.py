@@ -14,7 +14,7 @@ _BEGIN, _END = "<!-- attempts -->\n", "<!-- end of attempts -->\n"
 
 
 def table() -> str:
-    """Every attempt and what it comes to on each rung."""
+    """Every attempt and what it comes to on each backend."""
     rows = read()
     lines = []
     for module in ALL:

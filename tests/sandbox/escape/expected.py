@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-RUNGS, POLICIES, USERS = ("bubblewrap", "landlock"), ("read-only", "workspace"), ("root", "nobody")
+BACKENDS, POLICIES, USERS = (
+    ("bubblewrap", "landlock"),
+    ("read-only", "workspace"),
+    ("root", "nobody"),
+)
 DONE = "done"
 
 _ON_PURPOSE = (
@@ -36,18 +40,20 @@ class Row:
     """The expected outcomes of one attempt."""
 
     def __init__(self, cells: list[str]) -> None:
-        by_rung = {1: [0, 0, 0, 0], 2: [0, 0, 1, 1], 4: [0, 1, 2, 3]}[len(cells)]
-        places = [(rung, policy) for rung in RUNGS for policy in POLICIES]
-        self._cells = {place: cells[index] for place, index in zip(places, by_rung, strict=True)}
+        by_backend = {1: [0, 0, 0, 0], 2: [0, 0, 1, 1], 4: [0, 1, 2, 3]}[len(cells)]
+        places = [(backend, policy) for backend in BACKENDS for policy in POLICIES]
+        self._cells = {place: cells[index] for place, index in zip(places, by_backend, strict=True)}
 
-    def outcomes(self, rung: str, policy: str, user: str) -> set[str]:
+    def outcomes(self, backend: str, policy: str, user: str) -> set[str]:
         """What may come of it there."""
-        told = [part.strip() for part in self._cells[rung, policy].split(",")]
+        told = [part.strip() for part in self._cells[backend, policy].split(",")]
         return set(told[USERS.index(user) if len(told) > 1 else 0].split("/"))
 
-    def shown(self, rung: str) -> str:
-        """What it comes to on *rung*, for people."""
-        found = dict.fromkeys(self._cells[rung, policy].replace(", ", "/") for policy in POLICIES)
+    def shown(self, backend: str) -> str:
+        """What it comes to on *backend*, for people."""
+        found = dict.fromkeys(
+            self._cells[backend, policy].replace(", ", "/") for policy in POLICIES
+        )
         words = dict.fromkeys(word for cell in found for word in cell.split("/"))
         return ", ".join("**works**" if word == DONE else word for word in words)
 

@@ -1,4 +1,4 @@
-"""Every attempt to get out, on both rungs, under both policies, as root and as somebody else.
+"""Every attempt to get out, on both backends, under both policies, as root and as somebody else.
 
 The attempts themselves are in tests/children/escapes, and what they come to in expected.txt.
 """
@@ -18,7 +18,7 @@ from tests.children.escapes.attempt import ATTEMPTS, PLAIN, group, sentence
 from tests.requirements import requirement
 from tests.sandbox.escape import documented
 from tests.sandbox.escape.battery import Battery
-from tests.sandbox.escape.expected import DONE, POLICIES, RUNGS, USERS, read, why_done
+from tests.sandbox.escape.expected import BACKENDS, DONE, POLICIES, USERS, read, why_done
 from tests.sandbox.escape.users import user
 
 pytestmark = pytest.mark.skipif(
@@ -32,9 +32,9 @@ WORKING = {
     "landlock": HERE.landlock_report.works,
 }
 SANDBOXES = [
-    pytest.param(name, rung, policy, id=f"{name}-{rung}-{policy}")
+    pytest.param(name, backend, policy, id=f"{name}-{backend}-{policy}")
     for name in USERS
-    for rung in RUNGS
+    for backend in BACKENDS
     for policy in POLICIES
 ]
 HEARD = "the FIFO heard b'escaped'"
@@ -85,11 +85,11 @@ def somebody(name: str):
     return found
 
 
-def results(battery: Battery, name: str, rung: str, policy: str):
-    if not WORKING[rung]:
-        pytest.skip(f"{rung} does not work here")
-    found = battery.results(somebody(name), rung, policy)
-    assert found.rung == rung
+def results(battery: Battery, name: str, backend: str, policy: str):
+    if not WORKING[backend]:
+        pytest.skip(f"{backend} does not work here")
+    found = battery.results(somebody(name), backend, policy)
+    assert found.backend == backend
     assert found.outcomes.keys() == ATTEMPTS.keys(), found.stderr
     return found
 
@@ -97,21 +97,21 @@ def results(battery: Battery, name: str, rung: str, policy: str):
 # The first to ask has all attempts made, so these come first: one sandbox each.
 
 
-@pytest.mark.parametrize(("name", "rung", "policy"), SANDBOXES)
+@pytest.mark.parametrize(("name", "backend", "policy"), SANDBOXES)
 @requirement("sandbox/escape:unchanged")
-def test_nothing_outside_has_changed_and_nobody_heard_anything(battery, name, rung, policy):
-    found = results(battery, name, rung, policy)
+def test_nothing_outside_has_changed_and_nobody_heard_anything(battery, name, backend, policy):
+    found = results(battery, name, backend, policy)
     # A FIFO can be written on a read-only mount, and nothing but a FIFO.
-    assert found.changes == ([HEARD] if rung == "bubblewrap" else [])
+    assert found.changes == ([HEARD] if backend == "bubblewrap" else [])
     # What cannot be closed by a policy about paths.
     assert found.hard_target == ("contentescaped" if policy == "workspace" else "content")
 
 
-@pytest.mark.parametrize(("name", "rung", "policy"), SANDBOXES)
+@pytest.mark.parametrize(("name", "backend", "policy"), SANDBOXES)
 @requirement("sandbox/escape:unchanged")
-def test_no_placeholder_is_left(battery, name, rung, policy):
-    found = results(battery, name, rung, policy)
-    is_given = rung == "landlock" and policy == "workspace"
+def test_no_placeholder_is_left(battery, name, backend, policy):
+    found = results(battery, name, backend, policy)
+    is_given = backend == "landlock" and policy == "workspace"
     assert any(entry.startswith((".git", ".agents")) for entry in found.workspace) == is_given
 
 
@@ -120,37 +120,37 @@ def test_no_placeholder_is_left(battery, name, rung, policy):
 def test_an_attempt_is_refused(battery, name):
     tried = 0
     for who in filter(user, USERS):
-        for rung in filter(WORKING.get, RUNGS):
+        for backend in filter(WORKING.get, BACKENDS):
             for policy in POLICIES:
-                outcome = results(battery, who, rung, policy).outcomes[name]
-                expected = EXPECTED[name].outcomes(rung, policy, who)
-                assert outcome in expected, (who, rung, policy)
+                outcome = results(battery, who, backend, policy).outcomes[name]
+                expected = EXPECTED[name].outcomes(backend, policy, who)
+                assert outcome in expected, (who, backend, policy)
                 tried += 1
     if not tried:
-        pytest.skip("no rung works here")
+        pytest.skip("no backend works here")
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", USERS)
 @requirement("sandbox/escape:network")
-def test_with_a_network_only_the_network_is_different(battery, name, rung):
-    found = results(battery, name, rung, "workspace-network")
+def test_with_a_network_only_the_network_is_different(battery, name, backend):
+    found = results(battery, name, backend, "workspace-network")
     differing = {
         attempt: outcome
         for attempt, outcome in found.outcomes.items()
         if group(attempt) in OFFLINE
-        and outcome not in EXPECTED[attempt].outcomes(rung, "workspace", name)
+        and outcome not in EXPECTED[attempt].outcomes(backend, "workspace", name)
     }
     # What binds a socket is refused by the file system instead.
     assert differing.keys() <= {"socket-outside"}
-    assert {attempt: found.outcomes[attempt] for attempt in ONLINE[rung]} == ONLINE[rung]
+    assert {attempt: found.outcomes[attempt] for attempt in ONLINE[backend]} == ONLINE[backend]
 
 
 @requirement("sandbox/escape:real")
 def test_without_a_sandbox_the_same_attempts_work(battery):
     # Otherwise it would be no news that they are refused inside.
     found = battery.results(somebody("nobody"), None, "none")
-    assert found.rung == "none"
+    assert found.backend == "none"
     tried = {name for name in PLAIN if not (_is_traced(name) and _tracing_is_restricted())}
     assert {name: found.outcomes[name] for name in tried if found.outcomes[name] != DONE} == {}
     assert len(tried) >= 120
@@ -172,7 +172,7 @@ def test_every_attempt_is_described_and_expected_to_fail_or_explained():
     assert len(ATTEMPTS) >= 120
     assert all(map(sentence, ATTEMPTS))
     for name, row in EXPECTED.items():
-        cells = (row.outcomes(r, p, u) for r in RUNGS for p in POLICIES for u in USERS)
+        cells = (row.outcomes(r, p, u) for r in BACKENDS for p in POLICIES for u in USERS)
         assert DONE not in set().union(*cells) or why_done(name), name
 
 

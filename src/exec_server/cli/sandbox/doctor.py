@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from exec_server.protocol.environment import SandboxInfo
 
 _DESCRIPTION = """\
-Tell which rungs of the sandbox work on this machine and, for each that does not, what stops it and
-the command that helps; then whether the rest of what a server needs is there. With a server: which
-rungs that one has.
+Tell which backends of the sandbox work on this machine and, for each that does not, what stops it
+and the command that helps; then whether the rest of what a server needs is there. With a server:
+which backends that one has.
 """
 
 _EPILOG = f"""\
 {SERVER_HELP}
-rungs, the strongest first:
+backends, the strongest first:
   bubblewrap  files and network; every policy
   landlock    files and network; read-only, and directories in which nothing is to be protected
   seccomp     the network alone; the others need it, too
@@ -54,7 +54,7 @@ examples:
 """
 
 # What keeps files from a command.
-_FILE_RUNGS = ("bubblewrap", "landlock")
+_FILE_BACKENDS = ("bubblewrap", "landlock")
 # How many of the files that were found people are shown.
 _SHOWN_LINKS = 20
 
@@ -70,7 +70,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     def is_well(self) -> bool:
         is_clean = self.hard_links is None or self.hard_links.is_clean
         has_needed = all(each.works or not each.is_needed for each in self.checks)
-        return self.sandbox.rung in _FILE_RUNGS and has_needed and is_clean
+        return self.sandbox.rung in _FILE_BACKENDS and has_needed and is_clean
 
     @property
     def as_json(self) -> dict[str, object]:

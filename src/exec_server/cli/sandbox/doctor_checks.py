@@ -1,4 +1,4 @@
-"""What `exec-server doctor` looks at besides the rungs of the sandbox."""
+"""What `exec-server doctor` looks at besides the backends of the sandbox."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _writable_by_others(path: str) -> str | None:
 
 
 async def _commands() -> AsyncIterator[Check]:
-    """Whether a command runs, plain and confined: the keeper works, and so does a rung."""
+    """Whether a command runs, plain and confined: the keeper works, and so does a backend."""
     from exec_server.protocol.sandbox import read_only
 
     done = await _run(None)
