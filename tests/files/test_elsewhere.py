@@ -20,10 +20,9 @@ for name in ("O_PATH", "RWF_NOWAIT", "copy_file_range", "preadv", "sendfile"):
 del select.epoll
 real = ctypes.CDLL
 
-from exec_server.files import linux
-assert not linux.IS_LINUX
-from exec_server.files import atomic, change, copy, local, nofollow
-from exec_server.files.file_admission import Admission
+from exec_server.files.nowait import linux_calls
+assert not linux_calls.IS_LINUX
+from exec_server.files.file_admission import FileAdmission
 from exec_server.files.file_service import FileService
 from exec_server.limits import Limits
 from exec_server.protocol import fs
@@ -42,7 +41,7 @@ async def no_helper(plan):
     raise AssertionError
 
 async def main():
-    service = FileService(Limits(), Admission({}), no_helper)
+    service = FileService(Limits(), FileAdmission({}), no_helper)
     files = service.connect(print)
     for follow in (None, False):
         await outcome(files.write_file(fs.WriteFileParams(uri(b"f"), LazyBlob(b"abc"), follow)))

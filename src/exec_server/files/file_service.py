@@ -8,7 +8,7 @@ from functools import partial
 from exec_server.files.confined.confined_discovery import ConfinedDiscovery
 from exec_server.files.confined.confined_files import ConfinedFiles
 from exec_server.files.confined.helper_pool import HelperPool, Starter
-from exec_server.files.file_admission import Admission
+from exec_server.files.file_admission import FileAdmission
 from exec_server.files.nowait.mounts import Mounts
 from exec_server.files.nowait.nonblocking import Quick
 from exec_server.files.open_files import OpenFiles
@@ -21,7 +21,7 @@ from exec_server.files.operations.local import SpecialFile
 from exec_server.files.operations.oserrors import rpc_error
 from exec_server.files.operations.walk import check_limits, walk
 from exec_server.files.runner import Runner, translated
-from exec_server.files.watch.missing import MissingWatch
+from exec_server.files.watch.missing import MissingPathsWatch
 from exec_server.files.workers import Workers
 from exec_server.limits import MIB, Limits
 from exec_server.protocol import fs
@@ -36,7 +36,7 @@ class FileService:
     *start_helper* starts the process that does the work of sandboxed requests.
     """
 
-    def __init__(self, limits: Limits, admission: Admission, start_helper: Starter) -> None:
+    def __init__(self, limits: Limits, admission: FileAdmission, start_helper: Starter) -> None:
         self.limits = limits
         self.admission = admission
         self.helpers = HelperPool(start_helper, limits)
@@ -80,7 +80,7 @@ class Files:
         self._special = service.special
         self._runner = Runner(service.workers, width=service.limits.file_threads_each)
         self.open_files = OpenFiles(self._runner, service.quick, service.limits)
-        self.missing = MissingWatch(self._runner, service.limits, notify)
+        self.missing = MissingPathsWatch(self._runner, service.limits, notify)
 
     def within(self, sandbox: fs.Sandbox, *, is_read: bool) -> Files | ConfinedFiles:
         """What a request may do that asks for *sandbox*. Raises RpcError."""

@@ -13,11 +13,11 @@ import msgspec
 from exec_server.errors import InternalError, RpcError
 from exec_server.files.confined import packets
 from exec_server.files.confined.helper_main import READY
-from exec_server.files.confined.packets import Answer, Call
+from exec_server.files.confined.packets import HelperAnswer, HelperCall
 from exec_server.files.operations.content import Content
 from exec_server.protocol.method import Encoded
 
-_decode = msgspec.msgpack.Decoder(Answer).decode
+_decode = msgspec.msgpack.Decoder(HelperAnswer).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -85,7 +85,7 @@ class Helper:
         if self.is_closed:
             raise InternalError("fs sandbox helper failed: it has ended")
         self._next_id += 1
-        call = Call(self._next_id, operation, args)
+        call = HelperCall(self._next_id, operation, args)
         attached: int | None = None
         if isinstance(content, bytes) and len(content) <= packets.INLINE_BYTES:
             call.content = content
@@ -188,7 +188,7 @@ class Helper:
         self._ready.exception()
 
 
-def _result(answer: Answer, attached: int | None) -> tuple[bytes, ...]:
+def _result(answer: HelperAnswer, attached: int | None) -> tuple[bytes, ...]:
     if attached is None:
         return (answer.payload,)
     try:

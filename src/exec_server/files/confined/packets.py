@@ -26,7 +26,7 @@ _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _PIECE_BYTES = 1 << 20
 
 
-class Call(msgspec.Struct, array_like=True):
+class HelperCall(msgspec.Struct, array_like=True):
     """`operation` names a function of `work`; its content, if any, may be in the descriptor."""
 
     id: int
@@ -35,7 +35,7 @@ class Call(msgspec.Struct, array_like=True):
     content: bytes | None = None
 
 
-class Answer(msgspec.Struct, array_like=True):
+class HelperAnswer(msgspec.Struct, array_like=True):
     """A result as JSON, or an error's text with its code.
 
     With a descriptor the result is in it, or, if `is_opened`, it is the file that was opened.

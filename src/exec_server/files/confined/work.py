@@ -27,7 +27,7 @@ from exec_server.protocol.paths import PathUri
 _encode = msgspec.json.Encoder(enc_hook=encode_hook).encode
 
 
-class Opened(msgspec.Struct):
+class OpenedFile(msgspec.Struct):
     """A file that whoever asked now has open; the descriptor is the receiver's to close."""
 
     fd: int
@@ -69,10 +69,10 @@ def append(path: bytes, follow: bool, create: bool, *, content: Content) -> fs.A
     return (local.append if follow else nofollow.append)(path, data, create)
 
 
-def open_file(path: bytes, is_replaced: bool) -> Opened:
+def open_file(path: bytes, is_replaced: bool) -> OpenedFile:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC if is_replaced else os.O_RDONLY
     fd, _ = local.open_regular(path, flags)
-    return Opened(fd)
+    return OpenedFile(fd)
 
 
 def get_metadata(path: bytes, follow: bool) -> fs.Metadata:
@@ -165,14 +165,14 @@ _ALL = SHORT | LONG
 
 def perform(
     operation: str, args: tuple[Any, ...], content: bytes | FileContent | None
-) -> tuple[bytes, ...] | Opened:
+) -> tuple[bytes, ...] | OpenedFile:
     """The result of one call, as pieces of JSON or as an open file.
 
     Raises RpcError and OSError.
     """
     function = _ALL[operation]
     result = function(*args) if content is None else function(*args, content=content)
-    if isinstance(result, Opened):
+    if isinstance(result, OpenedFile):
         return result
     if isinstance(result, Encoded):
         return result.parts
