@@ -82,4 +82,4 @@ def is_helper(pid: int) -> bool:
         name = Path(f"/proc/{pid}/comm").read_text()
     except OSError:
         return False
-    return b"files.confined.child" in words and name.startswith("python")
+    return b"files.confined.helper_main" in words and name.startswith("python")

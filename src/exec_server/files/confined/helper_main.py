@@ -17,6 +17,7 @@ from exec_server.errors import InternalError, RpcError
 from exec_server.files.confined import packets, work
 from exec_server.files.confined.packets import FileContent, HelperAnswer, HelperCall
 from exec_server.files.operations.oserrors import rpc_error
+from exec_server.files.operations.table import OpenedFile
 
 # Walks and copies at a time; more wait for one another.
 _THREADS = 4
@@ -40,7 +41,7 @@ class HelperServer:
                 if not packet:
                     return
                 call = _decode(packet)
-                if call.operation in work.SHORT:
+                if work.is_short(call):
                     self._answer(call, fd)
                 else:
                     threads.submit(self._answer, call, fd)
@@ -48,7 +49,7 @@ class HelperServer:
     def _answer(self, call: HelperCall, fd: int | None) -> None:
         try:
             content = call.content if fd is None else FileContent(fd)
-            result = work.perform(call.operation, call.args, content)
+            result = work.perform(call, content)
         except Exception as exc:
             error = _as_rpc_error(exc)
             text = error.message.encode("utf-8", "surrogatepass")[: packets.INLINE_BYTES]
@@ -59,8 +60,8 @@ class HelperServer:
             if fd is not None:
                 os.close(fd)
 
-    def _send_result(self, call_id: int, result: tuple[bytes, ...] | work.OpenedFile) -> None:
-        if isinstance(result, work.OpenedFile):
+    def _send_result(self, call_id: int, result: tuple[bytes, ...] | OpenedFile) -> None:
+        if isinstance(result, OpenedFile):
             attached, answer = result.fd, HelperAnswer(call_id, b"", is_opened=True)
         elif sum(map(len, result)) > packets.INLINE_BYTES:
             attached, answer = _file_of(result), HelperAnswer(call_id, b"")

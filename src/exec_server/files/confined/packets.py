@@ -27,11 +27,13 @@ _PIECE_BYTES = 1 << 20
 
 
 class HelperCall(msgspec.Struct, array_like=True):
-    """`operation` names a function of `work`; its content, if any, may be in the descriptor."""
+    """A task of `work`; the content that it takes, if any, may be in the packet's descriptor."""
 
     id: int
-    operation: str
+    task: str
     args: tuple[Any, ...]
+    # False if the task must not follow symbolic links.
+    follows: bool = True
     content: bytes | None = None
 
 
