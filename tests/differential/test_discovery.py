@@ -55,6 +55,39 @@ SKILLS = {
     "crlf": "---\r\ndescription: x\r\n---\r\n",
     "leading": "\n---\ndescription: x\n---\n",
     "escape": '---\ndescription: "caf\\u00e9 \\x41"\n---\n',
+    "colon-in-list": "---\ndescription: d\nx:\n  - a: b: c\n---\n",
+    "colon-at-end": "---\ndescription: Use when:\n---\n",
+    "colon-continued": "---\ndescription: Use when: things\n  and more\n---\n",
+    "colon-commented": "---\ndescription: 'it''s'\nx: it's: so # c\n---\n",
+    "indented": "---\ndescription: |2\n   x\n  y\n---\n",
+    "long-escape": '---\ndescription: "\\U0001F600"\n---\n',
+    "twice": "---\ndescription: d\ndescription: e\n---\n",
+    "twice-below": "---\ndescription: d\n"
+    "metadata: {short-description: a, short-description: b}\n---\n",
+    "twice-unread": "---\ndescription: d\nx: 1\nx: 2\n---\n",
+    "control": "---\ndescription: a\x07b\n---\n",
+    "ended": "---\ndescription: d\n...\n---\n",
+}
+POLICY = "policy:\n  allow_implicit_invocation: false\n"
+POLICIES = {
+    "plain": POLICY,
+    "start": "---\n" + POLICY,
+    "mark": "\ufeff" + POLICY,
+    "comment": "# c\n---\n" + POLICY + "...\n",
+    "capital": "policy:\n  allow_implicit_invocation: False\n",
+    "capitals": "policy:\n  allow_implicit_invocation: TRUE\n",
+    "no": "policy:\n  allow_implicit_invocation: no\n",
+    "escape": 'x: "\\U0001F600"\n' + POLICY,
+    "tabs": '{\n\t"policy": {"allow_implicit_invocation": false}\n}',
+    "version": "%YAML 1.1\n---\n" + POLICY,
+    "two": POLICY + "---\nx: y\n",
+    "twice": POLICY + POLICY,
+    "twice-below": POLICY + "  allow_implicit_invocation: true\n",
+    "twice-in-braces": "policy: {products: [codex], products: [codex]}\n",
+    "twice-unread": "x: 1\nx: 2\n" + POLICY,
+    "colon": POLICY + "x: a: b\n",
+    "control": "x: a\x07b\n" + POLICY,
+    "list-key": "[a]: b\n" + POLICY,
 }
 AGENTS = (
     "policy:\n  allow_implicit_invocation: false\n  products: [CODEX]\n"
@@ -99,6 +132,9 @@ def _write_config(root: Path, codex: Path) -> None:
 def _write_capabilities(root: Path, codex: Path) -> None:
     for name, text in SKILLS.items():
         write(codex / "skills" / name / "SKILL.md", text)
+    for name, text in POLICIES.items():
+        write(codex / "skills" / "policies" / name / "SKILL.md", SKILLS["one"])
+        write(codex / "skills" / "policies" / name / "agents" / "openai.yaml", text)
     write(codex / "skills" / "one" / "agents" / "openai.yaml", AGENTS)
     write(codex / "skills" / "types" / "agents" / "openai.yaml", "policy:\n  products: [x]\n")
     write(root / "home" / ".agents" / "skills" / "three" / "SKILL.md", SKILLS["one"])

@@ -22,8 +22,7 @@ real = ctypes.CDLL
 
 from exec_server.files.nowait import linux_calls
 assert not linux_calls.IS_LINUX
-from exec_server.files.operations import atomic_write, attributes, copy, local, nofollow
-from exec_server.files.file_admission import Admission
+from exec_server.files.file_admission import FileAdmission
 from exec_server.files.file_service import FileService
 from exec_server.limits import Limits
 from exec_server.protocol import fs
@@ -42,7 +41,7 @@ async def no_helper(plan):
     raise AssertionError
 
 async def main():
-    service = FileService(Limits(), Admission({}), no_helper)
+    service = FileService(Limits(), FileAdmission({}), no_helper)
     files = service.connect(print)
     for follow in (None, False):
         await outcome(files.write_file(fs.WriteFileParams(uri(b"f"), LazyBlob(b"abc"), follow)))
@@ -50,14 +49,15 @@ async def main():
         assert b"".join(read.parts) == b'{"dataBase64":"YWJj"}', read
         found = await outcome(files.get_metadata(fs.GetMetadataParams(uri(b"f"), follow)))
         assert found.is_file and found.size == 3
-        await outcome(files.create_directory(fs.CreateDirectoryParams(uri(b"d/e"), True, follow)))
+        create = fs.CreateDirectoryParams(uri(b"d/e"), True, follow)
+        await outcome(files.call(fs.CREATE_DIRECTORY, create))
         change_ = fs.SetPermissionsParams(uri(b"f"), 0o600, 1000, 2000, follow)
-        await outcome(files.set_permissions(change_))
+        await outcome(files.call(fs.SET_PERMISSIONS, change_))
         assert os.stat(root + b"/f").st_mtime == 1
-        await outcome(files.append(fs.AppendParams(uri(b"f"), Blob(b"d"), True, follow)))
+        await outcome(files.call(fs.APPEND, fs.AppendParams(uri(b"f"), Blob(b"d"), True, follow)))
         rename = fs.RenameParams(uri(b"f"), uri(b"g"), False, follow)
-        await outcome(files.rename(rename))
-        await outcome(files.copy(fs.CopyParams(uri(b"g"), uri(b"h"), False)))
+        await outcome(files.call(fs.RENAME, rename))
+        await outcome(files.call(fs.COPY, fs.CopyParams(uri(b"g"), uri(b"h"), False)))
         assert open(root + b"/h", "rb").read() == b"abcd"
         atomic_ = fs.WriteFileParams(uri(b"g"), LazyBlob(b"x"), follow, True)
         await outcome(files.write_file(atomic_))
@@ -67,8 +67,8 @@ async def main():
         assert b"".join(block.parts) == b'{"chunk":"YmNk","eof":true}', block
         files.open_files.close(fs.CloseParams("h"))
         for name in (b"g", b"h"):
-            await outcome(files.remove(fs.RemoveParams(uri(name), False, True, follow)))
-        await outcome(files.remove(fs.RemoveParams(uri(b"d"))))
+            await outcome(files.call(fs.REMOVE, fs.RemoveParams(uri(name), False, True, follow)))
+        await outcome(files.call(fs.REMOVE, fs.RemoveParams(uri(b"d"))))
     watching = await outcome(files.missing.replace(fs.WatchMissingParams(1, [uri(b"x")])))
     assert not watching.watching
     os.symlink(b"nowhere", root + b"/link")

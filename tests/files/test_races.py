@@ -99,21 +99,21 @@ CALLS: dict[str, Callable[[Arena], object]] = {
     "writeFile, atomic": lambda arena: atomic_write.write_file(
         arena.door + b"/victim", b"evil", False
     ),
-    "append": lambda arena: nofollow.append(arena.door + b"/victim", b"evil", True),
+    "append": lambda arena: nofollow.append(arena.door + b"/victim", True, b"evil"),
     "createDirectory": lambda arena: nofollow.create_directory(arena.door + b"/new", False),
     "createDirectory, deep": lambda arena: nofollow.create_directory(
         arena.door + b"/new/below", True
     ),
     "remove": lambda arena: nofollow.remove(arena.door + b"/victim", False, True),
     "remove, directory": lambda arena: nofollow.remove(arena.door + b"/empty", False, True),
-    "setPermissions": lambda arena: attributes.set_permissions(
-        arena.door + b"/victim", 0o777, 1, 1, False
+    "setPermissions": lambda arena: attributes.set_permissions_nofollow(
+        arena.door + b"/victim", 0o777, 1, 1
     ),
-    "rename, from": lambda arena: attributes.rename(
-        arena.door + b"/victim", os.fsencode(arena.inside / "file"), True, False
+    "rename, from": lambda arena: attributes.rename_nofollow(
+        arena.door + b"/victim", os.fsencode(arena.inside / "file"), True
     ),
-    "rename, to": lambda arena: attributes.rename(
-        os.fsencode(arena.inside / "file"), arena.door + b"/victim", True, False
+    "rename, to": lambda arena: attributes.rename_nofollow(
+        os.fsencode(arena.inside / "file"), arena.door + b"/victim", True
     ),
 }
 

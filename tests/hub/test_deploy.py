@@ -12,7 +12,7 @@ import pytest
 
 from exec_server.cli.registry.registry_command import serve_parser
 from exec_server.cli.serve.serve_options import parse_serve
-from exec_server.discovery.yaml_subset import parse
+from exec_server.discovery.yaml_text import parse
 from exec_server.limits import DEFAULT_LIMITS, KIB, MIB
 from exec_server.version import VERSION
 from tests.requirements import requirement

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from exec_server.discovery.yaml_subset import parse
+from exec_server.discovery.yaml_text import parse
 from tests.support.servers import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -17,7 +17,7 @@ from exec_server.protocol.method import Encoded
 from exec_server.protocol.sandbox import SandboxContext
 
 
-class Confined(Protocol):
+class ConfinedScans(Protocol):
     """Scans that see what a sandbox lets them see; answers are JSON."""
 
     async def discover_root(self, root: environment.CapabilityRoot, limits: Limits) -> Encoded: ...
@@ -26,7 +26,7 @@ class Confined(Protocol):
 
 
 # None for a sandbox that keeps nothing from being seen. Raises RpcError for one without sense.
-Confine = Callable[[SandboxContext], Confined | None]
+Confine = Callable[[SandboxContext], ConfinedScans | None]
 
 
 class Discovery:

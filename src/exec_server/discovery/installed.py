@@ -9,7 +9,7 @@ from typing import Any
 
 from exec_server.discovery.homes import Homes
 from exec_server.discovery.plugins import parse_manifest, read_manifest, read_plugin
-from exec_server.discovery.scan import SKILL_METADATA, Reader, walk
+from exec_server.discovery.scan import SKILL_METADATA, BoundedReader, walk
 from exec_server.discovery.skills import SkillError, agent_metadata, front_matter
 from exec_server.limits import Limits
 from exec_server.protocol.environment import (
@@ -29,10 +29,10 @@ _LOCAL_VERSION = b"local"
 
 def discover(homes: Homes, *, limits: Limits) -> CapabilitiesResult:
     """Everything anew from the files."""
-    return _Discovery(homes, limits).result()
+    return _InstalledScan(homes, limits).result()
 
 
-class _Discovery:
+class _InstalledScan:
     def __init__(self, homes: Homes, limits: Limits) -> None:
         self._homes = homes
         self._limits = limits
@@ -48,13 +48,15 @@ class _Discovery:
         return CapabilitiesResult(self._plugins(), skills, self._warnings)
 
     def _root(self, name: str, directory: bytes) -> list[Skill]:
-        skills = self._skills(directory, Reader(self._limits))
+        skills = self._skills(directory, BoundedReader(self._limits))
         root = DiscoveryRoot(name, to_uri(directory))
         for skill in skills:
             skill.discovery_root = root
         return skills
 
-    def _skills(self, directory: bytes, reader: Reader, *, namespace: str = "") -> list[Skill]:
+    def _skills(
+        self, directory: bytes, reader: BoundedReader, *, namespace: str = ""
+    ) -> list[Skill]:
         if not os.path.isdir(directory):
             return []
         found = walk(directory, self._limits)
@@ -84,7 +86,7 @@ class _Discovery:
         if version is None:
             return None
         root = os.path.join(directory, version)
-        reader = Reader(self._limits)
+        reader = BoundedReader(self._limits)
         manifest = read_manifest(root, reader)
         declared = parse_manifest(manifest) if manifest is not None else None
         if manifest is None or declared is None:
@@ -105,7 +107,7 @@ class _Discovery:
         )
 
 
-def _skill(path: bytes, reader: Reader, namespace: str) -> Skill | None:
+def _skill(path: bytes, reader: BoundedReader, namespace: str) -> Skill | None:
     """None when its file describes none."""
     folder = os.path.dirname(path)
     instructions = reader.read(path)
@@ -146,7 +148,7 @@ def _version_key(version: bytes) -> tuple[list[int], bytes]:
     return [int(digits[:18]) for digits in re.findall(rb"[0-9]+", version)], version
 
 
-def _remote_id(directory: bytes, reader: Reader) -> str | None:
+def _remote_id(directory: bytes, reader: BoundedReader) -> str | None:
     """What the shop calls the plugin that was installed here."""
     file = reader.read(os.path.join(directory, _INSTALLATION))
     try:

@@ -7,13 +7,13 @@ import os
 import re
 from typing import Any
 
-from exec_server.discovery.scan import MANIFEST_NAMES, Reader
+from exec_server.discovery.scan import MANIFEST_NAMES, BoundedReader
 from exec_server.protocol.environment import CapabilityFile, PluginFiles
 
 _DEFAULT_MCP = b".mcp.json"
 
 
-def read_manifest(directory: bytes, reader: Reader) -> CapabilityFile | None:
+def read_manifest(directory: bytes, reader: BoundedReader) -> CapabilityFile | None:
     """The first manifest of a plugin directory that can be read."""
     for name in MANIFEST_NAMES:
         manifest = reader.read(os.path.join(directory, name))
@@ -22,7 +22,7 @@ def read_manifest(directory: bytes, reader: Reader) -> CapabilityFile | None:
     return None
 
 
-def read_plugin(directory: bytes, manifest: CapabilityFile, reader: Reader) -> PluginFiles:
+def read_plugin(directory: bytes, manifest: CapabilityFile, reader: BoundedReader) -> PluginFiles:
     """A manifest with the files that it names, or by default has."""
     declared = parse_manifest(manifest) or {}
     servers = declared.get("mcpServers")
@@ -49,7 +49,7 @@ def parse_manifest(manifest: CapabilityFile) -> dict[str, Any] | None:
     return declared if isinstance(declared, dict) else None
 
 
-def _below(name: str, text: str, manifest: CapabilityFile, reader: Reader) -> bytes | None:
+def _below(name: str, text: str, manifest: CapabilityFile, reader: BoundedReader) -> bytes | None:
     """A declared path, relative to the plugin; None, with a warning, when it leads elsewhere."""
     parts = [part for part in re.split(r"[/\\]", text) if part not in ("", ".")]
     if not text.startswith("./"):

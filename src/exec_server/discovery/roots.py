@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from exec_server.discovery.plugins import read_manifest, read_plugin
-from exec_server.discovery.scan import SKILL_METADATA, Found, Reader, walk
+from exec_server.discovery.scan import SKILL_METADATA, BoundedReader, FoundCapabilities, walk
 from exec_server.errors import InvalidRequest
 from exec_server.limits import Limits
 from exec_server.protocol import environment
@@ -20,7 +20,7 @@ def discover(root: environment.CapabilityRoot, limits: Limits) -> DiscoveredRoot
     if result.error is not None:
         return result
     directory = root.path.native
-    reader = Reader(limits)
+    reader = BoundedReader(limits)
     found = walk(directory, limits)
     if not found.is_complete:
         reader.warnings.append(
@@ -56,7 +56,7 @@ def _inspect(root: environment.CapabilityRoot) -> str | None:
 
 
 def _namespaces(
-    root: bytes, manifest: CapabilityFile | None, found: Found, reader: Reader
+    root: bytes, manifest: CapabilityFile | None, found: FoundCapabilities, reader: BoundedReader
 ) -> list[CapabilityFile]:
     """The root's manifest, or the nearest one above it; then those of plugins inside."""
     above = root
@@ -71,7 +71,7 @@ def _namespaces(
     return [each for each in (manifest, *nested) if each is not None]
 
 
-def _skills(found: Found, reader: Reader) -> list[SkillFiles]:
+def _skills(found: FoundCapabilities, reader: BoundedReader) -> list[SkillFiles]:
     skills = []
     for path in sorted(found.skills, key=to_uri):
         instructions = reader.read(path)

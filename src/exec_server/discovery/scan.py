@@ -21,7 +21,7 @@ SKILL_NAME = b"SKILL.md"
 SKILL_METADATA = b"agents/openai.yaml"
 
 
-class Found(NamedTuple):
+class FoundCapabilities(NamedTuple):
     """Native paths below a root."""
 
     skills: list[bytes]
@@ -30,7 +30,7 @@ class Found(NamedTuple):
     is_complete: bool
 
 
-def walk(root: bytes, limits: Limits) -> Found:
+def walk(root: bytes, limits: Limits) -> FoundCapabilities:
     """Skills and plugins at most so many levels below *root*.
 
     Links to directories are followed, each directory once; a file that is a link is none.
@@ -46,11 +46,11 @@ def walk(root: bytes, limits: Limits) -> Found:
         if listed is None:
             continue
         if len(seen) > limits.capability_directories:
-            return Found(skills, plugins, False)
+            return FoundCapabilities(skills, plugins, False)
         for entry in listed:
             entries += 1
             if entries > limits.capability_entries:
-                return Found(skills, plugins, False)
+                return FoundCapabilities(skills, plugins, False)
             if entry.is_dir():
                 if depth < limits.capability_depth:
                     waiting.append((entry.path, depth + 1))
@@ -58,7 +58,7 @@ def walk(root: bytes, limits: Limits) -> Found:
                 skills.append(entry.path)
         if any(_is_regular(os.path.join(directory, name)) for name in MANIFEST_NAMES):
             plugins.append(directory)
-    return Found(skills, plugins, True)
+    return FoundCapabilities(skills, plugins, True)
 
 
 def _entries(directory: bytes, seen: set[tuple[int, int]]) -> list[os.DirEntry[bytes]] | None:
@@ -82,7 +82,7 @@ def _is_regular(path: bytes) -> bool:
         return False
 
 
-class Reader:
+class BoundedReader:
     """Reads files of one root, as many bytes of all as are allowed, and says what is wrong."""
 
     def __init__(self, limits: Limits) -> None:

@@ -1,15 +1,28 @@
-"""What a skill's files say, parsed."""
+"""The parsers of a skill's two files: `SKILL.md` and `agents/openai.yaml`."""
 
 from __future__ import annotations
 
 import re
 
-from exec_server.discovery import yaml_subset
-from exec_server.discovery.yaml_subset import Value, YamlError
+from exec_server.discovery.yaml_text import Value, YamlError, YamlMapping, parse
 from exec_server.protocol.environment import SkillDependencies, SkillPolicy, SkillTool
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
-_BOOLEANS = {"true": True, "false": False}
+# A line whose plain value has a colon and a blank in it, which YAML refuses, and people write.
+_COLON_IN_VALUE = re.compile(
+    r"""(?P<key>\s*+(?:-\s++)*+[\w-][^:]*+:\s++)(?P<value>[^\s'"#&*!|>%@`\[\]{},?-].*:\s.*)"""
+)
+_COMMENT = re.compile(r"\s#.*")
+# Each repair reads the text again.
+_MAX_REPAIRS = 8
+_BOOLEANS = {
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+}
 _PRODUCTS = {"codex", "chatgpt", "atlas"}
 _NAME_CHARS = 64
 _MAX_PORT = 65535
@@ -25,22 +38,52 @@ def front_matter(text: str) -> tuple[str | None, str, str | None]:
     if match is None:
         raise SkillError("no front matter")
     try:
-        fields = yaml_subset.parse(match[1])
+        fields = _parse_repaired(match[1])
+        if not isinstance(fields, YamlMapping):
+            raise SkillError("the front matter is not a mapping")
+        return _described(fields)
     except YamlError as exc:
         raise SkillError(str(exc)) from exc
-    if not isinstance(fields, dict):
-        raise SkillError("front matter is no mapping")
-    description = _one_line(fields.get("description"))
-    name = _one_line(fields.get("name"))
-    if isinstance(fields.get("name"), list | dict):
-        raise SkillError("a name that is no text")
+
+
+def _described(fields: YamlMapping) -> tuple[str | None, str, str | None]:
+    description = _one_line(fields.field("description"))
+    name = _one_line(fields.field("name"))
+    if isinstance(fields.field("name"), list | dict):
+        raise SkillError("the name is not text")
     if description is None:
-        raise SkillError("no description")
+        raise SkillError("there is no description")
     if name is not None and len(name) > _NAME_CHARS:
-        raise SkillError("a name that is too long")
-    metadata = fields.get("metadata")
-    short = metadata.get("short-description") if isinstance(metadata, dict) else None
+        raise SkillError("the name is too long")
+    metadata = fields.field("metadata")
+    short = metadata.field("short-description") if isinstance(metadata, YamlMapping) else None
     return name, description, _one_line(short)
+
+
+def _parse_repaired(text: str) -> Value:
+    """Parse *text*, in which a value such as ``use when: this`` may lack its quotes."""
+    for _ in range(_MAX_REPAIRS):
+        try:
+            return parse(text)
+        except YamlError as exc:
+            repaired = _repaired(text, exc.line)
+            if repaired is None:
+                raise
+            text = repaired
+    return parse(text)
+
+
+def _repaired(text: str, line: int | None) -> str | None:
+    """*text* with quotes around the value on one line; None if that line has another fault."""
+    lines = text.splitlines(keepends=True)
+    if line is None or line >= len(lines):
+        return None
+    match = _COLON_IN_VALUE.fullmatch(lines[line].rstrip())
+    if match is None:
+        return None
+    value = _COMMENT.sub("", match["value"]).replace("'", "''")
+    lines[line] = f"{match['key']}'{value}'\n"
+    return "".join(lines)
 
 
 def agent_metadata(text: str | None) -> tuple[SkillDependencies | None, SkillPolicy | None]:
@@ -48,10 +91,10 @@ def agent_metadata(text: str | None) -> tuple[SkillDependencies | None, SkillPol
     if text is None:
         return None, None
     try:
-        fields = yaml_subset.parse(text)
-        if not isinstance(fields, dict):
+        fields = parse(text)
+        if not isinstance(fields, YamlMapping):
             return None, None
-        return _dependencies(fields.get("dependencies")), _policy(fields.get("policy"))
+        return _dependencies(fields.field("dependencies")), _policy(fields.field("policy"))
     except (YamlError, SkillError):
         return None, None
 
@@ -62,48 +105,50 @@ def _one_line(value: Value) -> str | None:
 
 
 def _dependencies(value: Value) -> SkillDependencies | None:
-    tools = value.get("tools") if isinstance(value, dict) else None
+    tools = value.field("tools") if isinstance(value, YamlMapping) else None
     if not isinstance(tools, list):
         return None
-    found = [_tool(tool) for tool in tools if isinstance(tool, dict)]
+    found = [_tool(tool) for tool in tools if isinstance(tool, YamlMapping)]
     usable = [tool for tool in found if tool is not None]
     return SkillDependencies(usable) if usable else None
 
 
-def _tool(fields: dict[str, Value]) -> SkillTool | None:
-    kind, value = _one_line(fields.get("type")), _one_line(fields.get("value"))
+def _tool(fields: YamlMapping) -> SkillTool | None:
+    kind, value = _one_line(fields.field("type")), _one_line(fields.field("value"))
     if kind is None or value is None:
         return None
     return SkillTool(
         kind,
         value,
-        description=_one_line(fields.get("description")),
-        transport=_one_line(fields.get("transport")),
-        command=_one_line(fields.get("command")),
-        url=_one_line(fields.get("url")),
-        oauth_callback_port=_callback_port(fields.get("oauth")),
+        description=_one_line(fields.field("description")),
+        transport=_one_line(fields.field("transport")),
+        command=_one_line(fields.field("command")),
+        url=_one_line(fields.field("url")),
+        oauth_callback_port=_callback_port(fields.field("oauth")),
     )
 
 
 def _callback_port(oauth: Value) -> int | None:
-    if not isinstance(oauth, dict):
+    if not isinstance(oauth, YamlMapping):
         return None
-    value = oauth.get("callback_port", oauth.get("callbackPort"))
+    value = oauth.field("callback_port")
+    if value is None:
+        value = oauth.field("callbackPort")
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,5}", value):
         return None
     return int(value) if int(value) <= _MAX_PORT else None
 
 
 def _policy(value: Value) -> SkillPolicy | None:
-    if not isinstance(value, dict):
+    if not isinstance(value, YamlMapping):
         return None
-    allowed = value.get("allow_implicit_invocation")
-    products = value.get("products") or []
+    allowed = value.field("allow_implicit_invocation")
+    products = value.field("products") or []
     if allowed is not None and (not isinstance(allowed, str) or allowed not in _BOOLEANS):
-        raise SkillError("allow_implicit_invocation is true or false")
+        raise SkillError("allow_implicit_invocation is neither true nor false")
     if not isinstance(products, list):
-        raise SkillError("products are a list")
+        raise SkillError("products is not a list")
     names = [each.lower() if isinstance(each, str) else "" for each in products]
     if not _PRODUCTS.issuperset(names):
-        raise SkillError("a product that nobody knows")
+        raise SkillError("an unknown product")
     return SkillPolicy(_BOOLEANS[allowed] if allowed is not None else None, names)

@@ -13,7 +13,7 @@ from exec_server.sandbox.model import Access, Policy
 from exec_server.sandbox.policy import resolve
 
 
-class Admission:
+class FileAdmission:
     """Judges for a server whose environment is *env*."""
 
     def __init__(self, env: Mapping[str, str]) -> None:

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TypeVar
 
 from exec_server.files.confined.confined_discovery import ConfinedDiscovery
 from exec_server.files.confined.confined_files import ConfinedFiles
 from exec_server.files.confined.helper_pool import HelperPool, Starter
-from exec_server.files.file_admission import Admission
+from exec_server.files.file_admission import FileAdmission
+from exec_server.files.file_calls import FileCalls
 from exec_server.files.nowait.mounts import Mounts
 from exec_server.files.nowait.nonblocking import Quick
 from exec_server.files.open_files import OpenFiles
-from exec_server.files.operations import atomic_write, attributes, local, nofollow
+from exec_server.files.operations import local
 from exec_server.files.operations.content import Content, content_of
-from exec_server.files.operations.copy import copy
-from exec_server.files.operations.directory_listing import read_directory
 from exec_server.files.operations.fifo_writes import SpecialWrites
 from exec_server.files.operations.local import SpecialFile
 from exec_server.files.operations.oserrors import rpc_error
-from exec_server.files.operations.walk import check_limits, walk
+from exec_server.files.operations.table import OPERATIONS
+from exec_server.files.operations.task import BulkOperation
 from exec_server.files.runner import Runner, translated
-from exec_server.files.watch.missing import MissingWatch
+from exec_server.files.watch.missing import MissingPathsWatch
 from exec_server.files.workers import Workers
 from exec_server.limits import MIB, Limits
 from exec_server.protocol import fs
-from exec_server.protocol.method import Encoded, Nothing
-from exec_server.protocol.paths import PathUri
+from exec_server.protocol.method import NOTHING, Encoded, Method, Nothing, Reply
 from exec_server.protocol.sandbox import SandboxContext
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 class FileService:
@@ -36,7 +39,7 @@ class FileService:
     *start_helper* starts the process that does the work of sandboxed requests.
     """
 
-    def __init__(self, limits: Limits, admission: Admission, start_helper: Starter) -> None:
+    def __init__(self, limits: Limits, admission: FileAdmission, start_helper: Starter) -> None:
         self.limits = limits
         self.admission = admission
         self.helpers = HelperPool(start_helper, limits)
@@ -80,9 +83,9 @@ class Files:
         self._special = service.special
         self._runner = Runner(service.workers, width=service.limits.file_threads_each)
         self.open_files = OpenFiles(self._runner, service.quick, service.limits)
-        self.missing = MissingWatch(self._runner, service.limits, notify)
+        self.missing = MissingPathsWatch(self._runner, service.limits, notify)
 
-    def within(self, sandbox: fs.Sandbox, *, is_read: bool) -> Files | ConfinedFiles:
+    def within(self, sandbox: fs.Sandbox, *, is_read: bool) -> FileCalls:
         """What a request may do that asks for *sandbox*. Raises RpcError."""
         policy = self._service.admission.policy(sandbox, is_read=is_read)
         if policy is None:
@@ -107,29 +110,32 @@ class Files:
         self.open_files.close_all()
         self.missing.drop()
 
-    # Content.
+    # The file calls.
 
-    def read_file(self, params: fs.ReadFileParams) -> Encoded | Awaitable[Encoded]:
+    def call(self, method: Method[P, R], params: P) -> Awaitable[R | Encoded]:
+        operation = OPERATIONS[method.name]
+        args = operation.arguments(params, self._limits)
+        if self._runner.is_behind and isinstance(operation, BulkOperation):
+            return self._runner.later(partial(self.call, method, params))
+        follows = operation.follows(params)
+        return self._runner.run(operation.perform, args, follows, self._runner.is_lost)
+
+    def read_file(self, params: fs.ReadFileParams) -> Reply[fs.ReadFileResult]:
         path = params.path.native
         if self._runner.is_behind:
             return self._runner.later(partial(self.read_file, params))
-        read = nofollow.read_file
         if params.follow_symlinks is not False:
             found = translated(self._quick.read_file, path)
             if found is not None:
                 self._runner.answer_now(len(found.parts[1]))
                 return found
-            read = local.read_file
-        return self._runner.run(read, path, self._limits.read_file_bytes, self._runner.is_lost)
+        return self.call(fs.READ_FILE, params)
 
-    def write_file(self, params: fs.WriteFileParams) -> Nothing | Awaitable[Nothing]:
+    def write_file(self, params: fs.WriteFileParams) -> Reply[Nothing]:
+        if params.atomic or params.follow_symlinks is False:
+            return self.call(fs.WRITE_FILE, params)
         content = content_of(params.data_base64)
         path = params.path.native
-        follow = params.follow_symlinks is not False
-        if params.atomic:
-            return self._runner.do(atomic_write.write_file, path, content, follow)
-        if not follow:
-            return self._runner.do(nofollow.write_file, path, content)
         try:
             done = translated(self._quick.write_file, path, content)
         except SpecialFile as exc:
@@ -138,85 +144,21 @@ class Files:
 
     async def _write_slowly(self, path: bytes, content: Content) -> Nothing:
         try:
-            return await self._runner.do(local.write_file, path, content)
+            await self._runner.run(local.write_file, path, content)
         except SpecialFile:
             pass
+        else:
+            return NOTHING
         return await self._special.start(path, content)
 
-    def append(self, params: fs.AppendParams) -> Awaitable[fs.AppendResult]:
-        path = params.path.native
-        append = nofollow.append if params.follow_symlinks is False else local.append
-        return self._runner.run(append, path, params.data_base64.data, params.create)
-
-    def open(self, params: fs.OpenParams) -> fs.OpenResult | Awaitable[fs.OpenResult]:
-        return self.open_files.open(params)
-
-    # Names.
-
-    def get_metadata(self, params: fs.GetMetadataParams) -> fs.Metadata | Awaitable[fs.Metadata]:
-        path = params.path.native
-        quick, slow = self._quick.get_metadata, local.get_metadata
-        if params.follow_symlinks is False:
-            quick, slow = self._quick.get_metadata_nofollow, nofollow.get_metadata
+    def get_metadata(self, params: fs.GetMetadataParams) -> Reply[fs.Metadata]:
+        follows = params.follow_symlinks is not False
+        quick = self._quick.get_metadata if follows else self._quick.get_metadata_nofollow
         try:
-            return quick(path) or self._runner.run(slow, path)
+            found = quick(params.path.native)
         except OSError as exc:
             raise rpc_error(exc) from exc
+        return found or self.call(fs.GET_METADATA, params)
 
-    def canonicalize(self, params: fs.CanonicalizeParams) -> Awaitable[fs.CanonicalizeResult]:
-        return self._runner.run(_canonicalize, params.path.native)
-
-    def create_directory(self, params: fs.CreateDirectoryParams) -> Awaitable[Nothing]:
-        path = params.path.native
-        is_plain = params.follow_symlinks is not False
-        create = local.create_directory if is_plain else nofollow.create_directory
-        return self._runner.do(create, path, params.recursive is not False)
-
-    def remove(self, params: fs.RemoveParams) -> Awaitable[Nothing]:
-        path = params.path.native
-        remove = nofollow.remove if params.follow_symlinks is False else local.remove
-        return self._runner.do(
-            remove, path, params.recursive is not False, params.force is not False
-        )
-
-    def rename(self, params: fs.RenameParams) -> Awaitable[Nothing]:
-        source = params.source_path.native
-        destination = params.destination_path.native
-        follow = params.follow_symlinks is not False
-        return self._runner.do(attributes.rename, source, destination, params.overwrite, follow)
-
-    def set_permissions(self, params: fs.SetPermissionsParams) -> Awaitable[Nothing]:
-        return self._runner.do(
-            attributes.set_permissions,
-            params.path.native,
-            params.mode,
-            params.modified_at_ms,
-            params.accessed_at_ms,
-            params.follow_symlinks is not False,
-        )
-
-    # Trees.
-
-    def read_directory(self, params: fs.ReadDirectoryParams) -> Awaitable[Encoded]:
-        path = params.path.native
-        if self._runner.is_behind:
-            return self._runner.later(partial(self.read_directory, params))
-        limit = self._limits.directory_entries
-        return self._runner.run(read_directory, path, limit, self._runner.is_lost)
-
-    def walk(self, params: fs.WalkParams) -> Awaitable[Encoded]:
-        check_limits(params.options, self._limits)
-        path = params.path.native
-        if self._runner.is_behind:
-            return self._runner.later(partial(self.walk, params))
-        limit = self._limits.walk_answer_bytes
-        return self._runner.run(walk, path, params.options, limit, self._runner.is_lost)
-
-    def copy(self, params: fs.CopyParams) -> Awaitable[Nothing]:
-        source = params.source_path.native
-        destination = params.destination_path.native
-        return self._runner.do(copy, source, destination, params.recursive)
-
-
-def _canonicalize(path: bytes) -> fs.CanonicalizeResult:
-    return fs.CanonicalizeResult(PathUri.of(local.canonicalize(path)))
+    def open(self, params: fs.OpenParams) -> Reply[fs.OpenResult]:
+        return self.open_files.open(params)

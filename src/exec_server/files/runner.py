@@ -8,7 +8,6 @@ from typing import TypeVar, TypeVarTuple
 
 from exec_server.files.operations.oserrors import rpc_error
 from exec_server.files.workers import Settle, Share, Workers
-from exec_server.protocol.method import NOTHING, Nothing
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -39,10 +38,6 @@ class Runner:
         *after* is told the outcome, also when nobody waits for the future any more.
         """
         return self._share.run(translated, function, *args, after=after)
-
-    def do(self, function: Callable[[*Args], None], *args: *Args) -> asyncio.Future[Nothing]:
-        """As `run`, for what has no result."""
-        return self.run(_done, function, *args)
 
     @property
     def is_behind(self) -> bool:
@@ -101,8 +96,3 @@ def translated(function: Callable[[*Args], T], *args: *Args) -> T:
         return function(*args)
     except OSError as exc:
         raise rpc_error(exc) from exc
-
-
-def _done(function: Callable[[*Args], None], *args: *Args) -> Nothing:
-    function(*args)
-    return NOTHING

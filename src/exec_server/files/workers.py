@@ -20,7 +20,7 @@ Settle = Callable[[Any, BaseException | None], None]
 def _ignore(outcome: Any, error: BaseException | None) -> None: ...
 
 
-class _Job(NamedTuple):
+class _FileJob(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...]
     settle: Settle
@@ -36,13 +36,13 @@ class Workers:
         self._limit = limit
         self._idle_seconds = idle_seconds
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_FileJob | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
         # Threads that wait for a job, less the jobs that wait for one.
         self._idle = 0
 
-    def submit(self, job: _Job) -> None:
+    def submit(self, job: _FileJob) -> None:
         with self._lock:
             self._idle -= 1
             is_short = self._idle < 0 and self._threads < self._limit
@@ -57,7 +57,7 @@ class Workers:
         self, function: Callable[[*Args], object], *args: *Args, settle: Settle | None = None
     ) -> None:
         """Call *function* in a thread, and then *settle*, if anybody cares for the outcome."""
-        self.submit(_Job(function, args, settle or _ignore))
+        self.submit(_FileJob(function, args, settle or _ignore))
 
     def stop(self) -> None:
         """Let every thread end once it has nothing to do."""
@@ -80,7 +80,7 @@ class Workers:
             # What waits for the next job should not hold on to this one's data.
             del job, outcome, error
 
-    def _next_job(self) -> _Job | None:
+    def _next_job(self) -> _FileJob | None:
         """The next job; None when there will be none for this thread."""
         while True:
             try:
@@ -104,7 +104,7 @@ class Share:
         self._workers = workers
         self._width = width
         self._running = 0
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[_FileJob] = deque()
 
     def run(
         self, function: Callable[[*Args], T], *args: *Args, after: Settle | None = None
@@ -124,10 +124,10 @@ class Share:
             else:
                 answer.set_exception(error)
 
-        self._enter(_Job(function, args, settle))
+        self._enter(_FileJob(function, args, settle))
         return answer
 
-    def _enter(self, job: _Job) -> None:
+    def _enter(self, job: _FileJob) -> None:
         if self._running < self._width:
             self._running += 1
             self._workers.submit(job)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,6 +22,10 @@ class Encoded(msgspec.Struct, frozen=True):
     """A result that is JSON already, in pieces: megabytes are made elsewhere, and not copied."""
 
     parts: tuple[bytes, ...]
+
+
+# What a handler returns for a method whose result is R: the answer now or later.
+Reply: TypeAlias = R | Encoded | Awaitable[R | Encoded]
 
 
 class Method(Generic[P, R]):

@@ -50,7 +50,7 @@ class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_clock_skew_seconds: int | None = None
 
 
-class _Refused(Exception):
+class _TokenRefused(Exception):
     """Carries the body of a 401 answer."""
 
 
@@ -62,13 +62,13 @@ class _BearerAuthenticator(ABC):
     def check(self, authorization: str | None) -> str | None:
         try:
             self._verify(_bearer_token(authorization))
-        except _Refused as refused:
+        except _TokenRefused as refused:
             return str(refused)
         return None
 
     @abstractmethod
     def _verify(self, token: str) -> None:
-        """Raises _Refused."""
+        """Raises _TokenRefused."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -89,7 +89,7 @@ class CapabilityToken(_BearerAuthenticator):
         from hmac import compare_digest
 
         if not compare_digest(sha256(token.encode()).digest(), self._sha256):
-            raise _Refused("invalid websocket bearer token")
+            raise _TokenRefused("invalid websocket bearer token")
 
 
 class SignedBearerToken(_BearerAuthenticator):
@@ -120,30 +120,30 @@ class SignedBearerToken(_BearerAuthenticator):
             claims = _signed_claims(token, self._secret)
         # Deep nesting is a RecursionError; msgspec and binascii raise ValueErrors.
         except (ValueError, RecursionError):
-            raise _Refused("invalid websocket jwt") from None
+            raise _TokenRefused("invalid websocket jwt") from None
         self._check_times(claims, int(self._clock()))
         self._check_parties(claims)
 
-    def _check_times(self, claims: _Claims, now: int) -> None:
+    def _check_times(self, claims: _BearerClaims, now: int) -> None:
         if now > claims.exp + self._skew:
-            raise _Refused("expired websocket jwt")
+            raise _TokenRefused("expired websocket jwt")
         if claims.nbf is not None and now < claims.nbf - self._skew:
-            raise _Refused("websocket jwt is not valid yet")
+            raise _TokenRefused("websocket jwt is not valid yet")
 
-    def _check_parties(self, claims: _Claims) -> None:
+    def _check_parties(self, claims: _BearerClaims) -> None:
         if self._issuer is not None and claims.iss != self._issuer:
-            raise _Refused("websocket jwt issuer mismatch")
+            raise _TokenRefused("websocket jwt issuer mismatch")
         if self._audience is not None and self._audience not in claims.audiences:
-            raise _Refused("websocket jwt audience mismatch")
+            raise _TokenRefused("websocket jwt audience mismatch")
 
 
 def _bearer_token(authorization: str | None) -> str:
     if authorization is None:
-        raise _Refused("missing websocket bearer token")
+        raise _TokenRefused("missing websocket bearer token")
     scheme, _, token = authorization.partition(" ")
     token = token.strip(" \t")
     if scheme.lower() != "bearer" or not token or not _is_visible_ascii(token):
-        raise _Refused("invalid authorization header")
+        raise _TokenRefused("invalid authorization header")
     return token
 
 
@@ -156,7 +156,7 @@ _I64 = Annotated[int, msgspec.Meta(ge=_I64_MIN, le=_I64_MAX)]
 
 # Members that nothing reads are declared because the reference refuses a token in which one of
 # them has another type or comes twice; any others are ignored.
-class _Header(msgspec.Struct):
+class _JwtHeader(msgspec.Struct):
     alg: Literal["HS256"]
     typ: str | None = None
     cty: str | None = None
@@ -169,7 +169,7 @@ class _Header(msgspec.Struct):
     x5t_s256: str | None = msgspec.field(name="x5t#S256", default=None)
 
 
-class _Claims(msgspec.Struct):
+class _BearerClaims(msgspec.Struct):
     exp: _I64
     nbf: _I64 | None = None
     iss: str | None = None
@@ -183,7 +183,7 @@ class _Claims(msgspec.Struct):
         return [self.aud] if isinstance(self.aud, str) else self.aud
 
 
-def _signed_claims(token: str, secret: bytes) -> _Claims:
+def _signed_claims(token: str, secret: bytes) -> _BearerClaims:
     """The claims of a JWT with a good signature; whatever is wrong is a ValueError."""
     import hmac
 
@@ -191,11 +191,11 @@ def _signed_claims(token: str, secret: bytes) -> _Claims:
     header, dot, payload = signed.partition(".")
     if not dot:
         raise ValueError("a JWT has three segments")
-    _decode_object(_base64url(header), _Header)
+    _decode_object(_base64url(header), _JwtHeader)
     digest = hmac.digest(secret, signed.encode("ascii"), "sha256")
     if not hmac.compare_digest(digest, _base64url(signature)):
         raise ValueError("signature mismatch")
-    return _decode_object(_base64url(payload), _Claims)
+    return _decode_object(_base64url(payload), _BearerClaims)
 
 
 def _base64url(text: str) -> bytes:

@@ -102,12 +102,12 @@ class ExecServer:
     @cached_property
     def files(self) -> FileService:
         """Loaded and made for the first client that asks, so that others start sooner."""
-        from exec_server.files.file_admission import Admission
+        from exec_server.files.file_admission import FileAdmission
         from exec_server.files.file_service import FileService
         from exec_server.server.file_helpers import FileHelpers
 
         helpers = FileHelpers(self._spawner, self._server_env)
-        return FileService(self.limits, Admission(self._server_env), helpers.start)
+        return FileService(self.limits, FileAdmission(self._server_env), helpers.start)
 
     @cached_property
     def http_loaded(self) -> asyncio.Future[ModuleType]:

@@ -80,9 +80,11 @@ async def pool_of(helpers: Helpers, **limits: float):
                 await process.wait()
 
 
-async def ask(pool: HelperPool, wanted: Plan, operation: str, *args: object, **content: bytes):
+async def ask(
+    pool: HelperPool, wanted: Plan, task: str, *args: object, content: bytes | None = None
+):
     async with asyncio.timeout(PATIENCE), pool.borrow(wanted) as helper:
-        return await helper.call(operation, *args, **content)
+        return await helper.call(task, *args, content=content)
 
 
 def decoded(answer: object):
@@ -97,12 +99,12 @@ async def test_equal_plans_share_a_helper_and_others_do_not(tmp_path):
     async with pool_of(helpers) as pool:
         path = os.fsencode(tmp_path / "file")
         for _ in range(3):
-            assert decoded(await ask(pool, plan(), "read_file", path, True, 1000)) == {
+            assert decoded(await ask(pool, plan(), "fs/readFile", path, 1000)) == {
                 "dataBase64": "Y29udGVudA=="
             }
-        await asyncio.gather(*(ask(pool, plan(), "get_metadata", path, True) for _ in range(20)))
+        await asyncio.gather(*(ask(pool, plan(), "fs/getMetadata", path) for _ in range(20)))
         assert len(helpers.processes) == 1
-        await ask(pool, plan("/other"), "get_metadata", path, True)
+        await ask(pool, plan("/other"), "fs/getMetadata", path)
         assert len(helpers.processes) == 2
 
 
@@ -112,16 +114,16 @@ async def test_a_helper_whose_mount_points_are_gone_is_replaced_when_nobody_uses
     missing = msgspec.structs.replace(plan(), placeholders=((b"/workspace/.git", True),))
     async with pool_of(helpers) as pool:
         # Both come before there is a helper, and find the name missing.
-        await asyncio.gather(*(ask(pool, missing, "get_metadata", b"/", True) for _ in range(2)))
-        await ask(pool, plan(), "get_metadata", b"/", True)
+        await asyncio.gather(*(ask(pool, missing, "fs/getMetadata", b"/") for _ in range(2)))
+        await ask(pool, plan(), "fs/getMetadata", b"/")
         assert len(helpers.processes) == 1
         async with asyncio.timeout(PATIENCE), pool.borrow(plan()) as helper:
-            await ask(pool, missing, "get_metadata", b"/", True)
+            await ask(pool, missing, "fs/getMetadata", b"/")
             assert len(helpers.processes) == 2
-            await helper.call("get_metadata", b"/", True)
+            await helper.call("fs/getMetadata", b"/")
         async with asyncio.timeout(PATIENCE):
             await helpers.processes[0].wait()
-        await ask(pool, plan(), "get_metadata", b"/", True)
+        await ask(pool, plan(), "fs/getMetadata", b"/")
         assert len(helpers.processes) == 2
 
 
@@ -129,24 +131,24 @@ async def test_a_helper_whose_mount_points_are_gone_is_replaced_when_nobody_uses
 async def test_errors_come_with_their_codes(tmp_path):
     async with pool_of(Helpers()) as pool:
         with pytest.raises(NotFound, match="os error 2"):
-            await ask(pool, plan(), "read_file", os.fsencode(tmp_path / "none"), True, 10)
+            await ask(pool, plan(), "fs/readFile", os.fsencode(tmp_path / "none"), 10)
         with pytest.raises(InvalidRequest, match="is not a file"):
-            await ask(pool, plan(), "read_file", os.fsencode(tmp_path), True, 10)
+            await ask(pool, plan(), "fs/readFile", os.fsencode(tmp_path), 10)
 
 
 async def test_large_content_goes_both_ways(tmp_path):
     path, data = os.fsencode(tmp_path / "file"), os.urandom(3 << 20)
     async with pool_of(Helpers()) as pool:
-        await ask(pool, plan(), "write_file", path, True, False, content=data)
+        await ask(pool, plan(), "fs/writeFile", path, False, content=data)
         assert (tmp_path / "file").read_bytes() == data
-        answer = await ask(pool, plan(), "read_file", path, True, 1 << 30)
+        answer = await ask(pool, plan(), "fs/readFile", path, 1 << 30)
         assert len(decoded(answer)["dataBase64"]) == 4 << 20
 
 
 async def test_an_opened_file_comes_back(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     async with pool_of(Helpers()) as pool:
-        fd = await ask(pool, plan(), "open_file", os.fsencode(tmp_path / "file"), False)
+        fd = await ask(pool, plan(), "fs/open", os.fsencode(tmp_path / "file"), False)
         assert isinstance(fd, int)
         try:
             assert os.pread(fd, 10, 0) == b"abc"
@@ -159,7 +161,7 @@ async def test_a_file_that_is_opened_for_somebody_who_just_left_is_closed(tmp_pa
     (tmp_path / "file").write_bytes(b"abc")
     async with pool_of(Helpers()) as pool, pool.borrow(plan()) as helper:
         path = os.fsencode(tmp_path / "file")
-        call = asyncio.ensure_future(helper.call("open_file", path, False))
+        call = asyncio.ensure_future(helper.call("fs/open", path, False))
         answered = helper._on_answer
 
         def answer_and_cancel(packet: bytes, attached: int | None) -> None:
@@ -178,15 +180,13 @@ async def test_a_crash_fails_the_calls_under_way_and_the_next_call_gets_another(
     async with pool_of(helpers) as pool:
         async with asyncio.timeout(PATIENCE), pool.borrow(plan()) as helper:
             os.kill(helpers.processes[0].pid, signal.SIGSTOP)
-            calls = [
-                asyncio.ensure_future(helper.call("get_metadata", path, True)) for _ in range(5)
-            ]
+            calls = [asyncio.ensure_future(helper.call("fs/getMetadata", path)) for _ in range(5)]
             await asyncio.gather(*(asyncio.wait([call], timeout=0) for call in calls))
             helpers.processes[0].kill()
             for outcome in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(outcome, InternalError)
                 assert "fs sandbox helper failed" in str(outcome)
-        assert decoded(await ask(pool, plan(), "get_metadata", path, True))["isDirectory"]
+        assert decoded(await ask(pool, plan(), "fs/getMetadata", path))["isDirectory"]
         assert len(helpers.processes) == 2
 
 
@@ -194,13 +194,13 @@ async def test_a_crash_fails_the_calls_under_way_and_the_next_call_gets_another(
 async def test_a_helper_that_hangs_is_ended_and_replaced(tmp_path):
     helpers = Helpers()
     async with pool_of(helpers, sandbox_call=0.2) as pool:
-        await ask(pool, plan(), "get_metadata", b"/", True)
+        await ask(pool, plan(), "fs/getMetadata", b"/")
         os.kill(helpers.processes[0].pid, signal.SIGSTOP)
         with pytest.raises(InternalError, match=r"no answer within 0\.2 s"):
-            await ask(pool, plan(), "get_metadata", b"/", True)
+            await ask(pool, plan(), "fs/getMetadata", b"/")
         async with asyncio.timeout(PATIENCE):
             assert await helpers.processes[0].wait() == -signal.SIGKILL
-        await ask(pool, plan(), "get_metadata", b"/", True)
+        await ask(pool, plan(), "fs/getMetadata", b"/")
 
 
 @pytest.mark.parametrize(
@@ -215,9 +215,9 @@ async def test_what_is_no_helper_is_an_error(program):
     helpers.programs = [["-c", program]]
     async with pool_of(helpers) as pool:
         with pytest.raises(InternalError, match="fs sandbox helper failed"):
-            await ask(pool, plan(), "get_metadata", b"/", True)
+            await ask(pool, plan(), "fs/getMetadata", b"/")
         # It was one bad start; the next one may be better.
-        await ask(pool, plan(), "get_metadata", b"/", True)
+        await ask(pool, plan(), "fs/getMetadata", b"/")
 
 
 async def test_nonsense_instead_of_an_answer_ends_the_helper():
@@ -231,19 +231,19 @@ async def test_nonsense_instead_of_an_answer_ends_the_helper():
     ]
     async with pool_of(helpers) as pool:
         with pytest.raises(InternalError, match="something else than an answer"):
-            await ask(pool, plan(), "get_metadata", b"/", True)
+            await ask(pool, plan(), "fs/getMetadata", b"/")
 
 
 @requirement("sandbox/helper:bounded")
 async def test_idle_helpers_make_room_and_busy_ones_are_waited_for():
     helpers = Helpers()
     async with pool_of(helpers, sandbox_helpers=1) as pool:
-        await ask(pool, plan("/a"), "get_metadata", b"/", True)
-        await ask(pool, plan("/b"), "get_metadata", b"/", True)
+        await ask(pool, plan("/a"), "fs/getMetadata", b"/")
+        await ask(pool, plan("/b"), "fs/getMetadata", b"/")
         async with asyncio.timeout(PATIENCE):
             await helpers.processes[0].wait()
         async with pool.borrow(plan("/b")):
-            waiting = asyncio.ensure_future(ask(pool, plan("/c"), "get_metadata", b"/", True))
+            waiting = asyncio.ensure_future(ask(pool, plan("/c"), "fs/getMetadata", b"/"))
             assert not (await asyncio.wait([waiting], timeout=0))[0]
         await waiting
         assert len(helpers.processes) == 3
@@ -251,18 +251,18 @@ async def test_idle_helpers_make_room_and_busy_ones_are_waited_for():
 
 async def test_waiting_for_busy_helpers_has_an_end():
     async with pool_of(Helpers(), sandbox_helpers=1) as pool:
-        await ask(pool, plan("/a"), "get_metadata", b"/", True)
+        await ask(pool, plan("/a"), "fs/getMetadata", b"/")
         pool._limits = msgspec.structs.replace(pool._limits, sandbox_helper_start=0.05)
         async with pool.borrow(plan("/a")):
             with pytest.raises(InternalError, match="1 others are busy"):
-                await ask(pool, plan("/b"), "get_metadata", b"/", True)
+                await ask(pool, plan("/b"), "fs/getMetadata", b"/")
 
 
 @requirement("sandbox/helper:idle")
 async def test_an_idle_helper_ends():
     helpers = Helpers()
     async with pool_of(helpers, sandbox_helper_idle=0.01) as pool:
-        await ask(pool, plan(), "get_metadata", b"/", True)
+        await ask(pool, plan(), "fs/getMetadata", b"/")
         await until(lambda: helpers.processes[0].returncode is not None)
         assert not pool._entries
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from exec_server.discovery.homes import Homes
 from exec_server.files.confined.helper_calls import ConfinedCalls
+from exec_server.files.confined.work import DISCOVER_INSTALLED, DISCOVER_ROOT
 from exec_server.limits import Limits
 from exec_server.protocol.environment import CapabilityRoot
 from exec_server.protocol.method import Encoded
@@ -14,11 +15,12 @@ class ConfinedDiscovery(ConfinedCalls):
 
     async def discover_root(self, root: CapabilityRoot, limits: Limits) -> Encoded:
         """A DiscoveredRoot. Raises RpcError when the sandbox itself fails."""
-        return await self._call("discover_root", root.id, root.path.text, _numbers(limits))
+        args = root.id, root.path.text, _numbers(limits)
+        return await self._call(DISCOVER_ROOT, args)
 
     async def discover_installed(self, homes: Homes, limits: Limits) -> Encoded:
         """A CapabilitiesResult. Raises RpcError when the sandbox itself fails."""
-        return await self._call("discover_installed", homes, _numbers(limits))
+        return await self._call(DISCOVER_INSTALLED, (homes, _numbers(limits)))
 
 
 def _numbers(limits: Limits) -> dict[str, int]:

@@ -13,11 +13,11 @@ import msgspec
 from exec_server.errors import InternalError, RpcError
 from exec_server.files.confined import packets
 from exec_server.files.confined.helper_main import READY
-from exec_server.files.confined.packets import Answer, Call
+from exec_server.files.confined.packets import HelperAnswer, HelperCall
 from exec_server.files.operations.content import Content
 from exec_server.protocol.method import Encoded
 
-_decode = msgspec.msgpack.Decoder(Answer).decode
+_decode = msgspec.msgpack.Decoder(HelperAnswer).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -47,7 +47,7 @@ class Helper:
         self._call_seconds = call_seconds
         self._slots = asyncio.Semaphore(max_calls)
         self._loop = asyncio.get_running_loop()
-        self._next_id = 0
+        self._last_id = 0
         self._calls: dict[int, asyncio.Future[Encoded | int]] = {}
         self._outbox: deque[tuple[bytes, int | None]] = deque()
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -60,14 +60,14 @@ class Helper:
         await asyncio.shield(self._ready)
 
     async def call(
-        self, operation: str, *args: Any, content: Content | None = None
+        self, task: str, *args: Any, follows: bool = True, content: Content | None = None
     ) -> Encoded | int:
-        """What *operation* answers: JSON, or the descriptor of a file, which is the caller's.
+        """The answer of *task*: JSON, or the descriptor of a file, which the caller closes.
 
         Raises RpcError.
         """
         async with self._slots:
-            answer = self._start(operation, args, content)
+            answer = self._start(HelperCall(self._take_id(), task, args, follows), content)
             try:
                 async with asyncio.timeout(self._call_seconds):
                     return await answer
@@ -79,13 +79,13 @@ class Helper:
                 _let_go(answer)
                 raise
 
-    def _start(
-        self, operation: str, args: tuple[Any, ...], content: Content | None
-    ) -> asyncio.Future[Encoded | int]:
+    def _take_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _start(self, call: HelperCall, content: Content | None) -> asyncio.Future[Encoded | int]:
         if self.is_closed:
             raise InternalError("fs sandbox helper failed: it has ended")
-        self._next_id += 1
-        call = Call(self._next_id, operation, args)
         attached: int | None = None
         if isinstance(content, bytes) and len(content) <= packets.INLINE_BYTES:
             call.content = content
@@ -188,7 +188,7 @@ class Helper:
         self._ready.exception()
 
 
-def _result(answer: Answer, attached: int | None) -> tuple[bytes, ...]:
+def _result(answer: HelperAnswer, attached: int | None) -> tuple[bytes, ...]:
     if attached is None:
         return (answer.payload,)
     try:

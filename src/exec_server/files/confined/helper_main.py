@@ -15,19 +15,20 @@ import msgspec
 
 from exec_server.errors import InternalError, RpcError
 from exec_server.files.confined import packets, work
-from exec_server.files.confined.packets import Answer, Call, FileContent
+from exec_server.files.confined.packets import FileContent, HelperAnswer, HelperCall
 from exec_server.files.operations.oserrors import rpc_error
+from exec_server.files.operations.table import OpenedFile
 
 # Walks and copies at a time; more wait for one another.
 _THREADS = 4
 # Said once, before any answer, by a helper that is ready.
 READY = b"ready"
 
-_decode = msgspec.msgpack.Decoder(Call).decode
+_decode = msgspec.msgpack.Decoder(HelperCall).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Child:
+class HelperServer:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._sending = threading.Lock()
@@ -40,32 +41,32 @@ class Child:
                 if not packet:
                     return
                 call = _decode(packet)
-                if call.operation in work.SHORT:
+                if work.is_short(call):
                     self._answer(call, fd)
                 else:
                     threads.submit(self._answer, call, fd)
 
-    def _answer(self, call: Call, fd: int | None) -> None:
+    def _answer(self, call: HelperCall, fd: int | None) -> None:
         try:
             content = call.content if fd is None else FileContent(fd)
-            result = work.perform(call.operation, call.args, content)
+            result = work.perform(call, content)
         except Exception as exc:
             error = _as_rpc_error(exc)
             text = error.message.encode("utf-8", "surrogatepass")[: packets.INLINE_BYTES]
-            self._send(_encode(Answer(call.id, text, error.code)), None)
+            self._send(_encode(HelperAnswer(call.id, text, error.code)), None)
         else:
             self._send_result(call.id, result)
         finally:
             if fd is not None:
                 os.close(fd)
 
-    def _send_result(self, call_id: int, result: tuple[bytes, ...] | work.Opened) -> None:
-        if isinstance(result, work.Opened):
-            attached, answer = result.fd, Answer(call_id, b"", is_opened=True)
+    def _send_result(self, call_id: int, result: tuple[bytes, ...] | OpenedFile) -> None:
+        if isinstance(result, OpenedFile):
+            attached, answer = result.fd, HelperAnswer(call_id, b"", is_opened=True)
         elif sum(map(len, result)) > packets.INLINE_BYTES:
-            attached, answer = _file_of(result), Answer(call_id, b"")
+            attached, answer = _file_of(result), HelperAnswer(call_id, b"")
         else:
-            self._send(_encode(Answer(call_id, b"".join(result))), None)
+            self._send(_encode(HelperAnswer(call_id, b"".join(result))), None)
             return
         try:
             self._send(_encode(answer), attached)
@@ -98,7 +99,7 @@ def main() -> None:
     try:
         # Said in full, because the filter refuses to ask the kernel what it is.
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=sys.stdin.fileno())
-        Child(sock).run()
+        HelperServer(sock).run()
     except (BrokenPipeError, ConnectionResetError):
         # The server is gone, and with it whoever would want an answer.
         pass

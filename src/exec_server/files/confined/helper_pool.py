@@ -39,7 +39,7 @@ class Started(NamedTuple):
 Starter = Callable[[Plan], Awaitable[Started]]
 
 
-class _Entry:
+class _PooledHelper:
     """A helper that is there, or is being started for everybody who waits for it."""
 
     def __init__(self, starting: asyncio.Task[Helper], mounted: Mounted) -> None:
@@ -70,7 +70,7 @@ class HelperPool:
         self._start = start
         self._limits = limits
         # In the order of their last use.
-        self._entries: OrderedDict[Plan, _Entry] = OrderedDict()
+        self._entries: OrderedDict[Plan, _PooledHelper] = OrderedDict()
         # Set whenever one of them may have become idle.
         self._room = asyncio.Event()
         self._is_stopped = False
@@ -89,7 +89,7 @@ class HelperPool:
             entry.users -= 1
             self._put_back(_key(plan), entry)
 
-    def _entry(self, plan: Plan) -> _Entry | None:
+    def _entry(self, plan: Plan) -> _PooledHelper | None:
         """The helper for *plan*, there or started; None when there is no room for it."""
         key = _key(plan)
         entry = self._entries.get(key)
@@ -101,10 +101,10 @@ class HelperPool:
         elif len(self._entries) < self._limits.sandbox_helpers or self._evict():
             mounted = Mounted(plan)
             starting = asyncio.get_running_loop().create_task(self._begin(plan, mounted))
-            entry = self._entries[key] = _Entry(starting, mounted)
+            entry = self._entries[key] = _PooledHelper(starting, mounted)
         return entry
 
-    async def _make_room(self, plan: Plan) -> _Entry:
+    async def _make_room(self, plan: Plan) -> _PooledHelper:
         """Wait until one of the others is idle, and take its place."""
         try:
             async with asyncio.timeout(self._limits.sandbox_helper_start):
@@ -143,7 +143,7 @@ class HelperPool:
                 return True
         return False
 
-    def _put_back(self, key: Plan, entry: _Entry) -> None:
+    def _put_back(self, key: Plan, entry: _PooledHelper) -> None:
         if entry.users:
             return
         if entry.is_closed or self._entries.get(key) is not entry:
@@ -154,7 +154,7 @@ class HelperPool:
             entry.idle_timer = loop.call_later(idle, self._forget, key, entry)
         self._room.set()
 
-    def _forget(self, key: Plan, entry: _Entry) -> None:
+    def _forget(self, key: Plan, entry: _PooledHelper) -> None:
         """Nobody gets it any more; it ends now, or with its last user."""
         if self._entries.get(key) is entry:
             del self._entries[key]

@@ -26,16 +26,18 @@ _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _PIECE_BYTES = 1 << 20
 
 
-class Call(msgspec.Struct, array_like=True):
-    """`operation` names a function of `work`; its content, if any, may be in the descriptor."""
+class HelperCall(msgspec.Struct, array_like=True):
+    """A task of `work`; the content that it takes, if any, may be in the packet's descriptor."""
 
     id: int
-    operation: str
+    task: str
     args: tuple[Any, ...]
+    # False if the task must not follow symbolic links.
+    follows: bool = True
     content: bytes | None = None
 
 
-class Answer(msgspec.Struct, array_like=True):
+class HelperAnswer(msgspec.Struct, array_like=True):
     """A result as JSON, or an error's text with its code.
 
     With a descriptor the result is in it, or, if `is_opened`, it is the file that was opened.

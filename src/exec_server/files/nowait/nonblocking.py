@@ -45,7 +45,7 @@ _READ_BYTES = 1024 * 1024
 _WRITE_BYTES = 64 * 1024
 
 
-class Opened(NamedTuple):
+class QuickFile(NamedTuple):
     fd: int
     mode: int
     size: int
@@ -103,7 +103,7 @@ class Quick:
             return None
         return self._read(fd, offset, size, pace, until_end=True)
 
-    def open(self, path: bytes) -> Opened | None:
+    def open(self, path: bytes) -> QuickFile | None:
         """A regular file, for reading."""
         opened = self._open(path, _READ_PLAIN, _READ)
         if opened is None or stat.S_ISREG(opened.mode):
@@ -137,7 +137,7 @@ class Quick:
             os.close(opened.fd)
         return NOTHING
 
-    def _open_to_write(self, path: bytes) -> Opened | None:
+    def _open_to_write(self, path: bytes) -> QuickFile | None:
         try:
             return self._open(path, _WRITE_PLAIN, _WRITE)
         except FileNotFoundError:
@@ -165,7 +165,7 @@ class Quick:
     def _pace(self, found: Statx) -> Pace:
         return self._mounts.pace_of(os.makedev(found.device_major, found.device_minor))
 
-    def _open(self, path: bytes, plain: How, how: How) -> Opened | None:
+    def _open(self, path: bytes, plain: How, how: How) -> QuickFile | None:
         """Open what *path* leads to. That alone may wait, so it is first known where it leads."""
         try:
             if self._is_possible and self._mounts.is_plain(path):
@@ -181,16 +181,16 @@ class Quick:
         except BlockingIOError:
             return None
 
-    def _opened(self, fd: int, inode: int | None = None) -> Opened | None:
+    def _opened(self, fd: int, inode: int | None = None) -> QuickFile | None:
         """*fd*, if it is the file that was seen before; None is any."""
         now = os.fstat(fd)
         pace = self._mounts.pace_of(now.st_dev)
         if pace and (inode is None or inode == now.st_ino):
-            return Opened(fd, now.st_mode, now.st_size, pace)
+            return QuickFile(fd, now.st_mode, now.st_size, pace)
         os.close(fd)
         return None
 
-    def _create(self, path: bytes) -> Opened | None:
+    def _create(self, path: bytes) -> QuickFile | None:
         """A new file; None where something is in the way, if only a link that leads nowhere."""
         parent, _, name = path.rpartition(b"/")
         try:
@@ -202,7 +202,7 @@ class Quick:
             if pace is Pace.SLOW:
                 return None
             fd = os.open(name, _CREATE, 0o666, dir_fd=directory)
-            return Opened(fd, stat.S_IFREG, 0, pace)
+            return QuickFile(fd, stat.S_IFREG, 0, pace)
         except FileExistsError:
             return None
         finally:

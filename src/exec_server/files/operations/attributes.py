@@ -1,4 +1,4 @@
-"""Methods of ours that change what is already there: rename, mode and times."""
+"""fs/rename and fs/setPermissions: methods of our own that change a name, a mode or times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from exec_server.errors import InvalidRequest
 from exec_server.files.nowait import linux_calls
@@ -15,13 +15,21 @@ from exec_server.files.operations.oserrors import os_error
 
 _FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
+# Opens the parent directory of a path for one block, and gives the last name with it.
+_FindParent = Callable[[bytes], contextlib.AbstractContextManager[tuple[int, bytes]]]
 
-def rename(source: bytes, destination: bytes, overwrite: bool, follow_symlinks: bool) -> None:
-    """Rename within a file system; without *overwrite* only to where nothing is."""
-    with (
-        _parent(source, follow_symlinks) as (source_fd, old),
-        _parent(destination, follow_symlinks) as (destination_fd, new),
-    ):
+
+def rename(source: bytes, destination: bytes, overwrite: bool) -> None:
+    """Rename within a file system; without *overwrite* only to a name that is free."""
+    _rename(_parent, source, destination, overwrite)
+
+
+def rename_nofollow(source: bytes, destination: bytes, overwrite: bool) -> None:
+    _rename(nofollow.parent_of, source, destination, overwrite)
+
+
+def _rename(parent: _FindParent, source: bytes, destination: bytes, overwrite: bool) -> None:
+    with parent(source) as (source_fd, old), parent(destination) as (destination_fd, new):
         if overwrite:
             os.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=destination_fd)
         else:
@@ -46,11 +54,7 @@ def _rename_new(old: bytes, new: bytes, source_fd: int, destination_fd: int) -> 
 
 
 @contextlib.contextmanager
-def _parent(path: bytes, follow_symlinks: bool) -> Iterator[tuple[int, bytes]]:
-    if not follow_symlinks:
-        with nofollow.parent_of(path) as found:
-            yield found
-        return
+def _parent(path: bytes) -> Iterator[tuple[int, bytes]]:
     parent, name = os.path.split(path)
     if not name:
         raise InvalidRequest("path must name an entry")
@@ -62,27 +66,35 @@ def _parent(path: bytes, follow_symlinks: bool) -> Iterator[tuple[int, bytes]]:
 
 
 def set_permissions(
-    path: bytes,
-    mode: int | None,
-    modified_ms: int | None,
-    accessed_ms: int | None,
-    follow_symlinks: bool,
+    path: bytes, mode: int | None, modified_ms: int | None, accessed_ms: int | None
 ) -> None:
     """Set what is not None. Nothing is opened for reading, so no right to read is needed."""
-    with _named(path, follow_symlinks) as name:
-        if mode is not None:
-            os.chmod(name, mode)
-        if modified_ms is not None or accessed_ms is not None:
-            found = os.stat(name)
-            accessed = found.st_atime_ns if accessed_ms is None else accessed_ms * 1_000_000
-            modified = found.st_mtime_ns if modified_ms is None else modified_ms * 1_000_000
-            os.utime(name, ns=(accessed, modified))
+    _set(path, mode, modified_ms, accessed_ms)
+
+
+def set_permissions_nofollow(
+    path: bytes, mode: int | None, modified_ms: int | None, accessed_ms: int | None
+) -> None:
+    with _named(path) as name:
+        _set(name, mode, modified_ms, accessed_ms)
+
+
+def _set(
+    name: bytes | int, mode: int | None, modified_ms: int | None, accessed_ms: int | None
+) -> None:
+    if mode is not None:
+        os.chmod(name, mode)
+    if modified_ms is not None or accessed_ms is not None:
+        found = os.stat(name)
+        accessed = found.st_atime_ns if accessed_ms is None else accessed_ms * 1_000_000
+        modified = found.st_mtime_ns if modified_ms is None else modified_ms * 1_000_000
+        os.utime(name, ns=(accessed, modified))
 
 
 @contextlib.contextmanager
-def _named(path: bytes, follow_symlinks: bool) -> Iterator[bytes | int]:
-    """What chmod and utime take for *path*: itself, or a name of a descriptor of it."""
-    if follow_symlinks or path == b"/":
+def _named(path: bytes) -> Iterator[bytes | int]:
+    """A name for chmod and utime that leads to *path* itself and to no symbolic link."""
+    if path == b"/":
         yield path
         return
     flags = (os.O_PATH if linux_calls.IS_LINUX else os.O_RDONLY) | os.O_NOFOLLOW | _FLAGS
@@ -91,7 +103,7 @@ def _named(path: bytes, follow_symlinks: bool) -> Iterator[bytes | int]:
     try:
         if stat.S_ISLNK(os.fstat(fd).st_mode):
             raise InvalidRequest(nofollow.CONTAINS_LINK)
-        # The only way to a descriptor that is good for nothing but its name.
+        # A descriptor opened with O_PATH can only be used through this name.
         yield b"/proc/self/fd/%d" % fd if linux_calls.IS_LINUX else fd
     finally:
         os.close(fd)

@@ -16,6 +16,12 @@ _PIECE_BYTES = 768 * 1024
 # Asked by long work between its steps; what it returns when it is cancelled, nobody hears.
 IsCancelled = Callable[[], bool]
 
+
+def never() -> bool:
+    """The `IsCancelled` of work that is always done to its end."""
+    return False
+
+
 # What should be in a file; much of it is decoded while it is written.
 Content = bytes | LongBase64
 
@@ -39,9 +45,7 @@ def too_large(limit: int) -> InvalidRequest:
     )
 
 
-def read_all(
-    fd: int, *, size: int, limit: int, is_cancelled: IsCancelled = lambda: False
-) -> Encoded:
+def read_all(fd: int, *, size: int, limit: int, is_cancelled: IsCancelled = never) -> Encoded:
     """The answer of fs/readFile with everything in *fd*, which is about *size* bytes long.
 
     Raises InvalidRequest when there are more than *limit* bytes, and OSError.
@@ -77,6 +81,11 @@ def fill(fd: int, buffer: memoryview) -> int:
             break
         filled += size
     return filled
+
+
+def whole(content: Content) -> bytes:
+    """All of *content* in one piece."""
+    return content if isinstance(content, bytes) else content.decode()
 
 
 def write_content(fd: int, content: Content) -> None:

@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 _UNFIT = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 
 
-class JsonList:
+class GrowingJsonList:
     """A JSON array that is encoded while it grows, so that no step of it takes long."""
 
     def __init__(self) -> None:

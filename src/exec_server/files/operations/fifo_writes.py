@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import select
 import stat
 import threading
 
-from exec_server.errors import InternalError
-from exec_server.files.operations.content import Content, write_content
-from exec_server.files.operations.oserrors import rpc_error
+from exec_server.errors import InternalError, InvalidRequest
+from exec_server.files.operations.content import Content, whole, write_content
+from exec_server.files.operations.local import QUIET
+from exec_server.files.operations.oserrors import os_error, rpc_error
 from exec_server.protocol.method import NOTHING, Nothing
 
 
@@ -121,9 +123,22 @@ class _Write:
         poll = select.poll()
         poll.register(fd, select.POLLOUT)
         poll.register(self._woken, select.POLLIN)
-        content = self._content
-        view = memoryview(content if isinstance(content, bytes) else content.decode())
+        view = memoryview(whole(self._content))
         while view and not self._is_cancelled:
             poll.poll()
             with contextlib.suppress(BlockingIOError):
                 view = view[os.write(fd, view) :]
+
+
+def write_without_waiting(path: bytes, content: Content) -> None:
+    """Write to a FIFO or a device if it takes all of *content* at once, or else fail."""
+    fd = os.open(path, os.O_WRONLY | QUIET)
+    try:
+        # The kernel allows writing to a FIFO on a read-only mount.
+        if os.fstatvfs(fd).f_flag & os.ST_RDONLY:
+            raise os_error(errno.EROFS)
+        data = whole(content)
+        if os.write(fd, data) < len(data):
+            raise InvalidRequest("the FIFO or device takes no more without waiting")
+    finally:
+        os.close(fd)

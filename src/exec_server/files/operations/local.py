@@ -12,6 +12,7 @@ from exec_server.files.operations.content import (
     Content,
     IsCancelled,
     read_all,
+    whole,
     write_all,
     write_content,
 )
@@ -23,6 +24,9 @@ from exec_server.protocol.method import Encoded
 
 # Opening must never wait for the other end of a FIFO, nor take a terminal for our own.
 QUIET = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+# The two ways in which fs/open opens a file.
+READ = os.O_RDONLY
+REPLACE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 _realpath = ctypes.CDLL(None, use_errno=True).realpath
 _realpath.restype = ctypes.c_void_p
@@ -55,7 +59,7 @@ def open_regular(path: bytes, flags: int) -> tuple[int, int]:
 
 
 def read_file(path: bytes, limit: int, is_cancelled: IsCancelled) -> Encoded:
-    fd, size = open_regular(path, os.O_RDONLY)
+    fd, size = open_regular(path, READ)
     try:
         return read_all(fd, size=size, limit=limit, is_cancelled=is_cancelled)
     finally:
@@ -66,7 +70,7 @@ def write_file(path: bytes, content: Content) -> None:
     """Replace what a file holds, in place. Raises SpecialFile for what may block."""
     if is_special(path):
         raise SpecialFile
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | QUIET, 0o666)
+    fd = os.open(path, REPLACE | QUIET, 0o666)
     try:
         write_content(fd, content)
     finally:
@@ -83,11 +87,11 @@ def is_special(path: bytes) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
-def append(path: bytes, data: bytes, create: bool) -> AppendResult:
+def append(path: bytes, create: bool, content: Content) -> AppendResult:
     flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if create else 0)
     fd, _ = open_regular(path, flags)
     try:
-        write_all(fd, data)
+        write_all(fd, whole(content))
         return AppendResult(os.fstat(fd).st_size)
     finally:
         os.close(fd)

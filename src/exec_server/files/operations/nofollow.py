@@ -18,6 +18,7 @@ from exec_server.files.operations.content import (
     Content,
     IsCancelled,
     read_all,
+    whole,
     write_all,
     write_content,
 )
@@ -56,13 +57,13 @@ def write_file(path: bytes, content: Content) -> None:
         os.close(fd)
 
 
-def append(path: bytes, data: bytes, create: bool) -> AppendResult:
+def append(path: bytes, create: bool, content: Content) -> AppendResult:
     flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if create else 0) | _NOFOLLOW
     with parent_of(path) as (directory, name):
         fd = os.open(name, flags, 0o666, dir_fd=directory)
     try:
         _regular_size(fd)
-        write_all(fd, data)
+        write_all(fd, whole(content))
         return AppendResult(os.fstat(fd).st_size)
     finally:
         os.close(fd)

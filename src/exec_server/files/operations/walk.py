@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from exec_server.errors import InvalidRequest
 from exec_server.files.operations.content import IsCancelled
-from exec_server.files.operations.directory_listing import JsonList
+from exec_server.files.operations.directory_listing import GrowingJsonList
 from exec_server.files.operations.oserrors import text_of
 from exec_server.limits import Limits
 from exec_server.protocol.fs import WalkEntry, WalkError, WalkOptions
@@ -21,7 +21,7 @@ from exec_server.protocol.paths import encoded, to_uri
 _ENTRY_COST = 64
 
 
-class _Stop(Exception):
+class _BudgetSpent(Exception):
     """A budget is used up."""
 
 
@@ -64,7 +64,7 @@ class _Walker:
         self._options = options
         self._is_cancelled = is_cancelled
         self._budget = answer_bytes
-        self._entries, self._errors = JsonList(), JsonList()
+        self._entries, self._errors = GrowingJsonList(), GrowingJsonList()
         self._truncated = False
         self._examined = 0
         self._entered = 0
@@ -77,7 +77,7 @@ class _Walker:
         try:
             while self._queue and not self._is_cancelled():
                 self._visit(self._queue.popleft())
-        except _Stop:
+        except _BudgetSpent:
             self._truncated = True
 
     def outcome(self) -> Encoded:
@@ -114,7 +114,7 @@ class _Walker:
         above, prefix = directory.path.rstrip(b"/"), directory.uri.rstrip("/") + "/"
         for entry in entries:
             if self._examined == self._options.max_entries:
-                raise _Stop
+                raise _BudgetSpent
             self._examined += 1
             # Below the root a name may look like a drive, and then has a URI of another form.
             uri = prefix + encoded(entry.name) if above else to_uri(b"/" + entry.name)
@@ -162,7 +162,7 @@ class _Walker:
     def _spend(self, size: int) -> None:
         self._budget -= size + _ENTRY_COST
         if self._budget < 0:
-            raise _Stop
+            raise _BudgetSpent
 
 
 def _listed(path: bytes) -> list[os.DirEntry[bytes]]:

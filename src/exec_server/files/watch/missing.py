@@ -15,7 +15,7 @@ from exec_server.protocol import fs
 _NOT_WATCHING = fs.WatchMissingResult(False)
 
 
-class MissingWatch:
+class MissingPathsWatch:
     def __init__(
         self, runner: Runner, limits: Limits, notify: Callable[[fs.MissingChangedEvent], None]
     ) -> None:
