@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from exec_server.hub.entities import Right, Token
+from exec_server.hub.access.tokens import digest_of, new_token
 from exec_server.hub.registry_service import HubOptions, RunningHub, serve_hub
-from exec_server.hub.tokens import digest_of, new_token
+from exec_server.hub.store.entities import Right, Token
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from tests.support import postgres

@@ -14,22 +14,22 @@ import msgspec
 from aiohttp import web
 
 from exec_server.errors import ConfigurationError
+from exec_server.hub.access.pairing import Pairings
+from exec_server.hub.access.signing import Signer
+from exec_server.hub.access.tokens import Gate
 from exec_server.hub.bus import Bus
 from exec_server.hub.bus.memory_bus import MemoryBus
 from exec_server.hub.cluster.registrations import Seats
 from exec_server.hub.http.admission_gate import Admission
 from exec_server.hub.http.first_request import Doors
 from exec_server.hub.http.registry_api import Api
+from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.http.tls import Certificate
 from exec_server.hub.http.web import Parts, Site
 from exec_server.hub.observe.audit import Audit
 from exec_server.hub.observe.telemetry import Watch, exporting
-from exec_server.hub.pairing import Pairings
-from exec_server.hub.relay.rendezvous import Rendezvous
-from exec_server.hub.signing import Signer
 from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.open_store import open_store
-from exec_server.hub.tokens import Gate
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.transport.address import TcpAddress
 

@@ -15,7 +15,7 @@ from exec_server.hub.bus.memory_bus import MemoryBus
 from exec_server.relay.frame import Reset, decode
 from tests.hub.cluster.test_nodes import QUICK, Nodes, exchange_frames, harness_at
 from tests.hub.conftest import bring_online
-from tests.hub.relay.test_rendezvous import ended, frame, received
+from tests.hub.http.test_rendezvous import ended, frame, received
 from tests.requirements import requirement
 from tests.support.chaotic_bus import ChaoticBus
 from tests.support.files import until

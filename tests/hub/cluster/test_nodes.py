@@ -19,7 +19,7 @@ from exec_server.hub.registry_service import HubOptions, serve_hub
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.frame import Reset, decode
 from tests.hub.conftest import Pair, Visitor, bring_online, transport_of
-from tests.hub.relay.test_rendezvous import ended, frame, received, seq_of
+from tests.hub.http.test_rendezvous import ended, frame, received, seq_of
 from tests.requirements import requirement
 from tests.support.chaotic_bus import ChaoticBus, Rates
 from tests.support.files import until

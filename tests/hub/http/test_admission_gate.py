@@ -14,9 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from exec_server.hub import registry_service
+from exec_server.hub.access.refusals import put_off
 from exec_server.hub.http import admission_gate
 from exec_server.hub.http.admission_gate import Admission, Overloaded, Patience
-from exec_server.hub.http.refusals import put_off
 from exec_server.hub.store.open_store import open_store
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.relay.frame import Data, RelayFrame, StreamId, encode

@@ -23,7 +23,8 @@ from aiohttp import web
 from exec_server.cli.log_setup import JsonFormatter
 from exec_server.errors import ConfigurationError
 from exec_server.hub.observe.otlp_log import Outages
-from exec_server.hub.observe.telemetry import Wanted, wanted
+from exec_server.hub.observe.telemetry import wanted
+from exec_server.hub.observe.telemetry_records import Wanted
 from exec_server.hub.registry_service import HubOptions, serve_hub
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.version import VERSION

@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.entities import Authorization, Event, Facts, Pairing
+from exec_server.hub.access.tokens import digest_of, new_token
 from exec_server.hub.store import StoreUnavailable, sqlite
+from exec_server.hub.store.entities import Authorization, Event, Facts, Pairing
 from exec_server.hub.store.open_store import open_store
-from exec_server.hub.tokens import digest_of, new_token
 from exec_server.limits import DEFAULT_LIMITS
 from tests.requirements import requirement
 

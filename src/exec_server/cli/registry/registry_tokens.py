@@ -14,8 +14,8 @@ from exec_server.cli.tables import print_json, print_table
 from exec_server.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from exec_server.hub.entities import Right, Token
     from exec_server.hub.store import Store
+    from exec_server.hub.store.entities import Right, Token
 
 _KINDS: dict[str, tuple[Right, ...]] = {
     "enrol": ("enrol",),
@@ -87,7 +87,7 @@ def token_command(words: list[str]) -> int:
 
 
 async def _create(parser: Parser, values: argparse.Namespace, store: Store) -> int:
-    from exec_server.hub.tokens import digest_of, new_token
+    from exec_server.hub.access.tokens import digest_of, new_token
 
     if len(values.rest) != 2 or values.rest[0] not in _KINDS:
         parser.error(f"`create` needs a kind ({', '.join(_KINDS)}) and a name")

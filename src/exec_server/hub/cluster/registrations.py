@@ -36,7 +36,7 @@ from exec_server.hub.cluster.peers import Peers
 from exec_server.hub.cluster.registration import Seat
 from exec_server.hub.relay.relay_socket import Link
 from exec_server.hub.relay.routing import Memory
-from exec_server.hub.tokens import fits
+from exec_server.hub.store.names import fits
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from exec_server.errors import RelayError
-from exec_server.hub.entities import Authorization, Environment, Facts, Token
-from exec_server.hub.environment_facts import read_facts
-from exec_server.hub.http.refusals import Refusal
+from exec_server.hub.access.refusals import Refusal
+from exec_server.hub.access.signing import Pass, Role, Signer
+from exec_server.hub.access.tokens import Gate, digest_of, new_id
+from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.observe.audit import Audit
-from exec_server.hub.relay.rendezvous import Rendezvous
-from exec_server.hub.signing import Pass, Role, Signer
 from exec_server.hub.store import Store
-from exec_server.hub.tokens import Gate, digest_of, is_name, new_id
+from exec_server.hub.store.entities import Authorization, Environment, Facts, Token, read_facts
+from exec_server.hub.store.names import is_name
 from exec_server.limits import Limits
 from exec_server.relay.keys import PublicKeys
 

@@ -11,21 +11,23 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from exec_server.hub.access.pairing import Pairings, read_code, read_pledge
+from exec_server.hub.access.refusals import Refusal, no_socket, put_off
+from exec_server.hub.access.signing import Refused, Signer
+from exec_server.hub.access.tokens import Gate, secret_in
 from exec_server.hub.bus import Bus, BusUnavailable
 from exec_server.hub.cluster.registrations import Seats
-from exec_server.hub.entities import Token
-from exec_server.hub.http import admission_gate
+from exec_server.hub.http import admission_gate, status_page
 from exec_server.hub.http.admission_gate import Admission, Overloaded, Patience
-from exec_server.hub.http.refusals import Refusal, no_socket, put_off
+from exec_server.hub.http.environment_listing import listed, read_turn
 from exec_server.hub.http.registry_api import Api, Caller
-from exec_server.hub.observe import metrics, status_page, telemetry
+from exec_server.hub.http.registry_metrics import registry_metrics
+from exec_server.hub.http.rendezvous import Rendezvous
+from exec_server.hub.observe import metrics, telemetry
 from exec_server.hub.observe.audit import Audit
-from exec_server.hub.observe.environment_listing import listed, read_turn
-from exec_server.hub.pairing import Pairings, read_code, read_pledge
-from exec_server.hub.relay.rendezvous import Rendezvous
-from exec_server.hub.signing import Refused, Signer
 from exec_server.hub.store import Store, StoreUnavailable
-from exec_server.hub.tokens import Gate, is_name, secret_in
+from exec_server.hub.store.entities import Token
+from exec_server.hub.store.names import is_name
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     def figures(self) -> list[metrics.Figure]:
         """What the page, `/metrics` and a collector show."""
         return [
-            *metrics.figures(self.seats, self.rendezvous, self.gate),
+            *registry_metrics(self.seats, self.rendezvous, self.gate),
             *self.admission.figures(),
             *self.watch.figures(),
         ]
@@ -68,7 +70,6 @@ class Site:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._requests = metrics.Requests()
 
     def application(self) -> web.Application:
         application = web.Application(

@@ -11,8 +11,8 @@ from typing import IO
 
 import msgspec
 
-from exec_server.hub.entities import Event, Token
 from exec_server.hub.store import Store, StoreUnavailable
+from exec_server.hub.store.entities import Event, Token
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)

@@ -39,7 +39,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from exec_server.errors import ConfigurationError
 from exec_server.hub.observe.metrics import DURATION_BOUNDS, Figure, Labels
 from exec_server.hub.observe.otlp_log import Outages
-from exec_server.hub.observe.telemetry import Asked, Wanted
+from exec_server.hub.observe.telemetry_records import Asked, Wanted
 from exec_server.version import VERSION
 
 logger = logging.getLogger(__name__)

@@ -15,13 +15,13 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 from aiohttp import web
 
 from exec_server.errors import ConfigurationError
 from exec_server.hub.observe.metrics import Figure, Requests
+from exec_server.hub.observe.telemetry_records import Asked, Wanted
 from exec_server.hub.store import Store
-from exec_server.hub.tokens import is_name
+from exec_server.hub.store.names import is_name
 from exec_server.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -89,17 +89,6 @@ class Watch:
             # Anybody can write anything there.
             environment_id=name if is_name(name, limits=self._limits) else "",
         )
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of a request."""
-
-    operation: str
-    method: str
-    scheme: str
-    route: str
-    role: str
-    environment_id: str
 
 
 class _Seen:
@@ -175,13 +164,6 @@ class _WatchedStore:
 
 
 # The collector.
-
-
-class Wanted(msgspec.Struct, frozen=True):
-    """What is to be sent to a collector."""
-
-    traces: bool
-    metrics: bool
 
 
 def wanted(environ: Mapping[str, str]) -> Wanted:

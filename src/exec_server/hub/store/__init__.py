@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from exec_server.errors import ExecServerError
-from exec_server.hub.entities import Authorization, Environment, Event, Facts, Pairing, Token
+from exec_server.hub.store.entities import Authorization, Environment, Event, Facts, Pairing, Token
 
 
 class StoreUnavailable(ExecServerError):

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from exec_server.hub.entities import Authorization, Environment, Event, Facts, Pairing, Token
 from exec_server.hub.store import StoreUnavailable
 from exec_server.hub.store.batching import Lookups
+from exec_server.hub.store.entities import Authorization, Environment, Event, Facts, Pairing, Token
 from exec_server.hub.store.ranges import Span, spans
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -10,6 +10,10 @@ import msgspec
 # whole registry.
 Right = Literal["enrol", "connect", "list", "observe"]
 RIGHTS: tuple[Right, ...] = ("enrol", "connect", "list", "observe")
+
+# Longer facts are cut, and further labels are dropped.
+_FACT_CHARACTERS = 200
+_FACT_LABELS = 32
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +44,29 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     platform: str | None = None
     sandbox: str | None = None
     labels: dict[str, str] = {}
+
+
+def read_facts(value: Any) -> Facts:
+    """The facts in a request, shortened. A value that is not valid gives empty facts."""
+    try:
+        facts = msgspec.convert(value or {}, Facts)
+    except msgspec.ValidationError:
+        return Facts()
+    labels = list(facts.labels.items())[:_FACT_LABELS]
+    return Facts(
+        version=_short(facts.version),
+        platform=_short(facts.platform),
+        sandbox=_short(facts.sandbox),
+        labels={_cut(name): _cut(text) for name, text in labels},
+    )
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else _cut(text)
+
+
+def _cut(text: str) -> str:
+    return text[:_FACT_CHARACTERS]
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):

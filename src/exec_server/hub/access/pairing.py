@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from exec_server.hub.entities import Pairing, Pledge, Right, Token
-from exec_server.hub.http.refusals import Refusal
-from exec_server.hub.http.throttle import SharedThrottle
+from exec_server.hub.access.refusals import Refusal
+from exec_server.hub.access.throttle import SharedThrottle
+from exec_server.hub.access.tokens import digest_of, new_id, new_secret, new_token
 from exec_server.hub.observe.audit import Audit
 from exec_server.hub.store import Store
-from exec_server.hub.tokens import digest_of, new_id, new_secret, new_token
+from exec_server.hub.store.entities import Pairing, Pledge, Right, Token
 from exec_server.limits import Limits
 from exec_server.relay.keys import PublicKeys
 

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from exec_server.errors import RelayError
+from exec_server.hub.access.refusals import no_socket
+from exec_server.hub.access.signing import Pass
 from exec_server.hub.bus import BusUnavailable
 from exec_server.hub.cluster.node_messages import Presence
 from exec_server.hub.cluster.passages import Passage
 from exec_server.hub.cluster.registration import Seat
 from exec_server.hub.cluster.registrations import Seats
-from exec_server.hub.entities import Environment, Token
 from exec_server.hub.http import admission_gate
-from exec_server.hub.http.refusals import no_socket
 from exec_server.hub.observe.audit import Audit
 from exec_server.hub.relay.relay_socket import Link
 from exec_server.hub.relay.routing import (
@@ -28,8 +28,8 @@ from exec_server.hub.relay.routing import (
     Exchange,
     Memory,
 )
-from exec_server.hub.signing import Pass
 from exec_server.hub.store import Store, StoreUnavailable
+from exec_server.hub.store.entities import Environment, Token
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from html import escape
 
-from exec_server.hub.observe.environment_listing import Listed, Page
+from exec_server.hub.http.environment_listing import Listed, Page
 from exec_server.hub.observe.metrics import Figure
 
 # Nothing is loaded, run, framed or sent anywhere, whatever an environment calls itself.

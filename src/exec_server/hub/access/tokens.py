@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Sequence
 
-from exec_server.hub.entities import Right, Token
-from exec_server.hub.http.refusals import Refusal
-from exec_server.hub.http.throttle import Throttle
+from exec_server.hub.access.refusals import Refusal
+from exec_server.hub.access.throttle import Throttle
 from exec_server.hub.store import Store
+from exec_server.hub.store.entities import Right, Token
+from exec_server.hub.store.names import fits, is_pattern
 from exec_server.limits import Limits
 
 # So that programs that look for leaked secrets can tell what they have found.
 PREFIX = "exs_"
 _SECRET_BYTES = 32
 _ID_BYTES = 6
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
-_PATTERN = re.compile(r"[A-Za-z0-9._*?-]+")
 # Of one token; each is looked for when environments are listed.
 _PATTERNS = 100
 
@@ -49,7 +46,7 @@ def new_token(
     if len(patterns) > _PATTERNS:
         raise ValueError(f"a token is for {_PATTERNS} names or patterns at the most")
     for pattern in patterns:
-        if not _PATTERN.fullmatch(pattern):
+        if not is_pattern(pattern):
             raise ValueError(f"`{pattern}` matches no environment")
     token = Token(
         id=new_id(),
@@ -68,11 +65,6 @@ def new_secret() -> str:
     return PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
 
 
-def is_name(environment_id: str, *, limits: Limits) -> bool:
-    """Whether an environment may be called so: it has to survive URLs unchanged."""
-    return bool(_NAME.fullmatch(environment_id)) and len(environment_id) <= limits.hub_name_bytes
-
-
 def allows(token: Token, right: Right, environment_id: str | None = None) -> bool:
     if right not in token.rights:
         return False
@@ -81,10 +73,6 @@ def allows(token: Token, right: Right, environment_id: str | None = None) -> boo
     if token.is_once and token.bound_to not in (None, environment_id):
         return False
     return fits(environment_id, token.patterns)
-
-
-def fits(environment_id: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(environment_id, pattern) for pattern in patterns)
 
 
 class Gate:

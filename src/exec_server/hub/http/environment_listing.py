@@ -9,12 +9,13 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from exec_server.hub.access.refusals import Refusal
+from exec_server.hub.access.tokens import allows
 from exec_server.hub.cluster.node_messages import Census, Presence
 from exec_server.hub.cluster.registrations import Seats
-from exec_server.hub.entities import Environment, Token
-from exec_server.hub.http.refusals import Refusal
 from exec_server.hub.store import Store
-from exec_server.hub.tokens import allows, fits, is_name
+from exec_server.hub.store.entities import Environment, Token
+from exec_server.hub.store.names import fits, is_name
 from exec_server.limits import KIB, Limits
 
 if TYPE_CHECKING:

@@ -13,13 +13,14 @@ from aiohttp import web
 from exec_server.cli.registry import registry_options
 from exec_server.cli.registry.registry_queries import list_environments
 from exec_server.errors import RegistryError
+from exec_server.hub.access.tokens import new_token
 from exec_server.hub.bus import BusUnavailable
 from exec_server.hub.cluster.registrations import Seats
-from exec_server.hub.entities import Event, Facts
-from exec_server.hub.observe import status_page
+from exec_server.hub.http import status_page
 from exec_server.hub.store import StoreUnavailable, sql_store
+from exec_server.hub.store.entities import Event, Facts
+from exec_server.hub.store.names import fits
 from exec_server.hub.store.open_store import open_store
-from exec_server.hub.tokens import fits, new_token
 from tests.hub.conftest import bring_online
 from tests.requirements import requirement
 

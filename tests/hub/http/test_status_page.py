@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from exec_server.hub.observe.environment_listing import Listed, Page, Turn
-from exec_server.hub.observe.status_page import render
+from exec_server.hub.http.environment_listing import Listed, Page, Turn
+from exec_server.hub.http.status_page import render
 from tests.hub.conftest import bring_online
 from tests.requirements import requirement
 
