@@ -306,7 +306,7 @@ async def test_an_executor_of_a_node_that_is_gone_hears_of_harnesses_and_comes_b
     executor = await second.open(url)
     await exchange_frames(executor, await harness_at(second, pair), 3)
     cut_off.let_back()
-    # Its node finds out that somebody else has the seat by now.
+    # Its node finds out that another socket serves the environment by now.
     assert await ended(pair.executor) == []
 
 

@@ -15,7 +15,7 @@ from exec_server.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from exec_server.hub.store import Store
-    from exec_server.hub.store.entities import Right, Token
+    from exec_server.hub.store.entities import AccessToken, Right
 
 _KINDS: dict[str, tuple[Right, ...]] = {
     "enrol": ("enrol",),
@@ -136,7 +136,7 @@ async def _revoke(parser: Parser, values: argparse.Namespace, store: Store) -> i
 _ACTIONS = {"create": _create, "list": _list, "revoke": _revoke}
 
 
-def _as_json(token: Token) -> dict[str, object]:
+def _as_json(token: AccessToken) -> dict[str, object]:
     return {
         "id": token.id,
         "name": token.principal,
@@ -151,7 +151,7 @@ def _as_json(token: Token) -> dict[str, object]:
     }
 
 
-def _row(token: Token) -> list[str]:
+def _row(token: AccessToken) -> list[str]:
     environments = " ".join(token.patterns)
     if token.is_once:
         environments += f" (once: {token.bound_to or 'not used'})"
@@ -165,7 +165,7 @@ def _row(token: Token) -> list[str]:
     ]
 
 
-def _state(token: Token) -> str:
+def _state(token: AccessToken) -> str:
     if token.revoked_at is not None:
         return "revoked"
     return "good" if token.is_good(time.time()) else "expired"

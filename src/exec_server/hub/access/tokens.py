@@ -7,10 +7,10 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 
-from exec_server.hub.access.refusals import Refusal
+from exec_server.hub.access.refusals import RegistryRefusal
 from exec_server.hub.access.throttle import Throttle
 from exec_server.hub.store import Store
-from exec_server.hub.store.entities import Right, Token
+from exec_server.hub.store.entities import AccessToken, Right
 from exec_server.hub.store.names import fits, is_pattern
 from exec_server.limits import Limits
 
@@ -39,7 +39,7 @@ def new_token(
     now: float,
     lifetime: float | None = None,
     is_once: bool = False,
-) -> tuple[Token, str]:
+) -> tuple[AccessToken, str]:
     """A token and its secret, which is shown once. ValueError for names that are none."""
     if not principal.strip() or not principal.isprintable():
         raise ValueError("a principal needs a name")
@@ -48,7 +48,7 @@ def new_token(
     for pattern in patterns:
         if not is_pattern(pattern):
             raise ValueError(f"`{pattern}` matches no environment")
-    token = Token(
+    token = AccessToken(
         id=new_id(),
         principal=principal,
         rights=tuple(rights),
@@ -65,7 +65,7 @@ def new_secret() -> str:
     return PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
 
 
-def allows(token: Token, right: Right, environment_id: str | None = None) -> bool:
+def allows(token: AccessToken, right: Right, environment_id: str | None = None) -> bool:
     if right not in token.rights:
         return False
     if environment_id is None:
@@ -75,7 +75,7 @@ def allows(token: Token, right: Right, environment_id: str | None = None) -> boo
     return fits(environment_id, token.patterns)
 
 
-class Gate:
+class TokenGate:
     """Lets in whoever shows a token that allows it, and slows down those who guess."""
 
     def __init__(self, store: Store, *, limits: Limits, clock: Callable[[], float]) -> None:
@@ -95,8 +95,8 @@ class Gate:
         *,
         address: str,
         environment_id: str | None = None,
-    ) -> Token:
-        """The token of a request. Raises Refusal: 401, 403, or 429 for the next wrong one.
+    ) -> AccessToken:
+        """The token of a request. Raises RegistryRefusal: 401, 403, or 429 for the next wrong one.
 
         Without a *right* any good token will do. A good token is never slowed down, so nobody is
         locked out by a neighbour.
@@ -107,15 +107,15 @@ class Gate:
         if token is None or not token.is_good(now):
             raise self._failure(address, now, is_missing=secret is None)
         if right is not None and not allows(token, right, environment_id):
-            raise Refusal(403, "forbidden", "this token does not allow that")
+            raise RegistryRefusal(403, "forbidden", "this token does not allow that")
         return token
 
-    def _failure(self, address: str, now: float, *, is_missing: bool) -> Refusal:
+    def _failure(self, address: str, now: float, *, is_missing: bool) -> RegistryRefusal:
         self.failed += 1
         wait = self._failures.retry_after(address, now=now)
         self._failures.failed(address, now=now)
         if wait > 0:
-            return Refusal(
+            return RegistryRefusal(
                 429,
                 "too_many_failures",
                 "too many wrong tokens from this address",
@@ -123,7 +123,7 @@ class Gate:
             )
         what = "a token is required" if is_missing else "the token is not known, or no longer good"
         challenge = {"WWW-Authenticate": 'Basic realm="registry", charset="UTF-8"'}
-        return Refusal(401, "invalid_token", what, headers=challenge)
+        return RegistryRefusal(401, "invalid_token", what, headers=challenge)
 
 
 def secret_in(authorization: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Figures of a registry, and their text format for Prometheus."""
+"""Metrics of a registry, and their text format for Prometheus."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PREFIX = "exec_server_registry_"
 Labels = tuple[tuple[str, str], ...]
 
 
-class Figure(msgspec.Struct, frozen=True):
+class Metric(msgspec.Struct, frozen=True):
     """A number, or one for each set of labels. An `info` is 1 and only there for its labels."""
 
     name: str
@@ -50,15 +50,15 @@ class Requests:
             self._refused[what, ("role", role), ("reason", reason)] += 1
         self._durations.setdefault(operation, _Histogram()).add(seconds)
 
-    def figures(self) -> list[Figure]:
+    def metrics(self) -> list[Metric]:
         return [
-            Figure(
+            Metric(
                 "requests_total",
                 "counter",
                 "Requests that were answered.",
                 parts=dict(self._answered),
             ),
-            Figure(
+            Metric(
                 "refusals_total",
                 "counter",
                 "Requests and sockets that were refused, by reason.",
@@ -94,7 +94,7 @@ class _Histogram:
         yield _sample(f"{name}_count", (label,), so_far)
 
 
-def exposition(found: Sequence[Figure], requests: Requests) -> str:
+def exposition(found: Sequence[Metric], requests: Requests) -> str:
     lines = []
     for each in found:
         name = _PREFIX + each.name

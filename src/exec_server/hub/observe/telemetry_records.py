@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is told of a request."""
 
     operation: str
@@ -16,7 +16,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     environment_id: str
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ExportedSignals(msgspec.Struct, frozen=True):
     """What is to be sent to a collector."""
 
     traces: bool

@@ -16,7 +16,7 @@ _FACT_CHARACTERS = 200
 _FACT_LABELS = 32
 
 
-class Token(msgspec.Struct, frozen=True, kw_only=True):
+class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a token; its secret is not."""
 
     id: str
@@ -37,7 +37,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutorFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What an executor may tell of itself when it registers; nobody has checked it."""
 
     version: str | None = None
@@ -46,14 +46,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
-def read_facts(value: Any) -> Facts:
+def read_facts(value: Any) -> ExecutorFacts:
     """The facts in a request, shortened. A value that is not valid gives empty facts."""
     try:
-        facts = msgspec.convert(value or {}, Facts)
+        facts = msgspec.convert(value or {}, ExecutorFacts)
     except msgspec.ValidationError:
-        return Facts()
+        return ExecutorFacts()
     labels = list(facts.labels.items())[:_FACT_LABELS]
-    return Facts(
+    return ExecutorFacts(
         version=_short(facts.version),
         platform=_short(facts.platform),
         sandbox=_short(facts.sandbox),
@@ -81,7 +81,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     token_id: str
     principal: str
     registered_at: float
-    facts: Facts = Facts()
+    facts: ExecutorFacts = ExecutorFacts()
 
     @property
     def is_plaintext(self) -> bool:
@@ -99,7 +99,7 @@ class Authorization(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Who did what, when, from where; never with which content."""
 
     at: float
