@@ -1,7 +1,7 @@
-"""How large a registry has to be, from what its parts were measured to cost.
+"""How large a registry has to be, computed from the measured costs of its parts.
 
-Everything here is arithmetic: `MEASURED` is what `bench/cluster.py`, `bench/nats_load.py` and
-`bench/store_load.py` printed (docs/scaling.md says where and how), `Demand` what is asked for.
+This module only computes. `MEASURED` holds the costs that `bench/cluster.py`, `bench/nats_load.py`
+and `bench/store_load.py` printed (docs/scaling.md says where and how). `Demand` is the load.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple
 _DAY = 24 * 3600.0
 _GB = 1e9
 _AUDIT_DAYS = 90
-# How often all nodes are told that an executor has registered again, or come from a lost node.
+# How often each takeover is published to all nodes.
 TOLD = 3
 
 
 class Cost(NamedTuple):
-    """Seconds of a processor that one of something takes."""
+    """Processor seconds of one operation, at each of the three parts."""
 
     node: float
     nats: float = 0.0
@@ -32,50 +32,50 @@ class Cost(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What was measured."""
+    """The measured costs."""
 
     registration: Cost
-    # An executor's socket with its seat, its fence value and its events.
+    # An executor's socket with its subscription, its owner record and its events.
     socket: Cost
-    # Of a harness, with its socket: at the executor's node, or at another one.
+    # A connect of a harness with its socket, at the executor's node or at another one.
     connect: Cost
     connect_across: Cost
-    # Of a whole gigabyte.
+    # A gigabyte that is relayed by one node, or by two nodes.
     one_node: Cost
     two_nodes: Cost
-    # Of one node's beat, or other news, at another.
+    # A beat or a takeover of one node, at another node.
     beat: Cost
     # An idle executor, every second.
     idle: Cost
     node_bytes: float
     executor_bytes: float
     nats_bytes: float
-    # A seat's subscription and fence value, in the memory of each server.
+    # The subscription and the owner record of an executor, in the memory of each server.
     subscription_bytes: float
-    fence_bytes: float
-    fence_disk_bytes: float
+    owner_bytes: float
+    owner_disk_bytes: float
     environment_bytes: float
     event_bytes: float
-    # What the leader of the fence's bucket was seen to take.
-    fence_writes: float
-    fence_reads: float
-    # Of all servers together, until each knows of a new subscription.
+    # Calls a second that the leader of the bucket with the owner records has handled.
+    owner_writes: float
+    owner_reads: float
+    # Processor seconds of all servers together, until each knows of a new subscription.
     subscribing_seconds: float
 
 
 class Demand(NamedTuple):
-    """What environments do, on average."""
+    """The load: what environments do on average."""
 
     environments: int
-    # Their URLs end after a day.
+    # The URL of an executor expires after a day.
     registrations_a_day: float = 1.0
-    # Sockets that are lost and come back, beside that.
+    # Sockets that are lost and opened again, in addition.
     returns_a_day: float = 2.0
     connects_a_day: float = 20.0
-    # How many have a stream at a time, and what it carries.
+    # The share of environments with a stream at any moment, and its bytes a second.
     streaming: float = 0.02
     stream_bytes: float = 100e3
-    # Whether clients are sent to their executor's node (`--node-url`).
+    # True if clients connect to the node of their executor (`--node-url`).
     has_node_urls: bool = True
 
     @property
@@ -84,23 +84,23 @@ class Demand(NamedTuple):
 
     @property
     def bytes(self) -> float:
-        """Of all streams, a second."""
+        """Bytes a second of all streams."""
         return self.streams * self.stream_bytes
 
     @property
     def events_a_day(self) -> float:
-        """Registered; online and offline; and connect with online and offline of the harness."""
+        """Audit events: "registered", "executor online" and "offline", and three for a connect."""
         sockets = self.registrations_a_day + self.returns_a_day
         each = self.registrations_a_day + 2 * sockets + 3 * self.connects_a_day
         return self.environments * each
 
 
 class Rules(NamedTuple):
-    """How full things may be when all is well."""
+    """How much of a part may be in use in normal operation."""
 
     sockets_per_node: int = 10_000
     share_of_core: float = 0.5
-    # A registry of one node has nobody to take over.
+    # A registry of one node has no other node that could take over.
     least_nodes: int = 3
     nats_servers: int = 3
 
@@ -109,26 +109,26 @@ class Layout(NamedTuple):
     nodes: int
     sockets_per_node: float
     node_memory: float
-    # Cores that are busy: of one node, of all NATS servers, of PostgreSQL.
+    # Busy cores of one node, of all NATS servers and of PostgreSQL.
     node_cores: float
     nats_cores: float
     postgres_cores: float
     nats_memory: float
-    fence_disk: float
+    owner_disk: float
     postgres_disk: float
     crossing: float
-    # Bytes a second: what is asked for, and what the share of all cores carries at most.
+    # Bytes a second: the demand, and the most that the permitted share of all cores can relay.
     relayed: float
     carried: float
-    # A second, of all nodes together: news that they hear, and values that they write.
+    # Of all nodes together, a second: beats and takeovers received, and owner records written.
     news: float
-    fence_writes: float
+    owner_writes: float
 
 
 def lay_out(demand: Demand, costs: Costs, rules: Rules) -> Layout:
-    """The fewest nodes that keep the rules. More nodes hear more of one another, which counts.
+    """The smallest layout that keeps the rules; ValueError if there is none.
 
-    ValueError when there is no such number.
+    Each further node also costs the others something, because they receive its beats.
     """
     nodes = rules.least_nodes
     while True:
@@ -140,7 +140,7 @@ def lay_out(demand: Demand, costs: Costs, rules: Rules) -> Layout:
         by_cores = nodes * layout.node_cores / rules.share_of_core
         wanted = max(nodes + 1, math.ceil(min(max(by_sockets, by_cores), 2 * nodes)))
         if with_nodes(wanted, demand, costs, rules).node_cores > layout.node_cores and is_roomy:
-            raise ValueError("more nodes would only hear more of one another")
+            raise ValueError("more nodes would only receive more beats of one another")
         nodes = wanted
 
 
@@ -150,7 +150,7 @@ def with_nodes(nodes: int, demand: Demand, costs: Costs, rules: Rules) -> Layout
     busy = _busy(demand, costs, crossing) + costs.beat.times(news)
     sockets = (demand.environments + demand.streams) / nodes
     environments = demand.environments
-    each = costs.subscription_bytes + costs.fence_bytes
+    each = costs.subscription_bytes + costs.owner_bytes
     events = demand.events_a_day * _AUDIT_DAYS
     moves = demand.registrations_a_day + demand.returns_a_day
     return Layout(
@@ -161,30 +161,30 @@ def with_nodes(nodes: int, demand: Demand, costs: Costs, rules: Rules) -> Layout
         nats_cores=busy.nats,
         postgres_cores=busy.postgres,
         nats_memory=costs.nats_bytes + environments * each,
-        fence_disk=environments * costs.fence_disk_bytes,
+        owner_disk=environments * costs.owner_disk_bytes,
         postgres_disk=environments * costs.environment_bytes + events * costs.event_bytes,
         crossing=crossing,
         relayed=demand.bytes,
         carried=_carried(nodes, costs, rules, crossing),
         news=news,
-        # Each time a seat is left and taken.
-        fence_writes=2 * moves * environments / _DAY,
+        # One write when a socket leaves and one when it comes back.
+        owner_writes=2 * moves * environments / _DAY,
     )
 
 
 def heard(nodes: int, demand: Demand) -> float:
-    """What nodes hear from one another, in a second: beats, and who has registered again."""
+    """Beats and takeovers that all nodes together receive in a second."""
     again = demand.registrations_a_day * demand.environments / _DAY
     return (nodes + TOLD * again) * (nodes - 1)
 
 
 def crossing_share(nodes: int) -> float:
-    """Of streams whose ends came to nodes by chance."""
+    """The share of streams between two nodes, if both ends choose their nodes at random."""
     return 1 - 1 / nodes
 
 
 def _busy(demand: Demand, costs: Costs, crossing: float) -> Cost:
-    """Processors that are busy all the time, of everything together."""
+    """Processors that are busy on average, for all operations together."""
     a_second = demand.environments / _DAY
     sockets = demand.registrations_a_day + demand.returns_a_day
     connects = demand.connects_a_day * a_second
@@ -206,25 +206,25 @@ def _carried(nodes: int, costs: Costs, rules: Rules, crossing: float) -> float:
 
 
 class Bound(NamedTuple):
-    """How many environments there may be before something is used up."""
+    """The number of environments at which one resource is used up."""
 
     what: str
     environments: float
 
 
 class Parts(NamedTuple):
-    """What the shared parts of a registry have."""
+    """The resources of the shared parts of a registry."""
 
     nats_memory: float = 8e9
     nats_cores: float = 4.0
     postgres_cores: float = 8.0
     postgres_disk: float = 2e12
-    # A deploy of all nodes has to be done after this.
+    # A deploy of all nodes may take this long.
     deploy_seconds: float = 3600.0
 
 
 def bounds(demand: Demand, costs: Costs, rules: Rules, parts: Parts) -> list[Bound]:
-    """What ends first, first; for parts that grow with the number of environments."""
+    """The bounds in order, the lowest first."""
     one = lay_out(demand, costs, rules)
     count = demand.environments
     found = [
@@ -233,16 +233,16 @@ def bounds(demand: Demand, costs: Costs, rules: Rules, parts: Parts) -> list[Bou
         Bound("processors of PostgreSQL", count * parts.postgres_cores / one.postgres_cores),
         Bound("disk of PostgreSQL (events)", count * parts.postgres_disk / one.postgres_disk),
         Bound(
-            "fence writes while all nodes are deployed",
-            parts.deploy_seconds * costs.fence_writes / 2,
+            "owner records while all nodes are deployed",
+            parts.deploy_seconds * costs.owner_writes / 2,
         ),
     ]
-    found += [Bound("news of other nodes", _deaf_at(demand, costs, rules))]
+    found += [Bound("beats and takeovers of other nodes", _deaf_at(demand, costs, rules))]
     return sorted(found, key=lambda bound: bound.environments)
 
 
 def _deaf_at(demand: Demand, costs: Costs, rules: Rules) -> float:
-    """So many environments have so many nodes that each does nothing but listen to the others."""
+    """The number of environments whose nodes are busy with the beats of each other alone."""
     environments = float(rules.sockets_per_node)
     while True:
         larger = demand._replace(environments=int(environments))

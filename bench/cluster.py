@@ -184,7 +184,7 @@ def _resident(pids: list[int]) -> int:
 
 
 async def loss(executors: int, busy: int = 0) -> str:
-    """Kill one of three nodes: how long until all of its executors have a seat elsewhere.
+    """Kill one of three nodes: how long until all of its executors are served elsewhere.
 
     Meanwhile *busy* processes do nothing, as fast as they can.
     """
@@ -212,7 +212,7 @@ async def loss(executors: int, busy: int = 0) -> str:
     attempts = sum(one.attempts for one in herd) / executors
     return (
         f"{executors} executors of a killed node: all had a socket elsewhere after "
-        f"{seconds:.1f} s and {attempts:.2f} attempts, and a seat after {spent.seconds:.1f} s\n"
+        f"{seconds:.1f} s and {attempts:.2f} attempts, and served after {spent.seconds:.1f} s\n"
         f"  {_cost(spent, executors)}"
     )
 

@@ -23,14 +23,14 @@ MEASURED = Costs(
     executor_bytes=37.2 * _KIB,
     # An empty node, as `ps` shows it.
     node_bytes=70e6,
-    # `bench/nats_load.py seats` and `fence`.
+    # `bench/nats_load.py subscriptions` and `owners`.
     nats_bytes=20e6,
     subscription_bytes=1160,
     subscribing_seconds=26e-6,
-    fence_bytes=2093,
-    fence_disk_bytes=489,
-    fence_writes=7000,
-    fence_reads=7400,
+    owner_bytes=2093,
+    owner_disk_bytes=489,
+    owner_writes=7000,
+    owner_reads=7400,
     # `bench/store_load.py`.
     environment_bytes=2104,
     event_bytes=225,

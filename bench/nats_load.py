@@ -1,11 +1,11 @@
-"""What the NATS servers of a large registry hold: as many subscriptions and fence values as it has.
+"""The load of a large registry on its NATS servers: subscriptions, owner records and beats.
 
-    python bench/nats_load.py seats [--nodes 50] [--count 1000000] [--servers 3]
-    python bench/nats_load.py fence [--count 50000] [--servers 3]
+    python bench/nats_load.py subscriptions [--nodes 50] [--count 1000000] [--servers 3]
+    python bench/nats_load.py owners [--count 50000] [--servers 3]
     python bench/nats_load.py beats [--count 5000]
 
-No node runs. The subscriptions are made by bare connections, one for each node that would have
-them, and the values of the fence through our bus, as nodes do it.
+No node runs. Bare connections, one for each node, make the subscriptions. The owner records are
+written through our bus, as nodes do it.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from bench.registries import Meter, Spent, all_of
 from exec_server.cli.server_access import in_loop
 from exec_server.hub.bus.nats_bus import NatsBus
 from exec_server.hub.cluster.channels import new_node
-from exec_server.hub.cluster.node_messages import Beat, Owner, encode, fence_key
+from exec_server.hub.cluster.node_messages import Beat, OwnerRecord, encode, ownership_key
 from exec_server.hub.cluster.peers import Peers
 from exec_server.limits import DEFAULT_LIMITS
 from tests.support.nats import NatsCluster
 
 _SECONDS = 900
-# As long as the real ones.
-_SUBJECT = "exec-server.{name}.request.executor.{seat}"
+# As long as the real subjects.
+_SUBJECT = "exec-server.{name}.request.executor.{key}"
 _NAME = os.urandom(8).hex()
 _LINES = 1000
 _POLL_SECONDS = 0.05
-# Servers have a few of their own, which come and go.
+# Servers have a few subscriptions of their own, which come and go.
 _SLACK = 50
-# Until the servers have what they need for themselves.
+# Until the servers have allocated what they need for themselves.
 _SETTLE_SECONDS = 2.0
 _BEAT_SECONDS = 0.001
-# Nodes that use the fence, and calls at a time of all of them.
+# The nodes that write owner records, and the calls of all of them at a time.
 _BUSES = 3
 _AT_ONCE = 192
 
@@ -94,7 +94,7 @@ class Connection:
 
 
 def _subscription(number: int) -> bytes:
-    subject = _SUBJECT.format(name=_NAME, seat=os.urandom(16).hex())
+    subject = _SUBJECT.format(name=_NAME, key=os.urandom(16).hex())
     return f"SUB {subject} {number}\r\n".encode()
 
 
@@ -131,7 +131,7 @@ def _monitor(log: str) -> str:
     return found[1]
 
 
-async def seats(servers: int, nodes: int, count: int) -> str:
+async def subscriptions(servers: int, nodes: int, count: int) -> str:
     """Subscriptions of *nodes* connections, spread over the servers."""
     lines = []
     with (
@@ -156,7 +156,7 @@ async def seats(servers: int, nodes: int, count: int) -> str:
                 done += each * nodes
                 await monitors.agree_on(done)
                 spent = meter.spent()
-                lines.append(_seats_line(done, each * nodes, _resident(pids), empty, spent))
+                lines.append(_subscriptions_line(done, each * nodes, _resident(pids), empty, spent))
             began = time.perf_counter()
             connections[0].close()
             await monitors.agree_on(done - done // nodes)
@@ -169,7 +169,7 @@ async def seats(servers: int, nodes: int, count: int) -> str:
     return "\n".join(lines)
 
 
-def _seats_line(done: int, new: int, now: list[int], empty: list[int], spent: Spent) -> str:
+def _subscriptions_line(done: int, new: int, now: list[int], empty: list[int], spent: Spent) -> str:
     each = max(after - before for after, before in zip(now, empty, strict=True)) / done
     return (
         f"{done} subscriptions: {max(now) / 1e6:.0f} MB of a server, {each:.0f} bytes each; "
@@ -190,11 +190,11 @@ def _resident(pids: list[int]) -> list[int]:
     return [proc.memory([proc.Identity(pid, 0)]).resident for pid in pids]
 
 
-# The fence.
+# Owner records.
 
 
-async def fence(servers: int, count: int) -> str:
-    """Values for *count* environments: taken, read, left."""
+async def owners(servers: int, count: int) -> str:
+    """Owner records of *count* environments: claimed, read, released."""
     with (
         tempfile.TemporaryDirectory() as folder,
         NatsCluster(Path(folder), servers) as cluster,
@@ -205,29 +205,31 @@ async def fence(servers: int, count: int) -> str:
         empty, disk = _resident(pids), _disk(Path(folder))
         revisions: dict[int, int] = {}
 
-        async def take(number: int) -> None:
-            await hold(number, "seat", after=0)
+        async def claim(number: int) -> None:
+            await write(number, os.urandom(8).hex(), after=0)
 
-        async def leave(number: int) -> None:
-            await hold(number, "", after=revisions[number])
+        async def release(number: int) -> None:
+            await write(number, "", after=revisions[number])
 
-        async def hold(number: int, seat: str, *, after: int) -> None:
+        async def write(number: int, socket_id: str, *, after: int) -> None:
             bus = buses[number % _BUSES]
-            revision = await bus.hold(fence_key(f"idle-{number}"), _owner(seat), after=after)
+            revision = await bus.compare_and_set(
+                ownership_key(f"idle-{number}"), _owner(socket_id), after=after
+            )
             assert revision is not None
             revisions[number] = revision
 
         async def read(number: int) -> None:
-            assert await buses[number % _BUSES].held(fence_key(f"idle-{number}"))
+            assert await buses[number % _BUSES].read_value(ownership_key(f"idle-{number}"))
 
         lines = []
-        for what, work in (("taken", take), ("read", read), ("left", leave)):
+        for what, work in (("claimed", claim), ("read", read), ("released", release)):
             meter = Meter({"nats": pids, "clients": [os.getpid()]})
             await all_of((work(number) for number in range(count)), at_once=_AT_ONCE)
             spent = meter.spent()
             each = spent.per(count)
             lines.append(
-                f"{count} values {what}: {count / spent.seconds:.0f}/s; processor us each: "
+                f"{count} owner records {what}: {count / spent.seconds:.0f}/s; processor us each: "
                 f"{1e6 * each['nats']:.0f} of all servers, {1e6 * each['clients']:.0f} of clients"
             )
         grown = max(now - was for now, was in zip(_resident(pids), empty, strict=True))
@@ -244,7 +246,7 @@ async def fence(servers: int, count: int) -> str:
 
 
 async def beats(count: int) -> str:
-    """What it costs a node that another one lives; with what it costs to send them, too."""
+    """The cost of one beat for the node that receives it, and for NATS."""
     with tempfile.TemporaryDirectory() as folder, NatsCluster(Path(folder)) as cluster:
         await cluster.ready()
         bus = await NatsBus.open(cluster.url, name=_NAME)
@@ -257,7 +259,7 @@ async def beats(count: int) -> str:
         await bus.subscribe("end", lambda data: heard.set())
         connection = await Connection.dial(cluster.hosts[0])
         meter = Meter({"nats": [cluster.pid(0)], "node": [os.getpid()]})
-        # One at a time, as they come from nodes that know nothing of one another.
+        # They are sent one at a time, as independent nodes send them.
         for _ in range(count):
             await connection.send(line, 1)
             await asyncio.sleep(_BEAT_SECONDS)
@@ -270,10 +272,10 @@ async def beats(count: int) -> str:
     return f"a beat: {1e6 * each['node']:.1f} us of the node, {1e6 * each['nats']:.1f} us of NATS"
 
 
-def _owner(seat: str) -> bytes:
-    owner = Owner(
+def _owner(socket_id: str) -> bytes:
+    owner = OwnerRecord(
         node=os.urandom(6).hex(),
-        seat=seat and os.urandom(8).hex(),
+        socket_id=socket_id,
         registration_id=os.urandom(11).hex(),
         generation=1,
         since=time.time(),
@@ -287,14 +289,14 @@ def _disk(folder: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("part", choices=("seats", "fence", "beats"))
+    parser.add_argument("part", choices=("subscriptions", "owners", "beats"))
     parser.add_argument("--servers", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=50)
     parser.add_argument("--count", type=int, default=50_000)
     values = parser.parse_args()
     parts: dict[str, Callable[[], Awaitable[str]]] = {
-        "seats": lambda: seats(values.servers, values.nodes, values.count),
-        "fence": lambda: fence(values.servers, values.count),
+        "subscriptions": lambda: subscriptions(values.servers, values.nodes, values.count),
+        "owners": lambda: owners(values.servers, values.count),
         "beats": lambda: beats(values.count),
     }
 

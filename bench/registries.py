@@ -15,10 +15,10 @@ import aiohttp
 
 from bench import proc
 from bench.relay_ends import End, Way
-from exec_server.hub.entities import Right
+from exec_server.hub.access.tokens import digest_of, new_token
 from exec_server.hub.store import Store
+from exec_server.hub.store.entities import Right
 from exec_server.hub.store.open_store import open_store
-from exec_server.hub.tokens import digest_of, new_token
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from tests.support.nats import NatsCluster
 from tests.support.postgres import running

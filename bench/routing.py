@@ -1,12 +1,13 @@
-"""A simulation of a registry's routing layer, with what its parts were measured to cost.
+"""A simulation of a registry's routing layer, with the measured costs of its parts.
 
     python bench/routing.py plan [--environments 1000000] [--no-node-urls]
     python bench/routing.py table
     python bench/routing.py moves [--environments 1000000] [--nodes 102] [--seed 1]
 
-`plan` and `table` say what a number of environments needs and what ends first (bench/capacity.py).
-`moves` lets nodes be lost and deployed: executors whose node is gone dial again as real ones do,
-are spread by a balancer, and wait in line for a node, for PostgreSQL and for the fence.
+`plan` and `table` show what a number of environments needs, and which resource is used up first
+(bench/capacity.py). `moves` simulates the loss of a node and a deploy of all nodes. Executors whose
+node is gone dial again as real ones do, are spread by a balancer, and wait in a queue for a node,
+for PostgreSQL and for the owner records.
 """
 
 from __future__ import annotations
@@ -43,31 +44,31 @@ _SIZES = (40, 1_000, 10_000, 100_000, 1_000_000)
 
 
 class Service(NamedTuple):
-    """Seconds that one executor's socket takes of each, and how many PostgreSQL serves at once."""
+    """Seconds that one executor's socket takes of each part, and the cores of PostgreSQL."""
 
     node: float
     postgres: float
     postgres_cores: int
-    # A value of the fence; one is written by who leaves and one by who comes.
-    fence: float
+    # One owner record. One is written when a socket leaves and one when it comes.
+    owner: float
 
 
 class Moved(NamedTuple):
-    """What a loss or a deploy did."""
+    """The result of a loss or a deploy."""
 
     seconds: float
-    # How long executors were away; the longest, and of half of them at most.
+    # How long executors were offline: the maximum and the median.
     longest: float
     median: float
     moves: int
-    # Sockets of the fullest node, while it lasted, and of the fullest and emptiest afterwards.
+    # Sockets of the fullest node meanwhile, and of the fullest and emptiest node afterwards.
     peak: int
     fullest: int
     emptiest: int
 
 
 class Registry:
-    """Nodes with sockets, and lines in which executors wait; time is a number."""
+    """Nodes with sockets, and queues in which executors wait. Time is simulated."""
 
     def __init__(
         self,
@@ -86,18 +87,18 @@ class Registry:
         self._living = list(range(len(sockets)))
         self._nodes_free_at = [0.0] * len(sockets)
         self._postgres_free_at = [0.0] * service.postgres_cores
-        self._fence_free_at = 0.0
+        self._owners_free_at = 0.0
         self.peak = max(sockets)
 
     def lose(self, node: int, now: float, *, says_goodbye: bool) -> list[float]:
-        """All executors of *node* dial again; when each has a seat. The node stays away."""
+        """Stop *node*, and return the times at which each of its executors is served again."""
         count, self.sockets[node] = self.sockets[node], 0
         self._living.remove(node)
         if says_goodbye:
-            self._fence_free_at = max(self._fence_free_at, now) + count * self._service.fence
+            self._owners_free_at = max(self._owners_free_at, now) + count * self._service.owner
         waiting = [(now + self._jitter(_PAUSE), _PAUSE) for _ in range(count)]
         heapq.heapify(waiting)
-        seated = []
+        served_at = []
         while waiting:
             at, pause = heapq.heappop(waiting)
             chosen = self._choose()
@@ -105,22 +106,22 @@ class Registry:
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 heapq.heappush(waiting, (at + self._jitter(pause), pause))
                 continue
-            seated.append(self._seat(chosen, at))
-        return seated
+            served_at.append(self._serve(chosen, at))
+        return served_at
 
     def restart(self, node: int, now: float) -> None:
         self._living.append(node)
         self._nodes_free_at[node] = now
 
-    def _seat(self, node: int, at: float) -> float:
+    def _serve(self, node: int, at: float) -> float:
         self.sockets[node] += 1
         self.peak = max(self.peak, self.sockets[node])
         at = self._nodes_free_at[node] = max(at, self._nodes_free_at[node]) + self._service.node
         first = heapq.heappop(self._postgres_free_at)
         at = max(at, first) + self._service.postgres
         heapq.heappush(self._postgres_free_at, at)
-        self._fence_free_at = max(at, self._fence_free_at) + self._service.fence
-        return self._fence_free_at
+        self._owners_free_at = max(at, self._owners_free_at) + self._service.owner
+        return self._owners_free_at
 
     def _jitter(self, pause: float) -> float:
         return pause * self._rng.uniform(0.5, 1.0)
@@ -133,18 +134,21 @@ class Registry:
 
 
 def lose_one(registry: Registry) -> Moved:
-    """A node is killed; nothing comes back in its place."""
+    """Kill a node; no other one replaces it."""
     times = registry.lose(0, 0.0, says_goodbye=False)
     return _moved(registry, max(times), times, sockets=registry.sockets[1:])
 
 
 def deploy_all(registry: Registry, *, restart_seconds: float) -> Moved:
-    """Node after node is drained and starts anew, when the executors of the last have seats."""
+    """Drain and restart one node after the other.
+
+    The next one follows when the executors of the last one are served again.
+    """
     now, away = 0.0, []
     for node in range(len(registry.sockets)):
-        seated = registry.lose(node, now, says_goodbye=True)
-        away += [at - now for at in seated]
-        now = max([now, *seated]) + restart_seconds
+        served_at = registry.lose(node, now, says_goodbye=True)
+        away += [at - now for at in served_at]
+        now = max([now, *served_at]) + restart_seconds
         registry.restart(node, now)
     return _moved(registry, now, away, sockets=registry.sockets)
 
@@ -163,16 +167,16 @@ def _moved(registry: Registry, now: float, away: list[float], *, sockets: list[i
 
 
 def service_of(costs: Costs, *, share_left: float, postgres_cores: int) -> Service:
-    """Nodes go on with what they do, so that *share_left* of each is left for those who come."""
+    """The times of one socket, if *share_left* of each node is free for new sockets."""
     return Service(
         node=costs.socket.node / share_left,
         postgres=costs.socket.postgres,
         postgres_cores=postgres_cores,
-        fence=1 / costs.fence_writes,
+        owner=1 / costs.owner_writes,
     )
 
 
-# What is printed.
+# The printed texts.
 
 
 def plan(demand: Demand) -> str:
@@ -183,13 +187,13 @@ def plan(demand: Demand) -> str:
         f"{demand.bytes / 1e6:.0f} MB/s",
         f"{layout.nodes} nodes: {layout.sockets_per_node:.0f} sockets, "
         f"{layout.node_memory / 1e6:.0f} MB, {layout.node_cores:.2f} cores each",
-        f"NATS: {layout.nats_memory / 1e9:.2f} GB of each server, {layout.fence_disk / 1e9:.1f} GB "
-        f"of disk, {layout.nats_cores:.2f} cores in all; {layout.fence_writes:.0f} fence writes/s, "
-        f"{layout.news:.0f} news/s of nodes",
+        f"NATS: {layout.nats_memory / 1e9:.2f} GB of each server, {layout.owner_disk / 1e9:.1f} GB "
+        f"of disk, {layout.nats_cores:.2f} cores in all; {layout.owner_writes:.0f} owner "
+        f"records/s, {layout.news:.0f} beats and takeovers/s",
         f"PostgreSQL: {layout.postgres_cores:.2f} cores, {layout.postgres_disk / 1e9:.1f} GB with "
         f"{demand.events_a_day / 1e6:.1f} million events a day",
         f"streams that cross NATS: {layout.crossing:.0%}",
-        "what ends first, if nothing is added but nodes:",
+        "what is used up first, if nothing is added but nodes:",
     ]
     ends = bounds(demand, MEASURED, rules, Parts())
     return "\n".join([*lines, *(f"  {end.environments:>12,.0f}  {end.what}" for end in ends)])
@@ -212,7 +216,7 @@ def table() -> str:
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for environments in _SIZES:
         demand = Demand(environments)
-        # The smallest is one node with a file of its own.
+        # The smallest registry is one node with a SQLite file.
         rules = Rules(least_nodes=1 if environments <= _SIZES[0] else 3)
         layout = lay_out(demand, MEASURED, rules)
         lines.append(f"| {' | '.join(_cells(demand, layout))} |")
@@ -265,20 +269,24 @@ def moves(environments: int, nodes: int, seed: int) -> str:
                 f"{moved.median:.1f} s (median), {moved.longest:.1f} s (longest); most sockets of "
                 f"a node {moved.peak}, in the end {moved.emptiest} to {moved.fullest}"
             )
-    lines.append(f"every node hears {TOLD * spread[0]} news when another one is lost")
+    lines.append(f"every node receives {TOLD * spread[0]} takeovers when another one is lost")
     lines.append(nats_loss(environments, nodes))
     lines.append(f"without --node-url {crossing_share(nodes):.1%} of the streams cross NATS")
     return "\n".join(lines)
 
 
 def nats_loss(environments: int, nodes: int, servers: int = 3) -> str:
-    """Nodes of a lost server subscribe again, and look at the fence for each of their seats."""
+    """What happens when a NATS server is lost.
+
+    Its nodes subscribe again at other servers and check the owner record of each executor.
+    """
     moved = environments / servers
     subscribing = moved * MEASURED.subscribing_seconds
-    looking = moved / MEASURED.fence_reads
+    looking = moved / MEASURED.owner_reads
     return (
-        f"a NATS server is lost: {nodes / servers:.0f} nodes subscribe {moved:.0f} seats again "
-        f"({subscribing:.0f} s of one core of NATS), and look at the fence for {looking:.0f} s"
+        f"a NATS server is lost: {nodes / servers:.0f} nodes subscribe again for {moved:.0f} "
+        f"executors ({subscribing:.0f} s of one core of NATS), and check owner records for "
+        f"{looking:.0f} s"
     )
 
 

@@ -25,10 +25,10 @@ if __name__ == "__main__":
 from bench.hub import show_machine
 from bench.registries import Meter, all_of, postmaster
 from exec_server.cli.server_access import in_loop
-from exec_server.hub.entities import Event
+from exec_server.hub.access.tokens import digest_of, new_token
 from exec_server.hub.store import Store
+from exec_server.hub.store.entities import AuditEvent
 from exec_server.hub.store.open_store import open_store
-from exec_server.hub.tokens import digest_of, new_token
 from tests.support.postgres import Postgres, running
 
 _SECONDS = 900
@@ -102,9 +102,9 @@ class Load:
         return int(self._server.execute(statement, database=self._database)[0][0])
 
 
-def _events(start: int) -> list[Event]:
+def _events(start: int) -> list[AuditEvent]:
     return [
-        Event(
+        AuditEvent(
             at=time.time(),
             name="executor online",
             principal="build farm",

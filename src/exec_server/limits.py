@@ -247,7 +247,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     bus_patience: float = 30.0
     # How long an executor that has come waits for the fence, whose servers may elect a leader for
     # several seconds, before it is served without.
-    hub_fence_seconds: float = 2.0
+    hub_ownership_seconds: float = 2.0
     # Between nodes: how often each says that it lives, how long it may be silent, and how long the
     # subscriptions of one that changes its server may be missing.
     hub_beat_seconds: float = 1.0

@@ -23,7 +23,7 @@ def programs():
 async def test_executors_come_back_from_a_killed_node():
     said = await cluster.loss(3)
     assert said.startswith("3 executors of a killed node")
-    assert "a seat after" in said and "nodes " in said
+    assert "served after" in said and "nodes " in said
 
 
 @requirement("hub/scaling:measured")
@@ -33,10 +33,10 @@ async def test_the_relay_between_two_nodes_is_measured():
 
 
 @requirement("hub/scaling:measured")
-async def test_subscriptions_and_fence_values_are_measured():
-    assert "1200 subscriptions" in await nats_load.seats(servers=1, nodes=2, count=1200)
-    said = await nats_load.fence(servers=1, count=6)
-    assert "6 values taken" in said and "6 values left" in said
+async def test_subscriptions_and_owner_records_are_measured():
+    assert "1200 subscriptions" in await nats_load.subscriptions(servers=1, nodes=2, count=1200)
+    said = await nats_load.owners(servers=1, count=6)
+    assert "6 owner records claimed" in said and "6 owner records released" in said
     assert "us of the node" in await nats_load.beats(3)
 
 

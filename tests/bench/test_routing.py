@@ -12,7 +12,7 @@ from bench.capacity import Demand
 from bench.routing import Registry, Service, deploy_all, lose_one, moves, plan, table
 from tests.requirements import requirement
 
-QUICK = Service(node=1e-4, postgres=1e-5, postgres_cores=2, fence=1e-5)
+QUICK = Service(node=1e-4, postgres=1e-5, postgres_cores=2, owner=1e-5)
 
 
 def registry(sockets, service=QUICK, *, balancer="random", most=20_000, seed=1):
@@ -45,9 +45,9 @@ def test_the_same_seed_gives_the_same_figures():
     [
         (QUICK._replace(node=0.1), 500 * 0.1),
         (QUICK._replace(postgres=0.1), 1000 * 0.1 / 2),
-        (QUICK._replace(fence=0.1), 1000 * 0.1),
+        (QUICK._replace(owner=0.1), 1000 * 0.1),
     ],
-    ids=["two nodes", "PostgreSQL with two cores", "the fence"],
+    ids=["two nodes", "PostgreSQL with two cores", "owner records"],
 )
 def test_executors_wait_in_line_for_what_is_slowest(service, seconds):
     moved = lose_one(registry([1000, 0, 0], service, balancer="fewest"))
@@ -63,7 +63,7 @@ def test_executors_of_a_lost_node_are_back_soon_when_nothing_is_slow():
 
 @requirement("hub/scaling:moves")
 def test_a_full_node_makes_executors_try_again_later():
-    # Of four places two are on the other node, which is full before they are all seated.
+    # Of four places two are on the other node, which is full before they are all served.
     nodes = registry([3, 1, 0], most=2)
     moved = lose_one(nodes)
     assert nodes.sockets == [0, 2, 2]
@@ -80,6 +80,6 @@ def test_a_balancer_by_chance_piles_sockets_up_during_a_deploy():
 
 @requirement("hub/scaling:moves")
 def test_all_of_it_is_printed():
-    assert "what ends first" in plan(Demand(10_000))
+    assert "what is used up first" in plan(Demand(10_000))
     assert table().count("\n") == 6
     assert "all are deployed, balancer fewest" in moves(300, 3, seed=1)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from exec_server.hub.entities import Right, Token
+from exec_server.hub.access.tokens import digest_of, new_token
 from exec_server.hub.registry_service import HubOptions, RunningHub, serve_hub
-from exec_server.hub.tokens import digest_of, new_token
+from exec_server.hub.store.entities import AccessToken, Right
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from tests.support import postgres
@@ -55,7 +55,7 @@ class Visitor:
 
     async def token(
         self, *rights: Right, patterns: Sequence[str] = ("*",), **options: Any
-    ) -> tuple[Token, str]:
+    ) -> tuple[AccessToken, str]:
         options.setdefault("now", time.time())
         principal = options.pop("principal", "tester")
         token, secret = new_token(principal, rights, patterns, **options)
@@ -124,7 +124,7 @@ class Pair(NamedTuple):
     executor: aiohttp.ClientWebSocketResponse
     enrolment: str
     harness: str
-    harness_token: Token
+    harness_token: AccessToken
     registration: Any
 
     async def open_harness(self) -> aiohttp.ClientWebSocketResponse:

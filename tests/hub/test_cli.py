@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 import exec_server
-from exec_server.hub.entities import Event
+from exec_server.hub.store.entities import AuditEvent
 from exec_server.hub.store.open_store import open_store
 from exec_server.remote.credentials.credentials import BearerToken
 from tests.requirements import requirement
@@ -106,7 +106,7 @@ async def test_events_are_kept_as_long_as_the_command_says(tmp_path):
     observer = (await make_token(state, "observer", "alice"))["token"]
     store = await open_store(state)
     now, day = time.time(), 24 * 3600.0
-    await store.add_events([Event(at=now - days * day, name=f"{days}") for days in (1, 3, 80)])
+    await store.add_events([AuditEvent(at=now - days * day, name=f"{days}") for days in (1, 3, 80)])
     await store.close()
     headers = {"Authorization": f"Bearer {observer}"}
     names: list[str] = []

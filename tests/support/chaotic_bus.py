@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Literal, NamedTuple
 
-from exec_server.hub.bus import Answer, Bus, BusUnavailable, Held, Receive, Unsubscribe
+from exec_server.hub.bus import Answer, Bus, BusUnavailable, Receive, StoredValue, Unsubscribe
 
 Fate = Literal["lose", "double", "delay", "pass"]
 
@@ -124,16 +124,16 @@ class ChaoticBus:
             raise BusUnavailable("the answer was lost")
         return answer
 
-    async def held(self, key: str) -> Held | None:
+    async def read_value(self, key: str) -> StoredValue | None:
         self._check_reachable()
-        return await self._bus.held(key)
+        return await self._bus.read_value(key)
 
-    async def hold(self, key: str, value: bytes, *, after: int) -> int | None:
+    async def compare_and_set(self, key: str, value: bytes, *, after: int) -> int | None:
         self._check_reachable()
         chance = self._random.random()
         if chance < self.rates.hold_undone:
             raise BusUnavailable("the value was lost")
-        revision = await self._bus.hold(key, value, after=after)
+        revision = await self._bus.compare_and_set(key, value, after=after)
         if self._is_cut_off or chance > 1 - self.rates.hold_done:
             raise BusUnavailable("the answer was lost")
         return revision

@@ -20,9 +20,9 @@ from typing import Self
 import aiohttp
 import pytest
 
-from exec_server.hub.entities import Right
+from exec_server.hub.access.tokens import digest_of, new_token
+from exec_server.hub.store.entities import Right
 from exec_server.hub.store.open_store import open_store
-from exec_server.hub.tokens import digest_of, new_token
 from tests.support.nats import NatsCluster, free_ports
 from tests.support.postgres import Postgres, binaries
 from tests.support.servers import OURS, tied

@@ -51,9 +51,9 @@ class Collected:
                 self.resources.append(attributes(traces.resource.attributes))
                 self.spans += [span for scope in traces.scope_spans for span in scope.spans]
         else:
-            for figures in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-                self.resources.append(attributes(figures.resource.attributes))
-                for metric in (each for scope in figures.scope_metrics for each in scope.metrics):
+            for metrics in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+                self.resources.append(attributes(metrics.resource.attributes))
+                for metric in (each for scope in metrics.scope_metrics for each in scope.metrics):
                     kind = metric.WhichOneof("data")
                     assert kind is not None
                     self.points[metric.name] = list(getattr(metric, kind).data_points)

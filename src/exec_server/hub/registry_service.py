@@ -14,22 +14,22 @@ import msgspec
 from aiohttp import web
 
 from exec_server.errors import ConfigurationError
+from exec_server.hub.access.pairing import Pairings
+from exec_server.hub.access.signing import Signer
+from exec_server.hub.access.tokens import TokenGate
 from exec_server.hub.bus import Bus
 from exec_server.hub.bus.memory_bus import MemoryBus
-from exec_server.hub.cluster.registrations import Seats
-from exec_server.hub.http.admission_gate import Admission
-from exec_server.hub.http.first_request import Doors
-from exec_server.hub.http.registry_api import Api
+from exec_server.hub.cluster.registrations import Registrations
+from exec_server.hub.http.admission_gate import AdmissionGate
+from exec_server.hub.http.first_request import FirstRequestTimeout
+from exec_server.hub.http.registry_api import RegistryApi
+from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.http.tls import Certificate
-from exec_server.hub.http.web import Parts, Site
+from exec_server.hub.http.web import RegistryParts, Site
 from exec_server.hub.observe.audit import Audit
-from exec_server.hub.observe.telemetry import Watch, exporting
-from exec_server.hub.pairing import Pairings
-from exec_server.hub.relay.rendezvous import Rendezvous
-from exec_server.hub.signing import Signer
+from exec_server.hub.observe.telemetry import RegistryTelemetry, exporting
 from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.open_store import open_store
-from exec_server.hub.tokens import Gate
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.transport.address import TcpAddress
 
@@ -93,10 +93,12 @@ async def serve_hub(
         signer = Signer(await store.signing_key())
         if bus is None:
             bus = await stack.enter_async_context(_bus(options, signer, limits=limits))
-        seats = await stack.enter_async_context(_seats(options, bus, limits=limits))
-        parts = _assemble(options, store, signer, bus, seats, lines, limits=limits, clock=clock)
+        registrations = await stack.enter_async_context(_registrations(options, bus, limits=limits))
+        parts = _assemble(
+            options, store, signer, bus, registrations, lines, limits=limits, clock=clock
+        )
         await stack.enter_async_context(parts.audit.kept())
-        await stack.enter_async_context(exporting(parts.watch, parts.figures, limits=limits))
+        await stack.enter_async_context(exporting(parts.telemetry, parts.metrics, limits=limits))
         url = await stack.enter_async_context(_listening(options, parts, certificate))
         await stack.enter_async_context(_housekeeping(parts, certificate))
         # First of all everybody is sent away.
@@ -152,14 +154,16 @@ async def _bus(options: HubOptions, signer: Signer, *, limits: Limits) -> AsyncI
 
 
 @contextlib.asynccontextmanager
-async def _seats(options: HubOptions, bus: Bus, *, limits: Limits) -> AsyncIterator[Seats]:
+async def _registrations(
+    options: HubOptions, bus: Bus, *, limits: Limits
+) -> AsyncIterator[Registrations]:
     url = _websocket_url(options.node_url, "--node-url")
-    seats = Seats(bus, limits=limits, url=url)
+    registrations = Registrations(bus, limits=limits, url=url)
     try:
-        await seats.start()
-        yield seats
+        await registrations.start()
+        yield registrations
     finally:
-        await seats.stop()
+        await registrations.stop()
 
 
 def _assemble(
@@ -167,25 +171,25 @@ def _assemble(
     store: Store,
     signer: Signer,
     bus: Bus,
-    seats: Seats,
+    registrations: Registrations,
     lines: IO[bytes] | None,
     *,
     limits: Limits,
     clock: Callable[[], float],
-) -> Parts:
-    watch = Watch(limits=limits)
-    store = watch.store(store)
+) -> RegistryParts:
+    telemetry = RegistryTelemetry(limits=limits)
+    store = telemetry.store(store)
     audit = Audit(store, limits=limits, clock=clock, lines=lines)
     rendezvous = Rendezvous(
         store,
-        seats,
+        registrations,
         audit,
         limits=limits,
         clock=clock,
         allows_plaintext=options.allows_plaintext,
     )
-    gate = Gate(store, limits=limits, clock=clock)
-    api = Api(
+    gate = TokenGate(store, limits=limits, clock=clock)
+    api = RegistryApi(
         store,
         gate,
         signer,
@@ -195,11 +199,11 @@ def _assemble(
         clock=clock,
         allows_plaintext=options.allows_plaintext,
     )
-    return Parts(
+    return RegistryParts(
         store=store,
         bus=bus,
-        seats=seats,
-        admission=Admission(limits=limits),
+        registrations=registrations,
+        admission=AdmissionGate(limits=limits),
         gate=gate,
         signer=signer,
         api=api,
@@ -210,7 +214,7 @@ def _assemble(
         rendezvous=rendezvous,
         limits=limits,
         clock=clock,
-        watch=watch,
+        telemetry=telemetry,
         public_url=_websocket_url(options.public_url, "--public-url"),
         is_behind_proxy=options.is_behind_proxy,
     )
@@ -229,9 +233,9 @@ def _websocket_url(url: str | None, option: str) -> str | None:
 
 @contextlib.asynccontextmanager
 async def _listening(
-    options: HubOptions, parts: Parts, certificate: Certificate | None
+    options: HubOptions, parts: RegistryParts, certificate: Certificate | None
 ) -> AsyncIterator[str]:
-    doors = Doors(seconds=parts.limits.http_head_timeout)
+    doors = FirstRequestTimeout(seconds=parts.limits.http_head_timeout)
     application = Site(parts).application()
     application.middlewares.insert(0, doors.middleware)
     runner = web.AppRunner(
@@ -265,7 +269,9 @@ async def _listening(
 
 
 @contextlib.asynccontextmanager
-async def _housekeeping(parts: Parts, certificate: Certificate | None) -> AsyncIterator[None]:
+async def _housekeeping(
+    parts: RegistryParts, certificate: Certificate | None
+) -> AsyncIterator[None]:
     task = asyncio.create_task(_keep_house(parts, certificate), name="keep the registry's house")
     try:
         yield
@@ -274,7 +280,7 @@ async def _housekeeping(parts: Parts, certificate: Certificate | None) -> AsyncI
         await asyncio.wait([task])
 
 
-async def _keep_house(parts: Parts, certificate: Certificate | None) -> None:
+async def _keep_house(parts: RegistryParts, certificate: Certificate | None) -> None:
     """Look for what others change without telling: tokens in the store, certificates on disk."""
     forget_at = 0.0
     while True:

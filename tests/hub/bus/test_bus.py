@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from exec_server.hub.bus import BusUnavailable, Held
-from exec_server.hub.bus.subjects import HELD_BYTES
+from exec_server.hub.bus import BusUnavailable, StoredValue
+from exec_server.hub.bus.subjects import VALUE_BYTES
 from tests.hub.bus.conftest import Heard
 from tests.requirements import requirement
 
@@ -169,8 +169,8 @@ async def test_what_is_no_name_is_refused(join, name):
         node.subscribe(name, Heard()),
         node.answer(name, bytes),
         node.request(name, b"", timeout=1),
-        node.held(name),
-        node.hold(name, b"", after=0),
+        node.read_value(name),
+        node.compare_and_set(name, b"", after=0),
     ):
         with pytest.raises(ValueError, match="is not a"):
             await attempt
@@ -178,27 +178,27 @@ async def test_what_is_no_name_is_refused(join, name):
         node.publish(name, b"")
 
 
-@requirement("hub/bus:fence")
-async def test_the_fence_lets_one_writer_of_each_value_through(join):
+@requirement("hub/bus:compare-and-set")
+async def test_one_writer_replaces_each_value(join):
     nodes = [await join(), await join()]
-    assert await nodes[0].held("owner") is None
-    first = await nodes[0].hold("owner", b"a", after=0)
-    assert await nodes[1].held("owner") == Held(b"a", first)
-    assert await nodes[1].hold("owner", b"b", after=0) is None
-    assert await nodes[1].hold("owner", b"b", after=first + 1) is None
-    second = await nodes[1].hold("owner", b"b", after=first)
+    assert await nodes[0].read_value("owner") is None
+    first = await nodes[0].compare_and_set("owner", b"a", after=0)
+    assert await nodes[1].read_value("owner") == StoredValue(b"a", first)
+    assert await nodes[1].compare_and_set("owner", b"b", after=0) is None
+    assert await nodes[1].compare_and_set("owner", b"b", after=first + 1) is None
+    second = await nodes[1].compare_and_set("owner", b"b", after=first)
     assert second > first
-    assert await nodes[0].hold("owner", b"c", after=first) is None
-    assert await nodes[0].held("owner") == Held(b"b", second)
-    assert await nodes[0].held("another") is None
-    assert await nodes[0].hold("another", b"", after=0) > second
-    assert (await nodes[1].held("another")).value == b""
-    assert await nodes[1].hold("owner", bytes(HELD_BYTES), after=second)
+    assert await nodes[0].compare_and_set("owner", b"c", after=first) is None
+    assert await nodes[0].read_value("owner") == StoredValue(b"b", second)
+    assert await nodes[0].read_value("another") is None
+    assert await nodes[0].compare_and_set("another", b"", after=0) > second
+    assert (await nodes[1].read_value("another")).value == b""
+    assert await nodes[1].compare_and_set("owner", bytes(VALUE_BYTES), after=second)
     with pytest.raises(ValueError, match="longer"):
-        await nodes[1].hold("owner", bytes(HELD_BYTES + 1), after=second)
+        await nodes[1].compare_and_set("owner", bytes(VALUE_BYTES + 1), after=second)
 
 
-@requirement("hub/bus:fence")
+@requirement("hub/bus:compare-and-set")
 async def test_of_many_who_race_for_a_value_one_wins_each_time(join):
     nodes = [await join() for _ in range(3)]
     wins = [0, 0, 0]
@@ -206,13 +206,13 @@ async def test_of_many_who_race_for_a_value_one_wins_each_time(join):
     async def race(index: int) -> None:
         node = nodes[index]
         for _ in range(20):
-            held = await node.held("counter")
+            held = await node.read_value("counter")
             value = b"%d" % (int(held.value) + 1 if held else 1)
-            if await node.hold("counter", value, after=held.revision if held else 0):
+            if await node.compare_and_set("counter", value, after=held.revision if held else 0):
                 wins[index] += 1
 
     await asyncio.gather(*map(race, range(3)))
-    held = await nodes[0].held("counter")
+    held = await nodes[0].read_value("counter")
     assert int(held.value) == sum(wins) > 0
 
 
@@ -234,8 +234,8 @@ async def test_a_closed_bus_is_out_of_it(join):
         leaving.subscribe("news", Heard()),
         leaving.answer("echo", bytes),
         leaving.request("echo", b"", timeout=1),
-        leaving.held("owner"),
-        leaving.hold("owner", b"", after=0),
+        leaving.read_value("owner"),
+        leaving.compare_and_set("owner", b"", after=0),
     ):
         with pytest.raises(BusUnavailable):
             await attempt

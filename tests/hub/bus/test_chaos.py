@@ -83,7 +83,7 @@ async def test_a_node_that_is_cut_off_hears_and_says_nothing_until_it_is_back():
         await there.request("echo", b"", timeout=1)
     for attempt in (
         here.request("echo", b"", timeout=1),
-        here.held("a"),
+        here.read_value("a"),
         here.subscribe("b", heard),
     ):
         with pytest.raises(BusUnavailable):
@@ -100,12 +100,12 @@ async def test_a_node_that_is_cut_off_hears_and_says_nothing_until_it_is_back():
 async def test_nobody_knows_whether_a_hold_that_failed_has_happened():
     bus = ChaoticBus(MemoryBus(), rates=Rates(hold_undone=1.0))
     with pytest.raises(BusUnavailable):
-        await bus.hold("owner", b"x", after=0)
-    assert await bus.held("owner") is None
+        await bus.compare_and_set("owner", b"x", after=0)
+    assert await bus.read_value("owner") is None
     bus.rates = Rates(hold_done=1.0)
     with pytest.raises(BusUnavailable):
-        await bus.hold("owner", b"x", after=0)
-    assert await bus.held("owner") is not None
+        await bus.compare_and_set("owner", b"x", after=0)
+    assert await bus.read_value("owner") is not None
 
 
 @requirement("hub/bus:chaos")

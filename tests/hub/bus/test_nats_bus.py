@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from exec_server.hub.bus import BusUnavailable, Held
+from exec_server.hub.bus import BusUnavailable, StoredValue
 from exec_server.hub.bus.nats_bus import NatsBus
 from exec_server.limits import DEFAULT_LIMITS
 from tests.hub.bus.conftest import SECONDS, Heard
@@ -39,7 +39,7 @@ async def heard_again(sender: NatsBus, subject: str, heard: Heard) -> None:
             await asyncio.sleep(LIMITS.bus_pause)
 
 
-@requirement("hub/bus:subjects", "hub/bus:fence")
+@requirement("hub/bus:subjects", "hub/bus:compare-and-set")
 async def test_registries_of_other_names_have_nothing_to_do_with_us(one_server, open_nats):
     ours, theirs = await open_nats(one_server), await open_nats(one_server, name="theirs")
     heard, overheard = Heard(), Heard()
@@ -49,8 +49,8 @@ async def test_registries_of_other_names_have_nothing_to_do_with_us(one_server, 
     ours.publish("news", b"secret")
     await heard.until(count=1)
     assert await ours.request("echo", b"", timeout=5) is None
-    await ours.hold("owner", b"us", after=0)
-    assert await theirs.held("owner") is None
+    await ours.compare_and_set("owner", b"us", after=0)
+    assert await theirs.read_value("owner") is None
     theirs.publish("news", b"their own")
     assert await overheard.until(count=1) == [b"their own"]
     assert heard.messages == [b"secret"]
@@ -64,7 +64,7 @@ async def test_a_bus_comes_back_with_its_server(tmp_path, open_nats, caplog):
         await other.subscribe("news", heard)
         await other.answer("echo", bytes)
         before = other.connected_since
-        revision = await one.hold("owner", b"one", after=0)
+        revision = await one.compare_and_set("owner", b"one", after=0)
 
         cluster.kill(0)
         await eventually(lambda: one.connected_since is None and other.connected_since is None)
@@ -73,8 +73,8 @@ async def test_a_bus_comes_back_with_its_server(tmp_path, open_nats, caplog):
         assert one.lost_messages == 100
         for attempt in (
             one.request("echo", b"", timeout=5),
-            one.held("owner"),
-            one.hold("owner", b"", after=0),
+            one.read_value("owner"),
+            one.compare_and_set("owner", b"", after=0),
             one.subscribe("more", heard),
         ):
             with pytest.raises(BusUnavailable):
@@ -86,7 +86,7 @@ async def test_a_bus_comes_back_with_its_server(tmp_path, open_nats, caplog):
         one.publish("news", b"back")
         assert await heard.until(count=1) == [b"back"]
         assert await one.request("echo", b"x", timeout=5) == b"x"
-        assert await again(lambda: one.held("owner")) == Held(b"one", revision)
+        assert await again(lambda: one.read_value("owner")) == StoredValue(b"one", revision)
     assert caplog.text.count("messages to other nodes are lost") == 1
     assert "100 messages to other nodes were lost" in caplog.text
 
@@ -122,7 +122,7 @@ async def test_what_a_stuck_server_does_not_take_is_lost_beyond_a_bound(tmp_path
         cluster.resume(0)
 
 
-@requirement("hub/bus/nats:returns", "hub/bus/nats:fence-survives")
+@requirement("hub/bus/nats:returns", "hub/bus/nats:values-survive")
 @pytest.mark.one_loop
 async def test_one_of_three_servers_may_die(tmp_path, open_nats):
     with NatsCluster(tmp_path, 3) as cluster:
@@ -132,47 +132,47 @@ async def test_one_of_three_servers_may_die(tmp_path, open_nats):
         await other.subscribe("news", heard)
         await other.answer("echo", bytes)
         before = other.connected_since
-        revision = await one.hold("owner", b"one", after=0)
+        revision = await one.compare_and_set("owner", b"one", after=0)
 
         url = other._connection.client.connected_url
         cluster.kill(cluster.hosts.index(url.netloc))
         await eventually(lambda: other.connected_since and other.connected_since > before)
         await heard_again(one, "news", heard)
         assert await again(lambda: one.request("echo", b"x", timeout=1)) == b"x"
-        assert await again(lambda: other.held("owner")) == Held(b"one", revision)
+        assert await again(lambda: other.read_value("owner")) == StoredValue(b"one", revision)
         await hold_surely(other, "owner", b"other", revision)
-        assert (await again(lambda: one.held("owner"))).value == b"other"
+        assert (await again(lambda: one.read_value("owner"))).value == b"other"
 
 
 async def hold_surely(bus: NatsBus, key: str, value: bytes, after: int) -> int:
     """Of one writer, who looks whether a value of which it heard nothing was replaced."""
     while True:
         try:
-            revision = await bus.hold(key, value, after=after)
+            revision = await bus.compare_and_set(key, value, after=after)
         except BusUnavailable:
             revision = None
         if revision is None:
-            held = await again(lambda: bus.held(key))
+            held = await again(lambda: bus.read_value(key))
             if held.value != value:
                 continue
             revision = held.revision
         return revision
 
 
-@requirement("hub/bus/nats:fence-survives")
-async def test_a_fence_that_is_gone_is_made_anew(tmp_path, open_nats):
+@requirement("hub/bus/nats:values-survive")
+async def test_a_bucket_that_is_gone_is_made_again(tmp_path, open_nats):
     with NatsCluster(tmp_path) as cluster:
         bus = await open_nats(cluster, limits=LIMITS)
-        revision = await bus.hold("owner", b"before", after=0)
-        revision = await bus.hold("owner", b"before", after=revision)
+        revision = await bus.compare_and_set("owner", b"before", after=0)
+        revision = await bus.compare_and_set("owner", b"before", after=revision)
         cluster.kill(0)
         cluster.lose_disk(0)
         cluster.start(0)
         await eventually(lambda: bus.connected_since is None)
-        assert await again(lambda: bus.held("owner")) is None
-        assert await again(lambda: bus.hold("owner", b"late", after=revision)) is None
-        assert await bus.hold("owner", b"anew", after=0) == 1
-        assert await bus.held("owner") == Held(b"anew", 1)
+        assert await again(lambda: bus.read_value("owner")) is None
+        assert await again(lambda: bus.compare_and_set("owner", b"late", after=revision)) is None
+        assert await bus.compare_and_set("owner", b"anew", after=0) == 1
+        assert await bus.read_value("owner") == StoredValue(b"anew", 1)
 
 
 @requirement("hub/bus/nats:returns")
@@ -191,7 +191,7 @@ async def test_a_client_that_gives_up_is_replaced(one_server, open_nats):
     one.publish("old", b"nobody hears it")
     one.publish("news", b"back")
     assert await heard.until(count=1) == [b"back"]
-    assert await other.hold("owner", b"x", after=0)
+    assert await other.compare_and_set("owner", b"x", after=0)
 
 
 @requirement("hub/bus/nats:returns")

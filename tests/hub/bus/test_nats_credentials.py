@@ -37,10 +37,10 @@ async def test_a_credentials_file_lets_us_in(tmp_path, no_leaks, subjects):
         async with asyncio.timeout(10):
             assert await heard.get() == b"hello"
         assert await bus.request("question", b"x", timeout=5) == b"xx"
-        revision = await bus.hold("key", b"one", after=0)
+        revision = await bus.compare_and_set("key", b"one", after=0)
         assert revision is not None
-        assert await bus.hold("key", b"two", after=revision)
-        held = await bus.held("key")
+        assert await bus.compare_and_set("key", b"two", after=revision)
+        held = await bus.read_value("key")
         assert held is not None
         assert held.value == b"two"
         await bus.close()

@@ -65,7 +65,7 @@ async def test_a_right_password_lets_us_in_and_is_not_shown(tmp_path, no_leaks, 
         bus = await NatsBus.open(
             f"nats://us:{SECRET}@{cluster.hosts[0]}", name="test", limits=LIMITS
         )
-        assert await bus.hold("owner", b"us", after=0)
+        assert await bus.compare_and_set("owner", b"us", after=0)
         assert SECRET not in repr(bus)
         await bus.close()
     assert SECRET not in caplog.text
@@ -119,7 +119,7 @@ async def test_only_a_server_that_is_known_is_talked_to(tmp_path, no_leaks):
         assert "not secure" in await refusal(url)
         context = ssl.create_default_context(cafile=str(authority))
         bus = await NatsBus.open(url, name="test", tls=context, limits=LIMITS)
-        assert await bus.hold("owner", b"us", after=0)
+        assert await bus.compare_and_set("owner", b"us", after=0)
         await bus.close()
 
 

@@ -1,4 +1,4 @@
-"""A registry of three nodes, as processes, and the two ends of a conduit."""
+"""A registry of three nodes, as processes, and the two ends of a channel."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from exec_server.hub.cluster.reliable import Conduit
+from exec_server.hub.cluster.reliable import ReliableChannel
 from tests.support.cluster import Cluster
-from tests.support.conduits import conduit
+from tests.support.reliable_channels import channel
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +19,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def near() -> Conduit:
-    return conduit()
+def near() -> ReliableChannel:
+    return channel()
 
 
 @pytest.fixture
-def far() -> Conduit:
-    return conduit()
+def far() -> ReliableChannel:
+    return channel()

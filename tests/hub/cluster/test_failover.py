@@ -1,4 +1,4 @@
-"""What the nodes do about a node, or a fence, that is away: sooner than by its silence alone."""
+"""What nodes do when a node is gone, or owner records cannot be written."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exec_server.hub.bus import BusUnavailable, Held
+from exec_server.hub.bus import BusUnavailable, StoredValue
 from exec_server.hub.bus.memory_bus import MemoryBus
 from exec_server.relay.frame import Reset, decode
 from tests.hub.cluster.test_nodes import QUICK, Nodes, exchange_frames, harness_at
 from tests.hub.conftest import bring_online
-from tests.hub.relay.test_rendezvous import ended, frame, received
+from tests.hub.http.test_rendezvous import ended, frame, received
 from tests.requirements import requirement
 from tests.support.chaotic_bus import ChaoticBus
 from tests.support.files import until
 
 # Nobody waits for silence to tell.
-PATIENT = msgspec.structs.replace(QUICK, hub_peer_seconds=60.0, hub_fence_seconds=0.1)
+PATIENT = msgspec.structs.replace(QUICK, hub_peer_seconds=60.0, hub_ownership_seconds=0.1)
 
 
-class Unfenced(MemoryBus):
-    """A bus whose servers have no leader: messages flow, and the fence does not answer."""
+class WithoutLeader(MemoryBus):
+    """A bus whose servers have no leader: messages flow, and no value can be read or written."""
 
     is_away = True
-    held_values = 0
+    written = 0
 
-    async def held(self, key: str) -> Held | None:
+    async def read_value(self, key: str) -> StoredValue | None:
         self._check()
-        return await super().held(key)
+        return await super().read_value(key)
 
-    async def hold(self, key: str, value: bytes, *, after: int) -> int | None:
+    async def compare_and_set(self, key: str, value: bytes, *, after: int) -> int | None:
         self._check()
-        revision = await super().hold(key, value, after=after)
-        self.held_values += revision is not None
+        revision = await super().compare_and_set(key, value, after=after)
+        self.written += revision is not None
         return revision
 
     def _check(self) -> None:
@@ -52,27 +52,27 @@ async def nodes(tmp_path: Path, no_leaks: None) -> AsyncIterator[Nodes]:
 
 
 async def until_served(visitor, pair) -> None:
-    """By whichever node; the executor hears nothing when it has a seat."""
+    """Wait until some node serves the executor, of which the executor itself is not told."""
     async with asyncio.timeout(10):
         while (await visitor.connect(pair.name, pair.harness)).status != 200:
             pass
 
 
-@requirement("hub/cluster:no-fence")
-async def test_without_the_fence_executors_are_served_and_found(nodes):
-    buses = [Unfenced(nodes.medium), Unfenced(nodes.medium)]
+@requirement("hub/cluster:no-ownership")
+async def test_without_owner_records_executors_are_served_and_found(nodes):
+    buses = [WithoutLeader(nodes.medium), WithoutLeader(nodes.medium)]
     first, second = [await nodes.add(bus, PATIENT) for bus in buses]
     pair = await bring_online(first)
     await until_served(second, pair)
     await exchange_frames(pair.executor, await harness_at(second, pair), 3)
     for bus in buses:
         bus.is_away = False
-    await until(lambda: buses[0].held_values > 0)
+    await until(lambda: buses[0].written > 0)
 
 
-@requirement("hub/cluster:no-fence")
-async def test_without_the_fence_a_socket_that_comes_back_elsewhere_is_the_one(nodes):
-    first, second = [await nodes.add(Unfenced(nodes.medium), PATIENT) for _ in range(2)]
+@requirement("hub/cluster:no-ownership")
+async def test_without_owner_records_a_socket_that_comes_back_elsewhere_is_the_one(nodes):
+    first, second = [await nodes.add(WithoutLeader(nodes.medium), PATIENT) for _ in range(2)]
     pair = await bring_online(first)
     await until_served(second, pair)
     url = pair.registration["url"].replace(first.hub.url[4:], second.hub.url[4:])
@@ -86,8 +86,8 @@ async def test_without_the_fence_a_socket_that_comes_back_elsewhere_is_the_one(n
         await received(executor)
 
 
-@requirement("hub/cluster:no-fence")
-async def test_a_newer_registration_wins_when_the_fence_is_back(nodes):
+@requirement("hub/cluster:no-ownership")
+async def test_a_newer_registration_wins_when_owner_records_are_back(nodes):
     apart = ChaoticBus(MemoryBus(nodes.medium))
     first, second = await nodes.add(apart, PATIENT), await nodes.add(limits=PATIENT)
     pair = await bring_online(first)

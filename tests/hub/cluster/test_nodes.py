@@ -19,7 +19,7 @@ from exec_server.hub.registry_service import HubOptions, serve_hub
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.frame import Reset, decode
 from tests.hub.conftest import Pair, Visitor, bring_online, transport_of
-from tests.hub.relay.test_rendezvous import ended, frame, received, seq_of
+from tests.hub.http.test_rendezvous import ended, frame, received, seq_of
 from tests.requirements import requirement
 from tests.support.chaotic_bus import ChaoticBus, Rates
 from tests.support.files import until
@@ -306,7 +306,7 @@ async def test_an_executor_of_a_node_that_is_gone_hears_of_harnesses_and_comes_b
     executor = await second.open(url)
     await exchange_frames(executor, await harness_at(second, pair), 3)
     cut_off.let_back()
-    # Its node finds out that somebody else has the seat by now.
+    # Its node finds out that another socket serves the environment by now.
     assert await ended(pair.executor) == []
 
 

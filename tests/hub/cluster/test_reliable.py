@@ -8,13 +8,13 @@ import pytest
 
 from exec_server.hub.cluster.reliable_halves import ASK, GAP, HEAD, HEADER_BYTES, STATUS
 from tests.requirements import requirement
-from tests.support.conduits import (
+from tests.support.reliable_channels import (
     FRAGMENT,
     LIMIT,
     PATIENCE,
     WINDOW,
     bring,
-    conduit,
+    channel,
     kind_of,
     numbers,
     payload_bytes,
@@ -22,7 +22,7 @@ from tests.support.conduits import (
 )
 
 
-@requirement("hub/conduit:exact")
+@requirement("hub/reliable:exact")
 def test_messages_go_both_ways(near, far):
     near.send(b"ping")
     assert bring(near.packets(), far) == [b"ping"]
@@ -32,7 +32,7 @@ def test_messages_go_both_ways(near, far):
     assert near.packets() == []
 
 
-@requirement("hub/conduit:pieces")
+@requirement("hub/reliable:pieces")
 @pytest.mark.parametrize("size", [0, 1, FRAGMENT, FRAGMENT + 1, WINDOW, 10 * WINDOW + 7])
 def test_a_message_of_any_size_arrives_whole(near, far, size):
     data = random.Random(size).randbytes(size)
@@ -44,7 +44,7 @@ def test_a_message_of_any_size_arrives_whole(near, far, size):
 
 
 def test_a_packet_as_long_as_the_window_fits():
-    near, far = conduit(fragment=WINDOW), conduit(fragment=WINDOW)
+    near, far = channel(fragment=WINDOW), channel(fragment=WINDOW)
     near.send(bytes(WINDOW))
     assert bring(near.packets(), far) == [bytes(WINDOW)]
 
@@ -52,12 +52,12 @@ def test_a_packet_as_long_as_the_window_fits():
 @pytest.mark.parametrize(
     "wrong", [{"fragment": 0}, {"fragment": WINDOW + 1}, {"patience": 0}], ids=str
 )
-def test_a_conduit_that_could_not_work_is_not_made(wrong):
-    with pytest.raises(ValueError, match="a conduit needs"):
-        conduit(**wrong)
+def test_a_channel_that_could_not_work_is_not_made(wrong):
+    with pytest.raises(ValueError, match="a reliable channel needs"):
+        channel(**wrong)
 
 
-@requirement("hub/conduit:window")
+@requirement("hub/reliable:window")
 @pytest.mark.parametrize("size", [0, 1, 30, FRAGMENT, 3 * FRAGMENT])
 def test_no_more_is_sent_than_the_window(near, far, size):
     far.pause()
@@ -77,16 +77,16 @@ def test_no_more_is_sent_than_the_window(near, far, size):
     assert len(far.messages() + settle(near, far)[1]) == 1000
 
 
-@requirement("hub/conduit:window")
+@requirement("hub/reliable:window")
 @pytest.mark.parametrize(("excess", "sent"), [(0, 2), (1, 1)])
 def test_the_window_is_used_to_the_last_byte(excess, sent):
-    wide = conduit(fragment=WINDOW)
+    wide = channel(fragment=WINDOW)
     for size in (FRAGMENT, LIMIT - FRAGMENT - 2 * HEADER_BYTES + excess):
         wide.send(bytes(size))
     assert len(wide.packets()) == sent
 
 
-@requirement("hub/conduit:window")
+@requirement("hub/reliable:window")
 def test_a_quarter_of_the_window_is_announced_when_taken(near, far):
     near.send(bytes(WINDOW // 4 - HEADER_BYTES - 1))
     bring(near.packets(), far)
@@ -99,18 +99,18 @@ def test_a_quarter_of_the_window_is_announced_when_taken(near, far):
     assert near.taken() == 2
 
 
-@requirement("hub/conduit:window")
+@requirement("hub/reliable:window")
 def test_a_large_window_is_announced_in_small_steps():
     """Who bounds its own queue by what was taken must not wait for a tick."""
     large, step = 64 << 20, 128 << 10
-    near, far = (conduit(window=large, fragment=step) for _ in range(2))
+    near, far = (channel(window=large, fragment=step) for _ in range(2))
     near.send(bytes(step))
     bring(near.packets(), far)
     bring(far.packets(), near)
     assert near.taken() == 1
 
 
-@requirement("hub/conduit:again")
+@requirement("hub/reliable:again")
 def test_a_gap_is_filled_at_once_and_once(near, far):
     for number in range(4):
         near.send(b"%d" % number)
@@ -127,7 +127,7 @@ def test_a_gap_is_filled_at_once_and_once(near, far):
     assert bring(again, far) == [b"1", b"2", b"3"]
 
 
-@requirement("hub/conduit:again")
+@requirement("hub/reliable:again")
 def test_news_of_a_gap_that_was_filled_is_old(near, far):
     for number in range(3):
         near.send(b"%d" % number)
@@ -143,7 +143,7 @@ def test_news_of_a_gap_that_was_filled_is_old(near, far):
     assert near.packets() == []
 
 
-@requirement("hub/conduit:again")
+@requirement("hub/reliable:again")
 def test_what_was_lost_at_the_end_is_repeated_after_a_whole_tick(near, far):
     near.send(b"a")
     near.send(b"b")
@@ -157,7 +157,7 @@ def test_what_was_lost_at_the_end_is_repeated_after_a_whole_tick(near, far):
     assert bring(near.packets(), far) == [b"a", b"b"]
 
 
-@requirement("hub/conduit:again")
+@requirement("hub/reliable:again")
 @pytest.mark.parametrize("progress", ["arrives", "is taken"])
 def test_progress_puts_a_repetition_off(near, far, progress):
     near.send(b"a")
@@ -180,7 +180,7 @@ def test_progress_puts_a_repetition_off(near, far, progress):
     assert numbers(near.packets()) == [1]
 
 
-@requirement("hub/conduit:again")
+@requirement("hub/reliable:again")
 def test_news_of_a_gap_travels_with_a_message(near, far):
     for _ in range(3):
         near.send(b"")
@@ -193,7 +193,7 @@ def test_news_of_a_gap_travels_with_a_message(near, far):
     assert numbers(near.packets()) == [0, 1, 2]
 
 
-@requirement("hub/conduit:again", "hub/conduit:idle")
+@requirement("hub/reliable:again", "hub/reliable:idle")
 def test_an_acknowledgement_goes_alone_at_a_tick_when_nothing_carries_it(near, far):
     near.send(b"a")
     bring(near.packets(), far)
@@ -208,8 +208,8 @@ def test_an_acknowledgement_goes_alone_at_a_tick_when_nothing_carries_it(near, f
     assert near.taken() == 1
 
 
-@requirement("hub/conduit:idle")
-def test_a_conduit_at_rest_says_nothing(near, far):
+@requirement("hub/reliable:idle")
+def test_a_channel_at_rest_says_nothing(near, far):
     assert not near.needs_ticks
     near.send(b"a")
     assert near.needs_ticks
@@ -222,7 +222,7 @@ def test_a_conduit_at_rest_says_nothing(near, far):
         assert not end.has_failed
 
 
-@requirement("hub/conduit:quiet")
+@requirement("hub/reliable:quiet")
 def test_a_burst_behind_a_lost_packet_is_answered_once(near, far):
     for _ in range(5):
         near.send(b"")
@@ -241,7 +241,7 @@ def test_a_burst_behind_a_lost_packet_is_answered_once(near, far):
     assert [packet[0] for packet in far.packets()] == [STATUS | GAP]
 
 
-@requirement("hub/conduit:quiet")
+@requirement("hub/reliable:quiet")
 def test_each_gap_is_reported_when_there_was_progress_between(near, far):
     for _ in range(6):
         near.send(b"")
@@ -254,7 +254,7 @@ def test_each_gap_is_reported_when_there_was_progress_between(near, far):
     assert HEAD.unpack(status)[:3] == (STATUS | GAP, 0, 2)
 
 
-@requirement("hub/conduit:quiet", "hub/conduit:exact")
+@requirement("hub/reliable:quiet", "hub/reliable:exact")
 def test_repeated_packets_are_answered_once_and_delivered_never(near, far):
     for _ in range(5):
         near.send(b"x")
@@ -271,7 +271,7 @@ def test_repeated_packets_are_answered_once_and_delivered_never(near, far):
     assert len(far.packets()) == 1
 
 
-@requirement("hub/conduit:reopened")
+@requirement("hub/reliable:reopened")
 def test_a_lost_announcement_of_an_open_window_is_asked_for(near, far):
     for _ in range(10):
         near.send(bytes(FRAGMENT))
@@ -295,7 +295,7 @@ def test_a_lost_announcement_of_an_open_window_is_asked_for(near, far):
     assert near.packets()
 
 
-@requirement("hub/conduit:reopened", "hub/conduit:taken")
+@requirement("hub/reliable:reopened", "hub/reliable:taken")
 def test_lost_news_of_taken_messages_is_asked_for_though_nothing_more_is_queued(near, far):
     near.send(b"a")
     far.pause()
@@ -311,7 +311,7 @@ def test_lost_news_of_taken_messages_is_asked_for_though_nothing_more_is_queued(
     assert near.taken() == 1
 
 
-@requirement("hub/conduit:taken")
+@requirement("hub/reliable:taken")
 def test_messages_count_as_taken_only_when_the_peer_took_them(near, far):
     for data in (b"", b"a", bytes(2 * FRAGMENT), b""):
         near.send(data)
@@ -328,7 +328,7 @@ def test_messages_count_as_taken_only_when_the_peer_took_them(near, far):
     assert near.taken() == 0
 
 
-@requirement("hub/conduit:taken")
+@requirement("hub/reliable:taken")
 def test_discarding_spares_what_was_begun(near, far):
     near.send(b"whole")
     near.send(bytes(2 * WINDOW))
@@ -342,7 +342,7 @@ def test_discarding_spares_what_was_begun(near, far):
     assert near.taken() == 3
 
 
-@requirement("hub/conduit:taken", "hub/conduit:idle")
+@requirement("hub/reliable:taken", "hub/reliable:idle")
 def test_what_was_discarded_is_not_waited_for(near, far):
     near.send(b"a")
     for _ in range(PATIENCE - 1):
@@ -356,7 +356,7 @@ def test_what_was_discarded_is_not_waited_for(near, far):
     assert near.taken() == 1
 
 
-@requirement("hub/conduit:end")
+@requirement("hub/reliable:end")
 def test_an_end_comes_after_all_messages(near, far):
     near.send(b"a")
     near.end(1001, "going")
@@ -376,7 +376,7 @@ def test_an_end_comes_after_all_messages(near, far):
     assert not near.has_failed
 
 
-@requirement("hub/conduit:end")
+@requirement("hub/reliable:end")
 def test_an_end_needs_no_window(near, far):
     for _ in range(4):
         near.send(bytes(FRAGMENT - HEADER_BYTES))
@@ -388,7 +388,7 @@ def test_an_end_needs_no_window(near, far):
     assert far.ended is None
 
 
-@requirement("hub/conduit:end")
+@requirement("hub/reliable:end")
 def test_a_lost_end_is_repeated(near, far):
     near.end(1000, "")
     near.packets()
@@ -397,7 +397,7 @@ def test_a_lost_end_is_repeated(near, far):
     assert near.is_finished
 
 
-@requirement("hub/conduit:end")
+@requirement("hub/reliable:end")
 def test_when_both_end_neither_needs_the_last_word(near, far):
     near.end(1000, "near")
     far.end(1001, "far")
@@ -415,7 +415,7 @@ def test_when_both_end_neither_needs_the_last_word(near, far):
     assert not far.needs_ticks
 
 
-@requirement("hub/conduit:end")
+@requirement("hub/reliable:end")
 def test_a_reason_is_cut_between_letters(near, far):
     near.end(1000, "é" * 100 + "\ud800")
     bring(near.packets(), far)

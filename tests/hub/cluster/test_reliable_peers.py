@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from exec_server.hub.cluster.reliable import Conduit
+from exec_server.hub.cluster.reliable import ReliableChannel
 from exec_server.hub.cluster.reliable_halves import END, HEADER_BYTES, STATUS
 from tests.requirements import requirement
-from tests.support.conduits import (
+from tests.support.reliable_channels import (
     FRAGMENT,
     LIMIT,
     PATIENCE,
     WINDOW,
     bring,
-    conduit,
+    channel,
     header,
     settle,
 )
 
 
-@requirement("hub/conduit:gone")
+@requirement("hub/reliable:gone")
 def test_on_a_dead_bus_patience_ends(near):
     near.send(b"a")
     for _ in range(PATIENCE - 1):
@@ -37,7 +37,7 @@ def test_on_a_dead_bus_patience_ends(near):
     assert near.packets() == []
 
 
-@requirement("hub/conduit:gone")
+@requirement("hub/reliable:gone")
 def test_a_peer_that_is_gone_while_the_window_is_closed_is_noticed(near, far):
     far.pause()
     near.send(bytes(2 * WINDOW))
@@ -51,7 +51,7 @@ def test_a_peer_that_is_gone_while_the_window_is_closed_is_noticed(near, far):
     assert near.has_failed
 
 
-@requirement("hub/conduit:gone")
+@requirement("hub/reliable:gone")
 def test_a_peer_that_takes_nothing_but_lives_is_waited_for(near, far):
     far.pause()
     near.send(bytes(2 * WINDOW))
@@ -65,7 +65,7 @@ def test_a_peer_that_takes_nothing_but_lives_is_waited_for(near, far):
     assert far.messages() + settle(near, far)[1] == [bytes(2 * WINDOW)]
 
 
-@requirement("hub/conduit:gone")
+@requirement("hub/reliable:gone")
 def test_a_peer_that_is_heard_but_hears_nothing_is_given_up(near, far):
     near.send(b"a")
     near.packets()
@@ -93,7 +93,7 @@ MALFORMED = [
 ]
 
 
-@requirement("hub/conduit:nonsense")
+@requirement("hub/reliable:nonsense")
 @pytest.mark.parametrize("packet", MALFORMED, ids=bytes.hex)
 def test_a_malformed_packet_is_counted_and_ignored(near, packet):
     near.receive(packet)
@@ -112,9 +112,9 @@ IMPOSSIBLE = {
 }
 
 
-@requirement("hub/conduit:nonsense")
+@requirement("hub/reliable:nonsense")
 @pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_a_peer_that_breaks_the_rules_fails_the_conduit(near, name):
+def test_a_peer_that_breaks_the_rules_fails_the_channel(near, name):
     near.send(b"a")
     near.packets()
     near.receive(IMPOSSIBLE[name])
@@ -124,7 +124,7 @@ def test_a_peer_that_breaks_the_rules_fails_the_conduit(near, name):
     assert near.packets() == []
 
 
-@requirement("hub/conduit:nonsense")
+@requirement("hub/reliable:nonsense")
 @pytest.mark.parametrize(
     "packet",
     [
@@ -141,7 +141,7 @@ def test_a_peer_may_go_to_the_limits(near, packet):
     assert not near.has_failed
 
 
-@requirement("hub/conduit:nonsense")
+@requirement("hub/reliable:nonsense")
 @pytest.mark.parametrize("kind", [2, END])
 def test_nothing_may_come_after_the_end(near, kind):
     near.receive(header(END) + b"\x03\xe8")
@@ -150,7 +150,7 @@ def test_nothing_may_come_after_the_end(near, kind):
     assert near.messages() == []
 
 
-@requirement("hub/conduit:nonsense")
+@requirement("hub/reliable:nonsense")
 def test_an_end_amid_a_message_fails(near):
     near.receive(header(1) + b"half")
     near.receive(header(END, number=1) + b"\x03\xe8")
@@ -158,9 +158,12 @@ def test_an_end_amid_a_message_fails(near):
     assert near.messages() == []
 
 
-@requirement("hub/conduit:nonsense")
+@requirement("hub/reliable:nonsense")
 def test_a_message_beyond_the_longest_fails():
-    near, far = conduit(), Conduit(window=WINDOW, fragment=FRAGMENT, patience=9, longest=WINDOW)
+    near, far = (
+        channel(),
+        ReliableChannel(window=WINDOW, fragment=FRAGMENT, patience=9, longest=WINDOW),
+    )
     near.send(bytes(WINDOW))
     assert settle(near, far)[1] == [bytes(WINDOW)]
     near.send(bytes(WINDOW + 1))

@@ -11,12 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from exec_server.hub.cluster.reliable_halves import ASK, END, GAP, HEAD, HEADER_BYTES, STATUS
 from tests.requirements import requirement
-from tests.support.conduits import (
+from tests.support.reliable_channels import (
     FRAGMENT,
     LIMIT,
     WINDOW,
     bring,
-    conduit,
+    channel,
     kind_of,
     settle,
 )
@@ -34,10 +34,10 @@ likely = st.builds(
 )
 
 
-@requirement("hub/conduit:nonsense")
+@requirement("hub/reliable:nonsense")
 @given(st.lists(likely | st.binary(max_size=60), max_size=30))
 def test_no_packet_raises(garbage):
-    near = conduit()
+    near = channel()
     near.send(b"abc")
     near.packets()
     for packet in garbage:
@@ -53,7 +53,7 @@ class Side:
     """One end under test, and what it should and did say."""
 
     def __init__(self) -> None:
-        self.conduit = conduit(patience=10_000)
+        self.channel = channel(patience=10_000)
         self.wanted: list[bytes] = []
         self.got: list[bytes] = []
         self.taken = 0
@@ -63,7 +63,7 @@ class Side:
         self.told = LIMIT
 
     def publish(self) -> list[bytes]:
-        packets = self.conduit.packets()
+        packets = self.channel.packets()
         for packet in packets:
             _, number, _, credit = HEAD.unpack_from(packet)
             assert credit >= self.told
@@ -75,8 +75,8 @@ class Side:
         return packets
 
     def look(self) -> None:
-        self.got += self.conduit.messages()
-        self.taken += self.conduit.taken()
+        self.got += self.channel.messages()
+        self.taken += self.channel.taken()
 
     def untaken_bytes(self, told: int) -> int:
         """The payload that was published, and was not taken as far as the peer has *told*."""
@@ -106,13 +106,13 @@ class BadBus(RuleBasedStateMachine):
         sender = self.sides[side]
         for _ in range(times):
             data = next(self.serial).to_bytes(4, "big").ljust(size, b".")[:size]
-            sender.conduit.send(data)
+            sender.channel.send(data)
             if sender.end is None:
                 sender.wanted.append(data)
 
     @rule(side=SIDES)
     def discard(self, side):
-        discarded = self.sides[side].conduit.discard()
+        discarded = self.sides[side].channel.discard()
         if discarded:
             del self.sides[side].wanted[-discarded:]
 
@@ -120,18 +120,18 @@ class BadBus(RuleBasedStateMachine):
     def end(self, side, code, luck):
         if luck:
             return
-        self.sides[side].conduit.end(code, f"by {side}")
+        self.sides[side].channel.end(code, f"by {side}")
         self.sides[side].end = self.sides[side].end or (code, f"by {side}")
 
     @rule(side=SIDES, is_paused=st.booleans())
     def pause_or_resume(self, side, is_paused):
-        end = self.sides[side].conduit
+        end = self.sides[side].channel
         end.pause() if is_paused else end.resume()
 
     @rule(side=SIDES)
     def tick(self, side):
-        if self.sides[side].conduit.needs_ticks:
-            self.sides[side].conduit.tick()
+        if self.sides[side].channel.needs_ticks:
+            self.sides[side].channel.tick()
 
     @rule(side=SIDES)
     def publish(self, side):
@@ -164,10 +164,10 @@ class BadBus(RuleBasedStateMachine):
             assert side.got == other.wanted[: len(side.got)]
             assert other.taken <= len(side.got)
             assert other.untaken_bytes(side.told) <= WINDOW
-            assert not side.conduit.has_failed
-            assert side.conduit.malformed == 0
-            if side.conduit.ended is not None:
-                assert side.conduit.ended == other.end
+            assert not side.channel.has_failed
+            assert side.channel.malformed == 0
+            if side.channel.ended is not None:
+                assert side.channel.ended == other.end
                 assert side.got == other.wanted
 
     def teardown(self):
@@ -175,28 +175,28 @@ class BadBus(RuleBasedStateMachine):
         for to, packet in reversed(self.flying):
             self._deliver(to, packet)
         for side in self.sides:
-            side.conduit.resume()
+            side.channel.resume()
             side.look()
-        late = settle(*(side.conduit for side in self.sides))
+        late = settle(*(side.channel for side in self.sides))
         for side, other, messages in zip(self.sides, self.sides[::-1], late, strict=True):
             side.got += messages
             assert side.got == other.wanted
-            assert other.taken + other.conduit.taken() == len(side.got)
-            assert side.conduit.ended == other.end
-            assert side.conduit.is_finished == (side.end is not None)
-            assert not side.conduit.has_failed
+            assert other.taken + other.channel.taken() == len(side.got)
+            assert side.channel.ended == other.end
+            assert side.channel.is_finished == (side.end is not None)
+            assert not side.channel.has_failed
 
     def _deliver(self, side: int, packet: bytes) -> None:
-        self.sides[side].conduit.receive(packet)
+        self.sides[side].channel.receive(packet)
         self.sides[side].look()
 
 
-@requirement("hub/conduit:exact", "hub/conduit:window", "hub/conduit:taken", "hub/conduit:end")
+@requirement("hub/reliable:exact", "hub/reliable:window", "hub/reliable:taken", "hub/reliable:end")
 class TestBadBus(BadBus.TestCase):  # type: ignore[misc, valid-type]
     settings = settings(stateful_step_count=60, deadline=None)
 
 
-@requirement("hub/conduit:exact", "hub/conduit:again", "hub/conduit:reopened")
+@requirement("hub/reliable:exact", "hub/reliable:again", "hub/reliable:reopened")
 @given(
     seed=st.integers(0, 2**32),
     loss=st.sampled_from([0.0, 0.05, 0.3]),
@@ -206,7 +206,7 @@ class TestBadBus(BadBus.TestCase):  # type: ignore[misc, valid-type]
 def test_a_long_stream_over_a_bad_bus_arrives_exactly(seed, loss, doubled, late):
     """Two busy ends that are ticked while they need it, and no end of trouble for 60 rounds."""
     chance = random.Random(seed)
-    ends = [conduit(patience=200) for _ in range(2)]
+    ends = [channel(patience=200) for _ in range(2)]
     sent: list[list[bytes]] = [[], []]
     got: list[list[bytes]] = [[], []]
     delayed: list[tuple[int, bytes]] = []

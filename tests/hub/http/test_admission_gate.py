@@ -14,9 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from exec_server.hub import registry_service
+from exec_server.hub.access.refusals import put_off
 from exec_server.hub.http import admission_gate
-from exec_server.hub.http.admission_gate import Admission, Overloaded, Patience
-from exec_server.hub.http.refusals import put_off
+from exec_server.hub.http.admission_gate import AdmissionGate, Overloaded, Patience
 from exec_server.hub.store.open_store import open_store
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.relay.frame import Data, RelayFrame, StreamId, encode
@@ -42,7 +42,7 @@ PREFIX = "exec_server_registry_"
 
 @pytest.fixture
 def two():
-    return Admission(limits=replace(DEFAULT_LIMITS, hub_admissions=2, hub_admissions_waiting=2))
+    return AdmissionGate(limits=replace(DEFAULT_LIMITS, hub_admissions=2, hub_admissions_waiting=2))
 
 
 @asynccontextmanager
@@ -74,8 +74,8 @@ class Guest:
         await self.task
 
 
-def figures(gate):
-    return {figure.name: figure.value for figure in gate.figures()}
+def metrics(gate):
+    return {metric.name: metric.value for metric in gate.metrics()}
 
 
 @requirement("hub/admission:bounded")
@@ -84,12 +84,12 @@ async def test_who_comes_first_is_served_first(two):
     guests = [Guest(two, came=came) for _ in range(4)]
     for guest in guests[:2]:
         await guest.is_in.wait()
-    assert figures(two) == {"admitted": 2, "waiting": 2, "overloads_total": 0}
+    assert metrics(two) == {"admitted": 2, "waiting": 2, "overloads_total": 0}
     for guest in guests:
         await guest.is_in.wait()
         await guest.go()
     assert came == guests
-    assert figures(two) == {"admitted": 0, "waiting": 0, "overloads_total": 0}
+    assert metrics(two) == {"admitted": 0, "waiting": 0, "overloads_total": 0}
 
 
 @requirement("hub/admission:bounded", "hub/admission:registrations")
@@ -104,13 +104,13 @@ async def test_where_the_queue_is_full_only_the_patient_may_wait(two, caplog):
     guests += [Guest(two, two.long) for _ in range(2)]
     # Its first step is to wait.
     await asyncio.sleep(0)
-    assert figures(two)["waiting"] == 4
+    assert metrics(two)["waiting"] == 4
     with pytest.raises(Overloaded):
         async with place(two, two.long):
             pass
     for guest in guests:
         await guest.go()
-    assert figures(two) == {"admitted": 0, "waiting": 0, "overloads_total": 4}
+    assert metrics(two) == {"admitted": 0, "waiting": 0, "overloads_total": 4}
 
 
 @requirement("hub/admission:bounded")
@@ -121,7 +121,7 @@ async def test_who_waits_too_long_goes_and_leaves_no_gap(two):
         await late.task
     for guest in guests:
         await guest.go()
-    assert figures(two) == {"admitted": 0, "waiting": 0, "overloads_total": 1}
+    assert metrics(two) == {"admitted": 0, "waiting": 0, "overloads_total": 1}
 
 
 async def test_a_place_that_comes_with_the_end_of_patience_is_passed_on(two):
@@ -132,21 +132,21 @@ async def test_a_place_that_comes_with_the_end_of_patience_is_passed_on(two):
         # Their first step is to wait.
         await asyncio.sleep(0)
     # The place is the first one's, which has not got to know so yet.
-    assert figures(two)["waiting"] == 1
+    assert metrics(two)["waiting"] == 1
     first.task.cancel()
     await second.is_in.wait()
     assert not first.is_in.is_set()
     for guest in (second, holder):
         await guest.go()
-    assert figures(two) == {"admitted": 0, "waiting": 0, "overloads_total": 0}
+    assert metrics(two) == {"admitted": 0, "waiting": 0, "overloads_total": 0}
 
 
 async def test_a_place_that_was_left_is_not_given_back_twice(two):
     async with place(two, two.brief):
         admission_gate.leave()
         admission_gate.leave()
-        assert figures(two)["admitted"] == 0
-    assert figures(two)["admitted"] == 0
+        assert metrics(two)["admitted"] == 0
+    assert metrics(two)["admitted"] == 0
     # Where nobody was let in there is nothing to leave.
     admission_gate.leave()
 
@@ -161,7 +161,7 @@ async def test_who_waits_for_others_keeps_its_place_for_a_while_only(two):
             await waiting.is_in.wait()
     for guest in guests:
         await guest.go()
-    assert figures(two)["admitted"] == 0
+    assert metrics(two)["admitted"] == 0
 
 
 @requirement("hub/admission:registrations")
@@ -258,7 +258,7 @@ async def crowd():
             socket._response.close()
 
 
-async def metrics(visitor, secret):
+async def served_metrics(visitor, secret):
     text = (await visitor.ask("GET", "/metrics", secret)).body
     lines = (line.split() for line in text.splitlines() if line.startswith(PREFIX))
     return {name.removeprefix(PREFIX): value for name, value in lines}
@@ -305,7 +305,7 @@ async def test_three_hundred_come_at_once_and_all_get_in_in_the_end(visit, held)
         for seq in range(3):
             await exchanged(harness, pair.executor, seq)
         assert (await visitor.ask("GET", "/healthz")).status == 200
-        shown = await metrics(visitor, observer)
+        shown = await served_metrics(visitor, observer)
         assert (shown["admitted"], shown["waiting"]) == (str(AT_ONCE), str(WAITING + 1))
         assert not registering.done() and store.at_once == store.most == AT_ONCE
         assert {task.result()[0] for task in answered} == {503}
@@ -320,7 +320,7 @@ async def test_three_hundred_come_at_once_and_all_get_in_in_the_end(visit, held)
                 urls = [url for url, answer in zip(urls, answers, strict=True) if answer[0] == 503]
         await exchanged(harness, pair.executor, 3)
         assert store.most <= AT_ONCE
-        shown = await metrics(visitor, observer)
+        shown = await served_metrics(visitor, observer)
         assert (shown["admitted"], shown["waiting"]) == ("0", "0")
         assert int(shown["overloads_total"]) >= EXECUTORS - AT_ONCE - WAITING
 
@@ -364,14 +364,14 @@ async def test_nothing_is_done_for_who_has_gone_meanwhile(visit, held):
         await waiting(visitor, 2)
         store.answers.set()
         assert (await opening)[0] == (await following)[0] == 101
-        # Each looks once more when it has its seat.
+        # Each looks once more when it is served.
         assert set(store.asked) == {"a", "c"}
 
 
 async def waiting(visitor, count):
     _, observer = await visitor.token("observe")
     async with asyncio.timeout(10):
-        while (await metrics(visitor, observer))["waiting"] != str(count):
+        while (await served_metrics(visitor, observer))["waiting"] != str(count):
             pass
 
 

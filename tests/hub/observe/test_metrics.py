@@ -1,4 +1,4 @@
-"""Figures, and whether somebody else could read them."""
+"""Metrics, and whether another parser can read them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.hub.observe.metrics import Figure, Requests, exposition
+from exec_server.hub.observe.metrics import Metric, Requests, exposition
 from exec_server.version import VERSION
 from tests.requirements import requirement
 
@@ -85,8 +85,8 @@ async def test_what_a_registry_exposes_is_well_formed(pair):
 @requirement("hub/metrics:format")
 @given(value=ODD, help=ODD, number=st.integers(0, 2**53))
 def test_labels_and_numbers_survive_the_format(value, help, number):
-    family = Figure("odd_total", "counter", help, parts={(("a", value), ("b", "")): number})
-    text = exposition([family, Figure("plain", "gauge", "x", number + 0.25)], Requests())
+    family = Metric("odd_total", "counter", help, parts={(("a", value), ("b", "")): number})
+    text = exposition([family, Metric("plain", "gauge", "x", number + 0.25)], Requests())
     found = parse(text)
     assert found[f"{PREFIX}odd_total"].samples == {
         (f"{PREFIX}odd_total", (("a", value), ("b", ""))): number

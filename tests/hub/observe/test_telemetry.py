@@ -23,7 +23,8 @@ from aiohttp import web
 from exec_server.cli.log_setup import JsonFormatter
 from exec_server.errors import ConfigurationError
 from exec_server.hub.observe.otlp_log import Outages
-from exec_server.hub.observe.telemetry import Wanted, wanted
+from exec_server.hub.observe.telemetry import wanted_signals
+from exec_server.hub.observe.telemetry_records import ExportedSignals
 from exec_server.hub.registry_service import HubOptions, serve_hub
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.version import VERSION
@@ -47,7 +48,7 @@ def only_what_the_test_sets(monkeypatch, no_leaks):
     library = logging.getLogger("opentelemetry")
     monkeypatch.setattr(library, "propagate", True)
     monkeypatch.setattr(library, "handlers", [])
-    # Spans leave at once; figures when the registry stops.
+    # Spans leave at once; metrics when the registry stops.
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
 
 
@@ -62,7 +63,7 @@ async def registry(tmp_path, *, limits=DEFAULT_LIMITS):
         visitor.drop_all()
 
 
-@requirement("hub/telemetry:spans", "hub/telemetry:figures")
+@requirement("hub/telemetry:spans", "hub/telemetry:metrics")
 async def test_a_collector_sees_the_requests_and_the_figures(tmp_path, monkeypatch):
     async with collecting() as collector:
         monkeypatch.setenv(ENDPOINT, collector.url)
@@ -127,7 +128,7 @@ async def test_refusals_are_marked_and_failures_are_errors(tmp_path, monkeypatch
             _, secret = await visitor.token("observe")
             monkeypatch.setattr(visitor.hub.store, "events", fails)
             assert (await visitor.ask("GET", "/api/events", secret)).status == 500
-            figures = (await visitor.ask("GET", "/metrics", secret)).body.splitlines()
+            metrics = (await visitor.ask("GET", "/metrics", secret)).body.splitlines()
     outcomes = {
         span.name: (attributes(span.attributes)["error.type"], span.status.code == ERROR)
         for span in collector.spans
@@ -141,9 +142,9 @@ async def test_refusals_are_marked_and_failures_are_errors(tmp_path, monkeypatch
     }
     assert "http.route" not in attributes(collector.span("unknown").attributes)
     refused = 'exec_server_registry_refusals_total{operation="%s",role="%s",reason="%s"} 1'
-    assert refused % ("rendezvous", "harness", "missing_version") in figures
-    assert refused % ("connect", "", "invalid_token") in figures
-    assert "exec_server_registry_store_failures_total 1" in figures
+    assert refused % ("rendezvous", "harness", "missing_version") in metrics
+    assert refused % ("connect", "", "invalid_token") in metrics
+    assert "exec_server_registry_store_failures_total 1" in metrics
 
 
 @requirement("hub/telemetry:secrets")
@@ -294,7 +295,7 @@ print([name for name in sys.modules if name.split(".")[0] in ("opentelemetry", "
     ],
 )
 def test_the_standard_variables_say_what_is_sent(variables, expected):
-    assert wanted(named(variables)) == Wanted(*expected)
+    assert wanted_signals(named(variables)) == ExportedSignals(*expected)
 
 
 @requirement("hub/telemetry:configured")
@@ -310,7 +311,7 @@ def test_the_standard_variables_say_what_is_sent(variables, expected):
 )
 def test_what_we_cannot_send_is_refused(variables, match):
     with pytest.raises(ConfigurationError, match=match) as refused:
-        wanted(named(variables))
+        wanted_signals(named(variables))
     assert "secret" not in str(refused.value)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from exec_server.errors import RelayError
-from exec_server.hub.relay.routing import Exchange, Harness, Memory
+from exec_server.hub.relay.routing import Exchange, JoinedHarness, Memory
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.relay.frame import Data, RelayFrame, Reset, StreamId, decode, encode
 from tests.requirements import requirement
@@ -46,7 +46,7 @@ def is_reset(data: bytes) -> bool:
 
 class FakePort:
     def __init__(self) -> None:
-        self.queue: deque[tuple[bytes, Harness | None]] = deque()
+        self.queue: deque[tuple[bytes, JoinedHarness | None]] = deque()
         self.got: list[bytes] = []
         self.took = lambda origin, size: None
         self.is_paused = False
@@ -94,7 +94,7 @@ class Board:
         self.exchange = Exchange(self.executor, memory=self.memory, limits=limits)
         self.executor.took = self.exchange.executor_took
 
-    def join(self, now: float = 0.0) -> tuple[FakePort, Harness]:
+    def join(self, now: float = 0.0) -> tuple[FakePort, JoinedHarness]:
         port = FakePort()
         harness = self.exchange.join(port, now=now)
         port.took = lambda _, size: self.exchange.harness_took(harness, size)
@@ -268,7 +268,7 @@ class Traffic(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.board = Board()
-        self.ports: dict[str, tuple[FakePort, Harness]] = {}
+        self.ports: dict[str, tuple[FakePort, JoinedHarness]] = {}
         self.sent_up: dict[str, list[int]] = {}
         self.sent_down: dict[str, list[int]] = {}
         self.count = 0

@@ -158,7 +158,7 @@ async def test_what_everything_takes_when_nobody_else_asks(statements, visitor):
     await visitor.open(url)
     while (bundle := await visitor.connect("other", pair.harness)).status != 200:
         statements[:] = [each for each in statements if "authorizations" not in each]
-    # The socket takes three, of which one comes when it has its seat; a connect takes three, too.
+    # A socket takes three, one of them when the executor is served. A connect takes three, too.
     statements.clear()
     assert (await visitor.connect("other", pair.harness)).status == 200
     assert len(statements) == 3

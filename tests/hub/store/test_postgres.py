@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.entities import Authorization, Event, Facts, Pairing
+from exec_server.hub.access.tokens import new_token
 from exec_server.hub.registry_service import HubOptions
 from exec_server.hub.store import StoreUnavailable, postgres
+from exec_server.hub.store.entities import AuditEvent, Authorization, ExecutorFacts, Pairing
 from exec_server.hub.store.open_store import open_store
-from exec_server.hub.tokens import new_token
 from exec_server.limits import DEFAULT_LIMITS
 from tests.requirements import requirement
 from tests.support.postgres import LOCKED, PASSWORD
@@ -24,7 +24,7 @@ from tests.support.postgres import LOCKED, PASSWORD
 SHORT = replace(DEFAULT_LIMITS, hub_store_timeout=1.0)
 # What a machine that has other things to do may take beyond a deadline.
 SLACK = 2.0
-EVENT = Event(at=1.0, name="x")
+EVENT = AuditEvent(at=1.0, name="x")
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ async def test_no_registration_of_three_nodes_is_lost(nodes):
             registration_id=f"r{number}",
             executor_key=None,
             token=token,
-            facts=Facts(),
+            facts=ExecutorFacts(),
             now=2.0,
         )
         return generation, f"r{number}"

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exec_server.hub.store.names import fits
 from exec_server.hub.store.ranges import spans
-from exec_server.hub.tokens import fits
 from tests.requirements import requirement
 
 names = st.text("-.09AZ_az", min_size=1, max_size=5)

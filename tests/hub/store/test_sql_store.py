@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.entities import Authorization, Event, Facts, Pairing
+from exec_server.hub.access.tokens import digest_of, new_token
 from exec_server.hub.store import StoreUnavailable, sqlite
+from exec_server.hub.store.entities import AuditEvent, Authorization, ExecutorFacts, Pairing
 from exec_server.hub.store.open_store import open_store
-from exec_server.hub.tokens import digest_of, new_token
 from exec_server.limits import DEFAULT_LIMITS
 from tests.requirements import requirement
 
@@ -99,7 +99,12 @@ async def test_names_are_listed_in_one_order_everywhere(store):
     token = await make_token(store)
     for name in ("b", "B", "a-1", "a.1", "a1", "_a"):
         await store.register(
-            name, registration_id="r", executor_key=None, token=token, facts=Facts(), now=2.0
+            name,
+            registration_id="r",
+            executor_key=None,
+            token=token,
+            facts=ExecutorFacts(),
+            now=2.0,
         )
     names = [environment.id for environment in await store.environments("*", limit=9)]
     assert names == ["B", "_a", "a-1", "a.1", "a1", "b"]
@@ -114,11 +119,11 @@ async def test_texts_that_nobody_should_send_do_no_harm(store):
         registration_id="r",
         executor_key="{}",
         token=token,
-        facts=Facts(labels=labels),
+        facts=ExecutorFacts(labels=labels),
         now=2.0,
     )
     assert (await store.environment("e")).facts.labels == labels
-    assert not await store.set_facts("e", registration_id="\0", facts=Facts())
+    assert not await store.set_facts("e", registration_id="\0", facts=ExecutorFacts())
     assert await store.environment("e\0") is None
     assert await store.events(environment_id="\0") == []
 
@@ -132,7 +137,7 @@ async def test_registrations_are_counted_and_the_newest_is_kept(store):
             registration_id=registration_id,
             executor_key="{}",
             token=token,
-            facts=Facts(labels={"a": "b"}),
+            facts=ExecutorFacts(labels={"a": "b"}),
             now=2.0,
         )
 
@@ -171,7 +176,9 @@ async def test_an_authorization_fits_one_place(store, digest, registration_id, k
 
 
 async def test_events_are_asked_for_by_environment_principal_and_time(store):
-    events = [Event(at=at, name="x", environment_id=f"e{at % 2}", principal="p") for at in range(5)]
+    events = [
+        AuditEvent(at=at, name="x", environment_id=f"e{at % 2}", principal="p") for at in range(5)
+    ]
     await store.add_events(events[:1])
     await store.add_events(events[1:])
     assert [event.at for event in await store.events()] == [4, 3, 2, 1, 0]
@@ -182,7 +189,7 @@ async def test_events_are_asked_for_by_environment_principal_and_time(store):
 
 
 async def test_events_of_one_instant_stay_in_order(store):
-    await store.add_events([Event(at=1.0, name=str(number)) for number in range(300)])
+    await store.add_events([AuditEvent(at=1.0, name=str(number)) for number in range(300)])
     found = await store.events(limit=1000)
     assert [event.name for event in found] == [str(number) for number in range(299, -1, -1)]
 
@@ -208,7 +215,7 @@ async def test_a_code_is_taken_once_and_in_time(store):
 
 async def test_what_has_expired_is_forgotten(store):
     await store.add_authorization(authorization(), b"d")
-    await store.add_events([Event(at=1.0, name="old"), Event(at=5.0, name="new")])
+    await store.add_events([AuditEvent(at=1.0, name="old"), AuditEvent(at=5.0, name="new")])
     await store.forget(now=11.0, events_before=4.0)
     assert [event.name for event in await store.events()] == ["new"]
     # The digest is free again.

@@ -14,8 +14,8 @@ from exec_server.cli.tables import print_json, print_table
 from exec_server.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from exec_server.hub.entities import Right, Token
     from exec_server.hub.store import Store
+    from exec_server.hub.store.entities import AccessToken, Right
 
 _KINDS: dict[str, tuple[Right, ...]] = {
     "enrol": ("enrol",),
@@ -87,7 +87,7 @@ def token_command(words: list[str]) -> int:
 
 
 async def _create(parser: Parser, values: argparse.Namespace, store: Store) -> int:
-    from exec_server.hub.tokens import digest_of, new_token
+    from exec_server.hub.access.tokens import digest_of, new_token
 
     if len(values.rest) != 2 or values.rest[0] not in _KINDS:
         parser.error(f"`create` needs a kind ({', '.join(_KINDS)}) and a name")
@@ -136,7 +136,7 @@ async def _revoke(parser: Parser, values: argparse.Namespace, store: Store) -> i
 _ACTIONS = {"create": _create, "list": _list, "revoke": _revoke}
 
 
-def _as_json(token: Token) -> dict[str, object]:
+def _as_json(token: AccessToken) -> dict[str, object]:
     return {
         "id": token.id,
         "name": token.principal,
@@ -151,7 +151,7 @@ def _as_json(token: Token) -> dict[str, object]:
     }
 
 
-def _row(token: Token) -> list[str]:
+def _row(token: AccessToken) -> list[str]:
     environments = " ".join(token.patterns)
     if token.is_once:
         environments += f" (once: {token.bound_to or 'not used'})"
@@ -165,7 +165,7 @@ def _row(token: Token) -> list[str]:
     ]
 
 
-def _state(token: Token) -> str:
+def _state(token: AccessToken) -> str:
     if token.revoked_at is not None:
         return "revoked"
     return "good" if token.is_good(time.time()) else "expired"

@@ -1,4 +1,4 @@
-"""The bus of one node, and of several in one process."""
+"""The bus of a single node, and of several nodes in one process."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from exec_server.hub.bus import Answer, BusUnavailable, Held, Receive, Unsubscribe
-from exec_server.hub.bus.subjects import HELD_BYTES, check_length, check_subject, check_word
+from exec_server.hub.bus import Answer, BusUnavailable, Receive, StoredValue, Unsubscribe
+from exec_server.hub.bus.subjects import VALUE_BYTES, check_length, check_subject, check_word
 
 logger = logging.getLogger(__name__)
 
 Listener = TypeVar("Listener", Receive, Answer)
 
-# What a NATS server takes by default, so that nodes behave alike with either.
+# The default of NATS servers, so that nodes behave alike with both buses.
 _MESSAGE_BYTES = 1024 * 1024
 
 
 class Medium:
-    """What buses of one process share: who listens, and what the fence holds."""
+    """The subscriptions and values that the buses of one process share."""
 
     def __init__(self, *, message_bytes: int = _MESSAGE_BYTES) -> None:
         self.message_bytes = message_bytes
-        # By subject, then by something that is unique to each subscription.
+        # By subject, then by an object that is unique to each subscription.
         self.receivers: dict[str, dict[object, Receive]] = {}
         self.answers: dict[str, dict[object, Answer]] = {}
-        self.held: dict[str, Held] = {}
+        self.values: dict[str, StoredValue] = {}
         self.revision = 0
 
 
 class MemoryBus:
-    """One end of a medium. Made inside a running loop; all ends of a medium share that loop."""
+    """One end of a medium. It is made inside a running loop, the same for all ends of a medium."""
 
     def __init__(self, medium: Medium | None = None) -> None:
         self._medium = medium or Medium()
@@ -56,7 +56,7 @@ class MemoryBus:
     def _deliver(self, subject: str, data: bytes) -> None:
         receivers = self._medium.receivers.get(subject, {})
         for token, receive in list(receivers.items()):
-            # The one before may have ended it.
+            # The receiver before this one may have ended the subscription.
             if token not in receivers:
                 continue
             try:
@@ -102,7 +102,7 @@ class MemoryBus:
         self._check_open()
         answered: asyncio.Future[bytes | None] = self._loop.create_future()
         self._loop.call_soon(self._ask, subject, data, answered)
-        # Nothing to wait for takes any time; *timeout* is for buses where it does.
+        # An answer takes no time here; *timeout* is for other buses.
         return await answered
 
     def _ask(self, subject: str, data: bytes, answered: asyncio.Future[bytes | None]) -> None:
@@ -112,7 +112,7 @@ class MemoryBus:
         if answered.done():
             return
         if outcomes and not given:
-            answered.set_exception(BusUnavailable(f"whoever answers to {subject} failed"))
+            answered.set_exception(BusUnavailable(f"all receivers of requests to {subject} failed"))
         else:
             answered.set_result(given[0] if given else None)
 
@@ -123,18 +123,18 @@ class MemoryBus:
             logger.exception("an answer to %s failed", subject)
             return None
 
-    async def held(self, key: str) -> Held | None:
+    async def read_value(self, key: str) -> StoredValue | None:
         self._check_open()
-        return self._medium.held.get(check_word(key))
+        return self._medium.values.get(check_word(key))
 
-    async def hold(self, key: str, value: bytes, *, after: int) -> int | None:
+    async def compare_and_set(self, key: str, value: bytes, *, after: int) -> int | None:
         self._check_open()
-        check_length(value, HELD_BYTES)
-        before = self._medium.held.get(check_word(key))
+        check_length(value, VALUE_BYTES)
+        before = self._medium.values.get(check_word(key))
         if after != (before.revision if before is not None else 0):
             return None
         self._medium.revision += 1
-        self._medium.held[key] = Held(value, self._medium.revision)
+        self._medium.values[key] = StoredValue(value, self._medium.revision)
         return self._medium.revision
 
     async def close(self) -> None:

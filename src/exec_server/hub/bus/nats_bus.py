@@ -1,6 +1,6 @@
-"""The bus of several nodes: subjects of a NATS cluster, and a KV bucket as its fence.
+"""The bus of several nodes: subjects of a NATS cluster, and a KV bucket for compare-and-set.
 
-Importing it without nats-py is a ConfigurationError.
+Importing this module without nats-py raises ConfigurationError.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ except ImportError as exc:
         "a registry of several nodes needs more packages: pip install 'exec-server[cluster]'"
     ) from exc
 
-from exec_server.hub.bus import Answer, BusUnavailable, Held, Receive, Unsubscribe
-from exec_server.hub.bus.nats_client import Client, Dialling, end
-from exec_server.hub.bus.nats_compare_and_set import Fence
-from exec_server.hub.bus.nats_connection import Connection
+from exec_server.hub.bus import Answer, BusUnavailable, Receive, StoredValue, Unsubscribe
+from exec_server.hub.bus.nats_client import Dialling, NatsClient, end
+from exec_server.hub.bus.nats_compare_and_set import CompareAndSet
+from exec_server.hub.bus.nats_connection import NatsConnection
 from exec_server.hub.bus.nats_outbox import Outbox
 from exec_server.hub.bus.nats_url import parse_nats_url
-from exec_server.hub.bus.subjects import HELD_BYTES, check_length, check_subject, check_word
+from exec_server.hub.bus.subjects import VALUE_BYTES, check_length, check_subject, check_word
 from exec_server.limits import DEFAULT_LIMITS, Limits
 
 logger = logging.getLogger(__name__)
 
 
 class NatsBus:
-    """One node's place in the cluster; made by `open`."""
+    """One node's connection to the NATS cluster; made by `open`."""
 
-    _fence: Fence
+    _values: CompareAndSet
 
     def __init__(self, how: Dialling, *, name: str) -> None:
         self._how = how
         self._limits = how.limits
-        # Requests are apart from messages: servers know who answers by who listens.
+        # Requests have subjects of their own. NATS reports "no responders" if a subject has no
+        # subscription, so only those that answer may subscribe to it.
         self._messages = f"exec-server.{name}.message."
         self._requests = f"exec-server.{name}.request."
         self._bucket = f"exec-server-{name}"
-        self._connection = Connection(how, self._move)
-        self._listeners: set[_Listener] = set()
+        self._connection = NatsConnection(how, self._move)
+        self._listeners: set[_NatsListener] = set()
         self._outbox = Outbox(how.limits.bus_waiting_bytes)
         self._pump: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -61,11 +62,11 @@ class NatsBus:
         tls: ssl.SSLContext | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> NatsBus:
-        """Connect to the servers at *url*, for a registry that is called *name*, a word.
+        """Connect to the servers at *url*, for the registry with this *name*, which is one word.
 
-        *url* is `nats://[user:password@|token@]host:port[,host:port...]`, or `tls://...` where
-        nothing may travel unencrypted; *credentials* is a file of NATS's own kind. Raises
-        ConfigurationError when they are not there, do not let us in or have no JetStream.
+        *url* is `nats://[user:password@|token@]host:port[,host:port...]`, or `tls://...` to refuse
+        unencrypted connections; *credentials* is a credentials file of NATS. Raises
+        ConfigurationError if the servers do not answer, refuse us or have no JetStream.
         """
         how = Dialling(
             url=parse_nats_url(url),
@@ -84,19 +85,21 @@ class NatsBus:
     async def _open(self) -> None:
         await self._connection.open()
         try:
-            self._fence = self._make_fence()
-            await self._fence.prepare()
+            self._values = self._make_values()
+            await self._values.prepare()
         except Error as exc:
             await self._connection.close()
-            raise ConfigurationError(f"NATS at {self._how.url} has no fence: {exc}") from exc
+            raise ConfigurationError(f"NATS at {self._how.url} cannot keep values: {exc}") from exc
         except BaseException:
             await self._connection.close()
             raise
         self._pump = asyncio.create_task(self._send_for_ever(), name="publish")
 
-    def _make_fence(self) -> Fence:
+    def _make_values(self) -> CompareAndSet:
         client = self._connection.client
-        return Fence(client, self._bucket, servers=len(self._how.url.servers), limits=self._limits)
+        return CompareAndSet(
+            client, self._bucket, servers=len(self._how.url.servers), limits=self._limits
+        )
 
     async def close(self) -> None:
         if self._is_closed or self._pump is None:
@@ -111,7 +114,7 @@ class NatsBus:
         self._listeners.clear()
 
     async def _leave(self) -> None:
-        """The servers get this node's last words, and know that it does not answer any more."""
+        """Send the last messages, and end the subscriptions."""
         await self._outbox.emptied()
         for listener in list(self._listeners):
             await self._stop(listener)
@@ -131,7 +134,7 @@ class NatsBus:
         """How many of this node's messages were not sent."""
         return self._outbox.lost
 
-    # Messages that go out.
+    # Outgoing messages.
 
     def publish(self, subject: str, data: bytes) -> None:
         check_subject(subject)
@@ -145,7 +148,7 @@ class NatsBus:
             self._outbox.put(subject, data)
 
     async def _send_for_ever(self) -> None:
-        # The library may swallow a cancellation.
+        # The library may swallow a cancellation, so the flag ends this loop as well.
         while not self._is_closed or self._outbox:
             await self._outbox.filled()
             while self._outbox:
@@ -158,13 +161,13 @@ class NatsBus:
             return
         subject, data = self._outbox.take()
         try:
-            # Waits while the socket takes no more.
+            # This waits while the socket is full.
             await self._connection.client.publish(subject, data)
         except Exception as exc:
-            # Whatever the library thinks of one message, the next ones are sent.
+            # An error with one message must not stop the next ones.
             self._outbox.lose(1, f"{type(exc).__name__}: {exc}")
 
-    # Messages that come in.
+    # Incoming messages.
 
     async def subscribe(self, subject: str, receive: Receive) -> Unsubscribe:
         def take(message: Msg) -> None:
@@ -183,15 +186,15 @@ class NatsBus:
             try:
                 take(message)
             except Exception:
-                logger.exception("whoever listens to %s failed", subject)
+                logger.exception("a receiver of %s failed", subject)
 
-        listener = _Listener(subject, take_safely)
+        listener = _NatsListener(subject, take_safely)
 
         with self._reaching():
             self._listeners.add(listener)
             try:
                 await listener.start(self._connection.client)
-                # Whoever publishes after we return is heard.
+                # A message that is published after we return is received.
                 await self._arrived()
             except BaseException:
                 await self._stop(listener)
@@ -200,13 +203,13 @@ class NatsBus:
         async def unsubscribe() -> None:
             if listener in self._listeners:
                 await self._stop(listener)
-                # Whoever asks after we return learns that nobody answers.
+                # A request that is sent after we return is told that there is no responder.
                 with contextlib.suppress(Error, OSError):
                     await self._arrived()
 
         return unsubscribe
 
-    async def _stop(self, listener: _Listener) -> None:
+    async def _stop(self, listener: _NatsListener) -> None:
         self._listeners.discard(listener)
         with contextlib.suppress(Error, OSError):
             await listener.stop()
@@ -215,8 +218,8 @@ class NatsBus:
         await self._connection.client.arrived(self._limits.bus_timeout)
 
     async def _move(self) -> None:
-        """Everything that was bound to the client before is bound to the one we have now."""
-        self._fence = self._make_fence()
+        """Move the values and all subscriptions to the new client."""
+        self._values = self._make_values()
         for listener in list(self._listeners):
             if listener in self._listeners:
                 await listener.start(self._connection.client)
@@ -239,22 +242,22 @@ class NatsBus:
                 return None
             return answer.data
 
-    # The fence.
+    # Compare-and-set.
 
-    async def held(self, key: str) -> Held | None:
+    async def read_value(self, key: str) -> StoredValue | None:
         check_word(key)
         with self._reaching():
-            return await self._fence.held(key)
+            return await self._values.read_value(key)
 
-    async def hold(self, key: str, value: bytes, *, after: int) -> int | None:
+    async def compare_and_set(self, key: str, value: bytes, *, after: int) -> int | None:
         check_word(key)
-        check_length(value, HELD_BYTES)
+        check_length(value, VALUE_BYTES)
         with self._reaching():
-            return await self._fence.hold(key, value, after=after)
+            return await self._values.compare_and_set(key, value, after=after)
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Around what needs an answer of the servers."""
+        """Turn errors of a call that needs the servers into BusUnavailable."""
         if self.connected_since is None:
             raise BusUnavailable("the bus is away")
         try:
@@ -263,15 +266,15 @@ class NatsBus:
             raise BusUnavailable(f"the bus does not answer: {str(exc) or 'timeout'}") from exc
 
 
-class _Listener:
-    """A subscription, on whichever client we have."""
+class _NatsListener:
+    """A subscription, which moves from one client to the next."""
 
     def __init__(self, subject: str, take: Callable[[Msg], None]) -> None:
         self._subject = subject
         self._take = take
         self._subscription: Subscription | None = None
 
-    async def start(self, client: Client) -> None:
+    async def start(self, client: NatsClient) -> None:
         self._subscription = await client.listen(self._subject, self._take)
 
     async def stop(self) -> None:

@@ -64,7 +64,7 @@ class Delivery(asyncio.Future[Any]):
         self._take(result)
 
 
-class Client(LibraryClient):
+class NatsClient(LibraryClient):
     def __init__(self, *, needs_tls: bool) -> None:
         super().__init__()
         self._needs_tls = needs_tls
@@ -121,13 +121,13 @@ class Client(LibraryClient):
         await super()._process_pong()
 
 
-async def dial(how: Dialling, listening: Listening) -> Client:
+async def dial(how: Dialling, listening: Listening) -> NatsClient:
     """A client that is connected, whenever that comes about.
 
     Raises ConfigurationError when the credentials cannot be used, and what `listening.error` does.
     """
     while True:
-        client = Client(needs_tls=how.url.is_tls)
+        client = NatsClient(needs_tls=how.url.is_tls)
         options = _options(how, listening)
         try:
             await client.connect(**options)
@@ -153,7 +153,7 @@ async def end(task: asyncio.Task[Any]) -> None:
         await asyncio.wait({task}, timeout=_CANCEL_SECONDS)
 
 
-async def close(client: Client, limits: Limits) -> None:
+async def close(client: NatsClient, limits: Limits) -> None:
     """Returns when *client* holds nothing any more, before a deadline."""
     try:
         async with asyncio.timeout(limits.bus_timeout):

@@ -1,4 +1,4 @@
-"""The fence of a NATS bus: a KV bucket, used for nothing else."""
+"""Compare-and-set for a NATS bus: values in a KV bucket of their own."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from nats.js.errors import (
 from nats.js.kv import KeyValue
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.bus import Held
-from exec_server.hub.bus.nats_client import Client
+from exec_server.hub.bus import StoredValue
+from exec_server.hub.bus.nats_client import NatsClient
 from exec_server.limits import Limits
 
-# What JetStream says: another node has made the bucket meanwhile, or it does not run as a cluster.
+# Error codes of JetStream: another node has made the bucket meanwhile; the server runs alone.
 _NAME_IN_USE = 10058
 _NOT_CLUSTERED = 10074
-# A majority of three survives the loss of one; two copies survive no more than one does.
+# Three copies survive the loss of one. Two need both for a majority, so they survive no loss.
 _COPIES = 3
-# How long one question may take; a server that knows of no leader does not even say so.
+# How long one question may take. A server that knows of no leader does not answer at all.
 _ATTEMPT_SECONDS = 1.0
 
 
-class Fence:
-    """All methods raise nats-py's errors when the servers do not answer, or say no."""
+class CompareAndSet:
+    """All methods raise nats-py's errors if the servers do not answer or refuse."""
 
-    def __init__(self, client: Client, bucket: str, *, servers: int, limits: Limits) -> None:
+    def __init__(self, client: NatsClient, bucket: str, *, servers: int, limits: Limits) -> None:
         self._client = client
         self._bucket = bucket
         self._servers = servers
@@ -42,12 +42,12 @@ class Fence:
         self._quick: JetStreamContext = client.jetstream(
             timeout=min(_ATTEMPT_SECONDS, limits.bus_timeout)
         )
-        self._values: KeyValue | None = None
+        self._bucket_values: KeyValue | None = None
 
     async def prepare(self) -> None:
-        """Find or make the bucket, for which a cluster that has just started takes a while.
+        """Find or make the bucket. A cluster that has just started needs some time for that.
 
-        Raises ConfigurationError at once when there never will be one.
+        Raises ConfigurationError at once if the servers cannot have one.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._limits.bus_start_timeout
@@ -58,23 +58,26 @@ class Fence:
             except (APIError, TimeoutError) as exc:
                 if isinstance(exc, ServiceUnavailableError) and not self._client.has_jetstream:
                     raise ConfigurationError(
-                        "the NATS servers of the bus run without JetStream, which holds the fence"
+                        "the NATS servers of the bus run without JetStream, which must keep values"
                     ) from exc
                 if loop.time() > deadline:
                     raise
-            # No leader yet; nothing tells when there is one.
+            # There is no leader yet, and no event that tells when there is one.
             await asyncio.sleep(self._limits.bus_pause)
 
-    async def held(self, key: str) -> Held | None:
+    async def read_value(self, key: str) -> StoredValue | None:
         try:
             entry = await self._get(key)
         except KeyNotFoundError:
             return None
         assert entry.revision is not None
-        return Held(entry.value or b"", entry.revision)
+        return StoredValue(entry.value or b"", entry.revision)
 
     async def _get(self, key: str) -> KeyValue.Entry:
-        """Ask again and again: what is asked while the servers elect a leader is never answered."""
+        """Read a value, with repeated requests.
+
+        A request that arrives while the servers elect a leader is never answered.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._limits.bus_timeout
         while True:
@@ -85,12 +88,12 @@ class Fence:
                     raise
             await asyncio.sleep(self._limits.bus_pause)
 
-    async def hold(self, key: str, value: bytes, *, after: int) -> int | None:
+    async def compare_and_set(self, key: str, value: bytes, *, after: int) -> int | None:
         try:
             return await self._put(key, value, after=after)
         except NoStreamResponseError:
-            # The bucket is gone, as after a loss of all disks: nobody has got the value.
-            self._values = None
+            # The bucket is gone, as after a loss of all disks, so the value was not written.
+            self._bucket_values = None
         return await self._put(key, value, after=after)
 
     async def _put(self, key: str, value: bytes, *, after: int) -> int | None:
@@ -103,13 +106,13 @@ class Fence:
             return None
 
     async def _open(self) -> KeyValue:
-        if self._values is None:
+        if self._bucket_values is None:
             try:
-                self._values = await self._quick.key_value(self._bucket)
+                self._bucket_values = await self._quick.key_value(self._bucket)
             except BucketNotFoundError:
                 await self._make()
-                self._values = await self._quick.key_value(self._bucket)
-        return self._values
+                self._bucket_values = await self._quick.key_value(self._bucket)
+        return self._bucket_values
 
     async def _make(self) -> None:
         known = max(self._servers, self._client.known_servers)

@@ -1,4 +1,4 @@
-"""A connection to NATS that is kept for ever, whatever the library makes of it."""
+"""A connection to NATS that is replaced whenever the library gives it up."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from collections.abc import Awaitable, Callable
 from nats.errors import SecureConnWantedError
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.bus.nats_client import Client, Dialling, Listening, close, dial, end
+from exec_server.hub.bus.nats_client import Dialling, Listening, NatsClient, close, dial, end
 
 logger = logging.getLogger(__name__)
 
-# What servers say when they will say the same again.
+# Parts of those answers of a server that will not change when we ask again.
 _REFUSALS = ("authorization violation", "authentication")
 
 
-class Connection:
-    """Changes servers by itself. *moved* is called when there is another client than before.
+class NatsConnection:
+    """A client that is always connected or about to be. *moved* is called with each new client.
 
-    The library finds its way back from lost servers, but closes itself at some words of theirs, and
-    an error that it does not expect ends its attempts silently. Then a new client takes over.
+    The library reconnects after the loss of a server. But some answers of a server make it close
+    for good, and an unexpected error ends its attempts silently. Then a new client takes over.
     """
 
-    client: Client
+    client: NatsClient
 
     def __init__(self, how: Dialling, moved: Callable[[], Awaitable[None]]) -> None:
         self._how = how
@@ -39,7 +39,10 @@ class Connection:
         self._keeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Raises ConfigurationError at once when asking again will not help, else at a deadline."""
+        """Connect for the first time.
+
+        Raises ConfigurationError, at once if another attempt cannot help, else at a deadline.
+        """
         dialling = self._loop.create_task(dial(self._how, self._listening), name="dial the bus")
         try:
             await asyncio.wait({dialling}, timeout=self._how.limits.bus_start_timeout)
@@ -60,7 +63,7 @@ class Connection:
 
     @property
     def since(self) -> float | None:
-        """The loop's time at which it came to be or came back; None while it is away."""
+        """The loop's time at which the connection was made; None while there is none."""
         is_there = self._connected_since is not None and self.client.is_connected
         return self._connected_since if is_there else None
 
@@ -69,7 +72,7 @@ class Connection:
         self._connected_since = self._loop.time()
         self._is_lost.clear()
         if not self.client.is_connected:
-            # It went while we were not looking.
+            # The client was lost again before this method ran.
             self._is_lost.set()
 
     def _end(self) -> None:
@@ -87,7 +90,7 @@ class Connection:
             self._refuse(exc)
 
     def _refuse(self, exc: Exception) -> None:
-        """As long as nobody relies on us, an error that will not go away is told."""
+        """Raise a permanent error while the bus is being opened; later ones are only logged."""
         if isinstance(exc, ssl.SSLCertVerificationError | SecureConnWantedError):
             raise ConfigurationError(f"NATS at {self._how.url} is not secure: {exc}")
         if any(word in str(exc).lower() for word in _REFUSALS):
@@ -106,7 +109,7 @@ class Connection:
     async def _lost(self) -> None:
         self._is_lost.set()
 
-    # What the library does not do.
+    # Replacing the client.
 
     async def _keep(self) -> None:
         while True:
@@ -117,7 +120,7 @@ class Connection:
                 self.client = await dial(self._how, self._listening)
                 await self._moved()
             except Exception as exc:
-                # Whatever it is, servers and credentials may be put right while we wait.
+                # An operator may repair servers and credentials while we wait.
                 logger.warning("the bus stays away: %s: %s", type(exc).__name__, exc)
                 await asyncio.sleep(self._how.limits.bus_patience)
             else:

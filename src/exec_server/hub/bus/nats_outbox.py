@@ -1,4 +1,4 @@
-"""What waits to be published: bounded, and it says so when something is lost."""
+"""The queue of messages to publish. It is bounded, and losses are logged."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections import deque
 
 logger = logging.getLogger(__name__)
 
-# What a message costs beside its bytes.
+# The memory that a message takes besides its bytes.
 _OVERHEAD = 128
 
 
 class Outbox:
-    """Messages in order; what comes while too much waits is lost."""
+    """Messages in order. A message that exceeds the limit is lost."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -39,11 +39,11 @@ class Outbox:
         self._emptied.clear()
 
     async def filled(self) -> None:
-        """Returns when something waits."""
+        """Return when a message waits."""
         await self._filled.wait()
 
     async def emptied(self) -> None:
-        """Returns when nothing waits."""
+        """Return when no message waits."""
         await self._emptied.wait()
 
     def take(self) -> tuple[str, bytes]:
@@ -61,14 +61,14 @@ class Outbox:
             self.take()
 
     def lose(self, count: int, why: str) -> None:
-        """Count messages that nobody will get; only the first of many is logged at once."""
+        """Count lost messages. Only the first loss in a row is logged at once."""
         if not self._lost_in_a_row:
             logger.warning("messages to other nodes are lost: %s", why)
         self._lost_in_a_row += count
         self.lost += count
 
     def went_out(self) -> None:
-        """Everything that waited was sent: what is lost from now on is another story."""
+        """All waiting messages were sent: log how many were lost before."""
         if self._lost_in_a_row:
             logger.warning("%d messages to other nodes were lost", self._lost_in_a_row)
             self._lost_in_a_row = 0

@@ -1,4 +1,4 @@
-"""Where the servers of a NATS bus are, and who we are there."""
+"""The URL of a NATS bus: its servers, and our user there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FORM = "nats://[user:password@|token@]host:port[,host:port...] or tls://..."
 
 
 class NatsUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """Servers of one NATS cluster; what is said of it never tells the secrets."""
+    """The servers of one NATS cluster. The text form leaves the secrets out."""
 
     servers: tuple[str, ...]
     is_tls: bool
@@ -33,14 +33,14 @@ def parse_nats_url(url: str) -> NatsUrl:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("nats", "tls"):
         raise ConfigurationError(f"the URL of a NATS bus is {_FORM}")
-    # What follows the last @ holds no secret.
+    # The text after the last @ has no secret.
     identity, at, hosts = rest.rstrip("/").rpartition("@")
     if "@" in identity:
-        raise ConfigurationError("the URL of a NATS bus names who we are once, for all its servers")
+        raise ConfigurationError("the URL of a NATS bus names the user once, for all its servers")
     servers = tuple(f"{scheme}://{_host_and_port(part)}" for part in hosts.split(","))
     user, colon, password = (unquote(part) for part in identity.partition(":"))
     if at and not user:
-        raise ConfigurationError("the URL of a NATS bus has an @ and nobody before it")
+        raise ConfigurationError("the URL of a NATS bus has an @ and no user before it")
     if colon:
         return NatsUrl(servers=servers, is_tls=scheme == "tls", user=user, password=password)
     return NatsUrl(servers=servers, is_tls=scheme == "tls", token=user or None)

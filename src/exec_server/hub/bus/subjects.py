@@ -1,16 +1,16 @@
-"""What may be said on a bus, the same for every kind of it; all else is a ValueError.
+"""Which subjects, keys and lengths every bus accepts; all others are a ValueError.
 
-Names come from what clients say. One that a bus reads as a pattern would hear, or fence, what
-belongs to others.
+Names come from clients. A name that a bus would read as a pattern could reach the messages or
+values of others.
 """
 
 from __future__ import annotations
 
 import re
 
-# The longest value behind a fence: who owns something, not the thing itself.
-HELD_BYTES = 64 * 1024
-# With room for what a bus adds; NATS drops who sends a line of more than 4 KiB.
+# The longest value. A value names the owner of a thing; it is not the thing itself.
+VALUE_BYTES = 64 * 1024
+# NATS disconnects a client that sends a line of more than 4 KiB, and the bus adds a prefix.
 _NAME_CHARACTERS = 1024
 
 _WORD = r"[A-Za-z0-9_-]+"

@@ -1,4 +1,8 @@
-"""What the nodes of a registry say to one another, apart from relayed frames."""
+"""The messages between the nodes of a registry, apart from relayed frames.
+
+Nodes of different releases talk to each other while a registry is updated. So the names on the
+wire, those in `tag` and `field(name=...)`, stay as the first release had them.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,20 @@ import hashlib
 import msgspec
 
 
-class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Behind the fence: which seat an environment has, or had last."""
+class OwnerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The value that the bus keeps by compare-and-set: the socket that serves an environment."""
 
     node: str
-    # Empty once it was left.
-    seat: str
+    # The id of a `LiveRegistration`; empty after the socket has left.
+    socket_id: str = msgspec.field(name="seat")
     registration_id: str
     generation: int
-    # When its socket came, on its node's clock.
+    # The time at which the socket was opened, by the clock of its node.
     since: float = 0.0
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True):
-    """An executor that is connected, wherever."""
+    """An executor that is connected to some node."""
 
     environment_id: str
     registration_id: str
@@ -28,82 +32,93 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     streams: int
     bytes: int
-    # Whether another harness may join.
+    # True if another harness may join.
     has_room: bool
-    # How its node is called by everybody, when they can choose.
+    # The public URL of its node, if that node has one of its own.
     url: str | None = None
 
 
-# Requests to the seat of an environment, and what it answers.
+# Requests on the subject of an environment. The node that holds the executor's socket answers.
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True):
-    """Are you there? → Presence, or Gone"""
+class PresenceRequest(msgspec.Struct, frozen=True, tag="Ask"):
+    """Asks whether the executor is there. The answer is a Presence or RegistrationGone."""
 
 
-class Join(msgspec.Struct, frozen=True, tag=True):
-    """Let a harness in, whose socket is behind a channel of another node. → Joined, Full or Gone"""
+class JoinRequest(msgspec.Struct, frozen=True, tag="Join"):
+    """Asks to join a harness whose socket is on another node, behind that node's *channel*.
+
+    The answer is JoinAccepted, JoinRefused or RegistrationGone.
+    """
 
     registration_id: str
     node: str
     channel: bytes
 
 
-class Joined(msgspec.Struct, frozen=True, tag=True):
+class JoinAccepted(msgspec.Struct, frozen=True, tag="Joined"):
+    """The harness has joined. *channel* is the address of the executor's side."""
+
     channel: bytes
-    seat: str
+    socket_id: str = msgspec.field(name="seat")
 
 
-class Full(msgspec.Struct, frozen=True, tag=True):
-    """No other harness may join, or not under that registration."""
+class JoinRefused(msgspec.Struct, frozen=True, tag="Full"):
+    """No further harness may join, or none with that registration id."""
 
 
-class Gone(msgspec.Struct, frozen=True, tag=True):
-    """This seat is not the environment's any more, but another one may be."""
+class RegistrationGone(msgspec.Struct, frozen=True, tag="Gone"):
+    """This socket does not serve the environment any more, but a newer one may."""
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """To everybody: an executor has come, and whoever served its environment until now leaves.
+class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+    """Told to all nodes: an executor has come, and older sockets of its environment must end.
 
-    Without a seat, which is yet to come, for a registration.
+    *socket_id* is empty when an executor has registered and its socket is not open yet.
     """
 
     environment_id: str
     generation: int
-    seat: str = ""
+    socket_id: str = msgspec.field(default="", name="seat")
     revision: int = 0
     since: float = 0.0
-    # The seat that it replaces, whose node may be dead and say nothing.
-    before: str = ""
+    # The socket that is replaced. Its node may be dead and unable to say so.
+    replaced_socket_id: str = msgspec.field(default="", name="before")
 
 
 class Census(msgspec.Struct, frozen=True):
-    """Who is with you, after one name and up to another, that fits a pattern? → Page"""
+    """Asks a node for its executors with a name after *after*, up to *until*, that fit a pattern.
+
+    The answer is a CensusPage.
+    """
 
     after: str
     until: str
     patterns: tuple[str, ...]
 
 
-class Page(msgspec.Struct, frozen=True):
-    """Some of a node's executors, and after which name to go on; None at the end."""
+class CensusPage(msgspec.Struct, frozen=True):
+    """Some of a node's executors. *after* is the name to continue after; None on the last page."""
 
     presences: list[Presence]
     after: str | None = None
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """A node lives. It has given up each of these others so many times."""
+    """Told to all nodes every second: this node lives.
+
+    *given_up* says how often this node has counted each other node as dead.
+    """
 
     node: str
     given_up: dict[str, int] = {}
 
 
-SeatRequest = Ask | Join
+RegistrationRequest = PresenceRequest | JoinRequest
 
 encode = msgspec.msgpack.Encoder().encode
 
 
-def fence_key(environment_id: str) -> str:
-    """A word for any name."""
+def ownership_key(environment_id: str) -> str:
+    """The key of an environment's OwnerRecord: a word that the bus accepts, for any name."""
     return hashlib.blake2b(environment_id.encode(), digest_size=16).hexdigest()

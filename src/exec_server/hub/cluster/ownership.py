@@ -1,4 +1,4 @@
-"""Which seat an environment has, behind the fence of the bus."""
+"""Which socket serves an environment: one record per environment, changed by compare-and-set."""
 
 from __future__ import annotations
 
@@ -7,73 +7,84 @@ import asyncio
 import msgspec
 
 from exec_server.hub.bus import Bus, BusUnavailable
-from exec_server.hub.cluster.node_messages import Owner, encode, fence_key
-from exec_server.hub.cluster.registration import Seat
+from exec_server.hub.cluster.node_messages import OwnerRecord, encode, ownership_key
+from exec_server.hub.cluster.registration import LiveRegistration
 from exec_server.limits import Limits
 
-_owner = msgspec.msgpack.Decoder(Owner).decode
+_read_record = msgspec.msgpack.Decoder(OwnerRecord).decode
 
 
 class Ownership:
-    """The fence, as one node sees it. Its servers may take a while to elect a leader."""
+    """The owner records, as one node uses them.
+
+    The servers that keep them cannot answer while they elect a leader.
+    """
 
     def __init__(self, bus: Bus, node: str, *, limits: Limits) -> None:
         self._bus = bus
         self._node = node
         self._limits = limits
 
-    async def claim(self, seat: Seat) -> Owner | None:
-        """Who had the environment before *seat*, or has it, when `seat.revision` stays 0.
+    async def claim(self, registration: LiveRegistration) -> OwnerRecord | None:
+        """Make *registration* the owner of its environment and return the previous record.
 
-        Goes on for as long as the seat is wanted, and then raises BusUnavailable.
+        If `registration.revision` is still 0 afterwards, a newer owner exists and is returned.
+        Tries again until the registration is over, and then raises BusUnavailable.
         """
-        value = encode(self._owned_by(seat, seat.id))
-        while not seat.is_over:
+        value = encode(self._record(registration, registration.socket_id))
+        key = ownership_key(registration.environment_id)
+        while not registration.is_over:
             try:
-                owner, revision = await self.owner_of(seat)
-                if owner is not None and owner.seat == seat.id:
-                    # An attempt whose answer was lost.
-                    seat.revision = revision
+                owner, revision = await self.owner_of(registration)
+                if owner is not None and owner.socket_id == registration.socket_id:
+                    # An earlier attempt had succeeded, and its answer was lost.
+                    registration.revision = revision
                     return None
-                if owner is not None and _is_newer(owner, seat):
+                if owner is not None and _is_newer(owner, registration):
                     return owner
-                held = await self._bus.hold(fence_key(seat.environment_id), value, after=revision)
+                written = await self._bus.compare_and_set(key, value, after=revision)
             except BusUnavailable:
                 await asyncio.sleep(self._limits.hub_channel_tick)
                 continue
-            if held is not None:
-                seat.revision = held
+            if written is not None:
+                registration.revision = written
                 return owner
-        raise BusUnavailable("the seat was left")
+        raise BusUnavailable("the registration is over")
 
-    async def release(self, seat: Seat) -> None:
-        """Nothing happens when somebody else has the environment by now."""
-        if not seat.revision:
+    async def release(self, registration: LiveRegistration) -> None:
+        """Record that no socket serves the environment, unless another one does by now."""
+        if not registration.revision:
             return
-        owner = self._owned_by(seat, "")
+        value = encode(self._record(registration, ""))
+        key = ownership_key(registration.environment_id)
         try:
-            await self._bus.hold(fence_key(seat.environment_id), encode(owner), after=seat.revision)
+            await self._bus.compare_and_set(key, value, after=registration.revision)
         except BusUnavailable:
-            # Nobody answers for it any more, which says the same.
+            # The record stays, but requests to its socket find that it is gone.
             pass
 
-    async def owner_of(self, seat: Seat) -> tuple[Owner | None, int]:
-        """Who has the environment of *seat*, and since which revision. Raises BusUnavailable."""
-        held = await self._bus.held(fence_key(seat.environment_id))
-        return (None, 0) if held is None else (_owner(held.value), held.revision)
+    async def owner_of(self, registration: LiveRegistration) -> tuple[OwnerRecord | None, int]:
+        """The record of the environment and its revision. Raises BusUnavailable."""
+        stored = await self._bus.read_value(ownership_key(registration.environment_id))
+        return (None, 0) if stored is None else (_read_record(stored.value), stored.revision)
 
-    def _owned_by(self, seat: Seat, seat_id: str) -> Owner:
-        return Owner(
+    def _record(self, registration: LiveRegistration, socket_id: str) -> OwnerRecord:
+        return OwnerRecord(
             node=self._node,
-            seat=seat_id,
-            registration_id=seat.registration_id,
-            generation=seat.generation,
-            since=seat.since,
+            socket_id=socket_id,
+            registration_id=registration.registration_id,
+            generation=registration.generation,
+            since=registration.since,
         )
 
 
-def _is_newer(owner: Owner, seat: Seat) -> bool:
-    """Whoever comes last is the newest, unless it came long before it got to the fence."""
-    if owner.generation == seat.generation:
-        return seat.is_taken and bool(owner.seat) and owner.since > seat.since
-    return owner.generation > seat.generation
+def _is_newer(owner: OwnerRecord, registration: LiveRegistration) -> bool:
+    """True if *owner* must stay.
+
+    Within one generation the last claim wins, unless the claimant already served and had to wait
+    so long for the bus that a newer socket came meanwhile.
+    """
+    if owner.generation == registration.generation:
+        is_late = registration.is_serving and owner.since > registration.since
+        return is_late and bool(owner.socket_id)
+    return owner.generation > registration.generation

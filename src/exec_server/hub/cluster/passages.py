@@ -1,4 +1,13 @@
-"""The ways of harnesses to executors: within this node, out to another one, and in from there."""
+"""Passages: how the frames of a harness reach its executor.
+
+Three cases exist, seen from one node:
+
+    here        the sockets of harness and executor are both on this node
+    elsewhere   the harness is here and its executor is on another node
+    let_in      the executor is here and the harness is on another node
+
+In the last two cases a pair of channels joins the nodes, one channel on each of them.
+"""
 
 from __future__ import annotations
 
@@ -9,100 +18,117 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from exec_server.errors import RelayError
-from exec_server.hub.cluster.channels import Channel, Channels
-from exec_server.hub.cluster.node_messages import Full, Join, Joined, encode
-from exec_server.hub.cluster.registration import Seat
-from exec_server.hub.relay.relay_socket import Link
-from exec_server.hub.relay.routing import GOING_AWAY, POLICY_VIOLATION, Exchange, Harness, Memory
+from exec_server.hub.cluster.channels import NodeChannel, NodeChannels
+from exec_server.hub.cluster.node_messages import JoinAccepted, JoinRefused, JoinRequest, encode
+from exec_server.hub.cluster.registration import LiveRegistration
+from exec_server.hub.relay.relay_socket import RelaySocket
+from exec_server.hub.relay.routing import (
+    GOING_AWAY,
+    POLICY_VIOLATION,
+    Exchange,
+    JoinedHarness,
+    Memory,
+)
 from exec_server.limits import Limits
 
-_joined: Callable[[bytes], Joined | Full] = msgspec.msgpack.Decoder(Joined | Full).decode
+JoinAnswer = JoinAccepted | JoinRefused
+_read_answer: Callable[[bytes], JoinAnswer] = msgspec.msgpack.Decoder(JoinAnswer).decode
 
-# Asks the seat of an environment, wherever it is.
-Ask = Callable[[bytes], Awaitable[bytes | None]]
+# Sends a request to the node that serves an environment; None if there is no such node.
+AskExecutorNode = Callable[[bytes], Awaitable[bytes | None]]
 
 
 class Passage(msgspec.Struct, eq=False, frozen=True, kw_only=True):
-    """A harness's way to its executor: what its frames are given to."""
+    """One harness on this node, and the exchange that takes its frames."""
 
     exchange: Exchange
-    harness: Harness
-    # To the executor's node, when that is another one, and its seat there.
-    channel: Channel | None = None
-    seat: str = ""
+    harness: JoinedHarness
+    # The channel to the executor's node and the executor's socket there; only if that is
+    # another node.
+    channel: NodeChannel | None = None
+    socket_id: str = ""
 
     def close(self) -> None:
         if self.channel is not None:
-            # The executor's node resets the streams, as it does when this one is lost.
+            # The executor's node resets the streams, as it does when this node is lost.
             self.channel.close(GOING_AWAY, "the harness is gone")
         self.exchange.leave(self.harness)
 
 
 class Passages:
-    """Those of one node."""
+    """The passages of one node."""
 
-    def __init__(self, channels: Channels, node: str, *, memory: Memory, limits: Limits) -> None:
+    def __init__(
+        self, channels: NodeChannels, node: str, *, memory: Memory, limits: Limits
+    ) -> None:
         self._channels = channels
         self._node = node
         self._memory = memory
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._crossings: set[Passage] = set()
-        self._crossing_to: defaultdict[str, set[Channel]] = defaultdict(set)
+        # Channels by the id of the executor's socket at their other end.
+        self._crossing_to: defaultdict[str, set[NodeChannel]] = defaultdict(set)
 
     def crossings(self) -> list[Passage]:
-        """Those that lead to other nodes."""
+        """The passages to executors on other nodes."""
         return list(self._crossings)
 
-    def here(self, seat: Seat, link: Link) -> Passage:
-        """Harness and executor are both at this node."""
-        harness = seat.exchange.join(link, now=self._loop.time())
-        link.tell(lambda _, size: seat.exchange.harness_took(harness, size))
-        return Passage(exchange=seat.exchange, harness=harness)
+    def here(self, registration: LiveRegistration, socket: RelaySocket) -> Passage:
+        """Join a harness to an executor of this node."""
+        exchange = registration.exchange
+        harness = exchange.join(socket, now=self._loop.time())
+        socket.on_taken(lambda _, size: exchange.harness_took(harness, size))
+        return Passage(exchange=exchange, harness=harness)
 
-    async def elsewhere(self, registration_id: str, link: Link, *, ask: Ask) -> Passage | None:
-        """The executor is at another node; None when it is nowhere. Raises BusUnavailable."""
+    async def elsewhere(
+        self, registration_id: str, socket: RelaySocket, *, ask: AskExecutorNode
+    ) -> Passage | None:
+        """Join a harness to an executor of another node; None if no node lets it in.
+
+        Raises BusUnavailable.
+        """
         channel = self._channels.new()
         try:
-            answer = await ask(encode(Join(registration_id, self._node, channel.address)))
-            joined = None if answer is None else _joined(answer)
+            answer = await ask(encode(JoinRequest(registration_id, self._node, channel.address)))
+            joined = None if answer is None else _read_answer(answer)
         except BaseException:
             channel.lose()
             raise
-        if not isinstance(joined, Joined):
+        if not isinstance(joined, JoinAccepted):
             channel.lose()
             return None
-        passage = self._bridge(joined.seat, channel, link)
+        passage = self._bridge(joined.socket_id, channel, socket)
         self._channels.join(channel, joined.channel)
         return passage
 
-    def _bridge(self, seat: str, channel: Channel, link: Link) -> Passage:
-        """A harness here, its executor behind *channel*."""
+    def _bridge(self, socket_id: str, channel: NodeChannel, socket: RelaySocket) -> Passage:
+        """Connect the harness's *socket* with *channel*, behind which its executor is."""
         exchange = Exchange(channel, memory=self._memory, limits=self._limits)
-        harness = exchange.join(link, now=self._loop.time())
-        passage = Passage(exchange=exchange, harness=harness, channel=channel, seat=seat)
+        harness = exchange.join(socket, now=self._loop.time())
+        passage = Passage(exchange=exchange, harness=harness, channel=channel, socket_id=socket_id)
 
         def over(ended: tuple[int, str] | None) -> None:
             if ended is not None:
-                # What the executor's node had to say to the harness was said by frames.
-                link.end(*ended)
+                # The executor's node has already sent the resets as frames.
+                socket.end(*ended)
             exchange.end("the executor is gone")
 
-        channel.tell(
+        channel.listen(
             receive=lambda data: exchange.from_executor(data, now=self._loop.time()),
-            took=exchange.executor_took,
+            taken=exchange.executor_took,
             over=over,
         )
-        link.tell(lambda _, size: exchange.harness_took(harness, size))
+        socket.on_taken(lambda _, size: exchange.harness_took(harness, size))
         self._crossings.add(passage)
-        self._crossing_to[seat].add(channel)
+        self._crossing_to[socket_id].add(channel)
         return passage
 
-    def let_in(self, seat: Seat, request: Join) -> Joined | Full:
-        """A harness that is behind a channel of another node."""
-        exchange = seat.exchange
-        if request.registration_id != seat.registration_id or not exchange.has_room:
-            return Full()
+    def let_in(self, registration: LiveRegistration, request: JoinRequest) -> JoinAnswer:
+        """Join a harness of another node to an executor of this one."""
+        exchange = registration.exchange
+        if request.registration_id != registration.registration_id or not exchange.has_room:
+            return JoinRefused()
         channel = self._channels.new()
         harness = exchange.join(channel, now=self._loop.time())
 
@@ -112,25 +138,25 @@ class Passages:
             except RelayError as exc:
                 channel.end(POLICY_VIOLATION, str(exc))
 
-        channel.tell(
+        channel.listen(
             receive=receive,
-            took=lambda _, size: exchange.harness_took(harness, size),
+            taken=lambda _, size: exchange.harness_took(harness, size),
             over=lambda ended: exchange.leave(harness),
         )
         self._channels.join(channel, request.channel)
         self._channels.expect(channel)
-        return Joined(channel.address, seat.id)
+        return JoinAccepted(channel.address, registration.socket_id)
 
     def close(self, passage: Passage) -> None:
         self._crossings.discard(passage)
         if passage.channel is not None:
-            channels = self._crossing_to[passage.seat]
+            channels = self._crossing_to[passage.socket_id]
             channels.discard(passage.channel)
             if not channels:
-                del self._crossing_to[passage.seat]
+                del self._crossing_to[passage.socket_id]
         passage.close()
 
-    def lose_all_to(self, seat: str) -> None:
-        """That seat is another one's by now, and its node may be dead."""
-        for channel in tuple(self._crossing_to.get(seat, ())):
+    def lose_all_to(self, socket_id: str) -> None:
+        """End the passages to an executor's socket that was replaced; its node may be dead."""
+        for channel in tuple(self._crossing_to.get(socket_id, ())):
             channel.lose()

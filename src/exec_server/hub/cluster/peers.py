@@ -1,7 +1,9 @@
-"""Which other nodes of the registry live: each says so every second, and silence counts.
+"""Which other nodes of the registry are alive.
 
-Servers of the bus know sooner when a node has died, because nobody listens for it any more. Nobody
-does for a moment when it changes its server, so it has to have been silent for a while.
+Every node publishes a beat each second. A node that is silent for `hub_peer_seconds` counts as
+dead. The servers of the bus can tell sooner that a node has died, because its subscription is
+gone. But the subscription is also gone for a moment when a living node changes its server, so the
+servers are believed only if the node has been silent for `hub_settle_seconds`.
 """
 
 from __future__ import annotations
@@ -19,18 +21,18 @@ from exec_server.limits import Limits
 logger = logging.getLogger(__name__)
 
 _SUBJECT = "beats"
-_read = msgspec.msgpack.Decoder(Beat).decode
-# Nodes that were given up and are still spoken of.
+_read_beat = msgspec.msgpack.Decoder(Beat).decode
+# How many dead nodes are still named in our beats.
 _REMEMBERED = 64
-# Who was heard within so many beats has missed none, but for a moment's delay.
+# A node that was heard within this many beats has missed none, apart from a small delay.
 _STEADY_BEATS = 1.5
 
 
 class Peers:
-    """Calls *lost* with a node's name when it, or its belief in us, is gone.
+    """Calls *lost* with the name of a node when we give it up, or when it has given us up.
 
-    Both sides of a pair have to agree on that: a node that was given up while it was merely slow
-    finds itself in the other's beats, and gives that one up, too.
+    Both nodes of a pair have to agree on that. A node that was only slow finds its own name in the
+    other node's beats, and then gives up the other node as well.
     """
 
     def __init__(self, bus: Bus, node: str, *, lost: Callable[[str], None], limits: Limits) -> None:
@@ -40,7 +42,7 @@ class Peers:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._heard_at: dict[str, float] = {}
-        # How often we gave a node up, and it us.
+        # How often we gave up each node, and how often it gave us up.
         self._given_up: dict[str, int] = {}
         self._gave_us_up: dict[str, int] = {}
         self._beat_at = self._loop.time()
@@ -64,12 +66,12 @@ class Peers:
 
     @property
     def nodes(self) -> list[str]:
-        """The others that live."""
+        """The other nodes that are alive."""
         return list(self._heard_at)
 
     @property
     def are_steady(self) -> bool:
-        """Whether all were heard just now, so that who does not answer is not there.
+        """True if all nodes were heard a moment ago, so that a missing answer means "not there".
 
         Otherwise one of them may be about to change its server.
         """
@@ -83,7 +85,7 @@ class Peers:
 
     def _hear(self, data: bytes) -> None:
         try:
-            beat = _read(data)
+            beat = _read_beat(data)
         except msgspec.DecodeError:
             return
         if beat.node == self._node:
@@ -102,7 +104,8 @@ class Peers:
         now = self._loop.time()
         self._timer = self._loop.call_at(now + self._limits.hub_beat_seconds, self._beat)
         if now - self._beat_at > self._limits.hub_peer_seconds:
-            # We were away, and nobody was silent. Whoever gave us up says so.
+            # This process stood still, so the silence was ours. A node that gave us up meanwhile
+            # says so in its next beat.
             self._heard_at = dict.fromkeys(self._heard_at, now)
         self._beat_at = now
         self._give_up_the_silent(now)
@@ -122,7 +125,7 @@ class Peers:
                 task.add_done_callback(self._questions.discard)
 
     def _silence(self, node: str, now: float) -> float:
-        # Who can hear again has to be given the time to.
+        # While the bus was away we could not hear the node.
         return now - max(self._heard_at[node], self._bus.connected_since or 0.0)
 
     async def _ask_for(self, node: str) -> None:
@@ -131,7 +134,7 @@ class Peers:
                 _alive(node), b"", timeout=self._limits.hub_beat_seconds
             )
         except BusUnavailable:
-            # It may be slow, or we are cut off.
+            # The node may be slow, or we are cut off.
             return
         if answer is not None or node not in self._heard_at:
             return

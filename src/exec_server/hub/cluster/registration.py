@@ -1,4 +1,4 @@
-"""An executor's place at a node."""
+"""One executor's socket on this node, with the registration that it serves."""
 
 from __future__ import annotations
 
@@ -7,49 +7,55 @@ import os
 import msgspec
 
 from exec_server.hub.bus import Unsubscribe
-from exec_server.hub.cluster.node_messages import Taken
-from exec_server.hub.relay.relay_socket import Link
+from exec_server.hub.cluster.node_messages import Takeover
+from exec_server.hub.relay.relay_socket import RelaySocket
 from exec_server.hub.relay.routing import GOING_AWAY, Exchange
 
 
-class Seat(msgspec.Struct, eq=False, kw_only=True):
-    """An executor's socket on this node."""
+class LiveRegistration(msgspec.Struct, eq=False, kw_only=True):
+    """A registration whose executor is connected to this node.
+
+    An executor may open several sockets for one registration, one after the other. *socket_id*
+    names this socket, *registration_id* the registration.
+    """
 
     environment_id: str
     registration_id: str
     generation: int
-    link: Link
+    socket: RelaySocket
     exchange: Exchange
     address: str
     since: float
-    id: str = msgspec.field(default_factory=lambda: os.urandom(8).hex())
-    # Of the fence, once it has let this one in.
+    socket_id: str = msgspec.field(default_factory=lambda: os.urandom(8).hex())
+    # The revision of the OwnerRecord that names this socket; 0 until that is written.
     revision: int = 0
-    # Of another node, which this one replaces.
-    before: str = ""
-    # Whether it serves its environment, and whether it has done so for the last time.
-    is_taken: bool = False
+    # The socket on another node that this one replaces.
+    replaced_socket_id: str = ""
+    # True while it serves its environment.
+    is_serving: bool = False
+    # True once it must not serve any more.
     is_over: bool = False
     unsubscribe: Unsubscribe | None = None
 
     def dismiss(self, reason: str) -> None:
+        """End the socket and the streams of its harnesses."""
         self.is_over = True
         self.exchange.end(reason)
-        self.link.cut(GOING_AWAY, reason)
+        self.socket.cut(GOING_AWAY, reason)
 
-    def taken(self) -> Taken:
-        """What the others have to know."""
-        return Taken(
+    def takeover(self) -> Takeover:
+        """The message that tells other nodes of this socket."""
+        return Takeover(
             environment_id=self.environment_id,
             generation=self.generation,
-            seat=self.id,
+            socket_id=self.socket_id,
             revision=self.revision,
             since=self.since,
-            before=self.before,
+            replaced_socket_id=self.replaced_socket_id,
         )
 
-    def is_older_than(self, other: Taken) -> bool:
-        """Which came first; clocks of nodes are asked only where the fence cannot tell."""
+    def is_older_than(self, other: Takeover) -> bool:
+        """True if this one came first. Clocks decide only where revisions cannot."""
         if self.generation != other.generation:
             return self.generation < other.generation
         if self.revision and other.revision:

@@ -1,80 +1,81 @@
-"""Who is where: an executor has a seat on the node of its socket, and is reached from every node.
+"""Where each executor is connected: the registrations of this node, and the way to all others.
 
-That a seat is there is told by its subscription on the bus, which ends with its node. Which of two
-is the environment's is told by the fence: the one of the newest registration that came last. While
-the fence is away executors are served nevertheless, and the fence has its say when it is back.
+An executor has its socket on one node and is reached from every node. To find it, a node sends a
+request on the environment's subject of the bus, and the node that holds the socket answers. The
+subscription ends with its node, so no separate list of living sockets can be wrong.
+
+If an environment has two sockets, the owner record decides which of them serves: the one of the
+newest registration, and among those the last to come. While the bus cannot change owner records,
+executors are served without them, and the records decide as soon as they are available again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from exec_server.hub.bus import Bus, BusUnavailable, Unsubscribe
-from exec_server.hub.cluster.channels import Channels, new_node
+from exec_server.hub.cluster.channels import NodeChannels, new_node
 from exec_server.hub.cluster.node_messages import (
-    Ask,
     Census,
-    Full,
-    Gone,
-    Joined,
-    Page,
+    CensusPage,
     Presence,
-    SeatRequest,
-    Taken,
+    PresenceRequest,
+    RegistrationGone,
+    RegistrationRequest,
+    Takeover,
     encode,
-    fence_key,
+    ownership_key,
 )
 from exec_server.hub.cluster.ownership import Ownership
 from exec_server.hub.cluster.passages import Passage, Passages
 from exec_server.hub.cluster.peers import Peers
-from exec_server.hub.cluster.registration import Seat
-from exec_server.hub.relay.relay_socket import Link
+from exec_server.hub.cluster.registration import LiveRegistration
+from exec_server.hub.relay.relay_socket import RelaySocket
 from exec_server.hub.relay.routing import Memory
-from exec_server.hub.tokens import fits
+from exec_server.hub.store.names import fits
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
 
 _PAGE = 500
-# To whom everybody is told that an executor has come, and how often, should it be lost.
-_TAKEN = "taken"
+# The subject of takeovers. Each is published several times, because a message may be lost.
+_TAKEOVERS = "taken"
 _TIMES = 3
-# How long one attempt to ask a seat may take; its node may die meanwhile.
+# How long one request to an executor's node may take; the node may die meanwhile.
 _ATTEMPT_SECONDS = 1.0
-# Seats that are checked at once after the bus was away.
+# How many owner records are checked at the same time after the bus was away.
 _AT_ONCE = 32
 
-_request = msgspec.msgpack.Decoder(SeatRequest).decode
-_presence = msgspec.msgpack.Decoder(Presence).decode
-_joined: Callable[[bytes], Joined | Full] = msgspec.msgpack.Decoder(Joined | Full).decode
-_census = msgspec.msgpack.Decoder(Census).decode
-_page = msgspec.msgpack.Decoder(Page).decode
-_taken = msgspec.msgpack.Decoder(Taken).decode
-_GONE = encode(Gone())
+_read_request = msgspec.msgpack.Decoder(RegistrationRequest).decode
+_read_presence = msgspec.msgpack.Decoder(Presence).decode
+_read_census = msgspec.msgpack.Decoder(Census).decode
+_read_page = msgspec.msgpack.Decoder(CensusPage).decode
+_read_takeover = msgspec.msgpack.Decoder(Takeover).decode
+_GONE = encode(RegistrationGone())
 _NEWER_SOCKET = "a newer socket serves this environment"
 _NEWER_REGISTRATION = "a newer registration serves this environment"
 
 
-class Seats:
-    """The seats of this node, and the way to all others."""
+class Registrations:
+    """The live registrations of this node, and access to those of other nodes."""
 
     def __init__(self, bus: Bus, *, limits: Limits, url: str | None = None) -> None:
-        """*url* is how others reach this node itself, where they can."""
+        """*url* is the public URL of this node alone, if it has one."""
         self._bus = bus
         self._url = url
         self.memory = Memory(limits.hub_total_bytes)
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self.node = new_node()
-        self._by_environment: dict[str, Seat] = {}
-        self._by_id: dict[str, Seat] = {}
-        self._channels = Channels(bus, self.node, limits=limits)
+        self._by_environment: dict[str, LiveRegistration] = {}
+        self._by_socket: dict[str, LiveRegistration] = {}
+        self._channels = NodeChannels(bus, self.node, limits=limits)
         self._passages = Passages(self._channels, self.node, memory=self.memory, limits=limits)
         self._peers = Peers(bus, self.node, lost=self._channels.lose_all_of, limits=limits)
         self._ownership = Ownership(bus, self.node, limits=limits)
@@ -86,10 +87,10 @@ class Seats:
         await self._channels.start()
         self._unsubscribe = [
             await self._bus.answer(f"census.{self.node}", self._answer_census),
-            await self._bus.subscribe(_TAKEN, self._hear_taken),
+            await self._bus.subscribe(_TAKEOVERS, self._hear_takeover),
         ]
         await self._peers.start()
-        self._spawn(self._look_after_the_fence())
+        self._spawn(self._check_owners_after_outages())
 
     async def stop(self) -> None:
         for task in tuple(self._tasks):
@@ -100,17 +101,17 @@ class Seats:
             await unsubscribe()
         await self._channels.stop()
 
-    def here(self) -> list[Seat]:
-        """Those of this node."""
-        return list(self._by_id.values())
+    def here(self) -> list[LiveRegistration]:
+        """The registrations whose executors are connected to this node."""
+        return list(self._by_socket.values())
 
     def crossings(self) -> list[Passage]:
-        """The ways of harnesses of this node to executors of others."""
+        """The passages of harnesses of this node to executors of other nodes."""
         return self._passages.crossings()
 
     @property
     def channels(self) -> int:
-        """How many join sockets here with sockets of other nodes."""
+        """The number of channels between this node and others."""
         return len(self._channels)
 
     @property
@@ -118,116 +119,126 @@ class Seats:
         """The other nodes."""
         return self._peers.nodes
 
-    # The executor.
+    # For the executor's socket.
 
-    async def take(self, seat: Seat) -> bool:
-        """Be the executor of an environment; whoever was, goes. False when a newer one is.
+    async def serve(self, registration: LiveRegistration) -> bool:
+        """Let *registration* serve its environment, and end the socket that served it before.
 
-        Raises BusUnavailable.
+        Returns False if a newer one serves. Raises BusUnavailable.
         """
-        self._by_id[seat.id] = seat
-        claiming = self._spawn(self._claim(seat))
-        # It goes on behind our back when the fence is away.
-        await asyncio.wait({claiming}, timeout=self._limits.hub_fence_seconds)
-        seat.unsubscribe = await self._listen(seat)
-        here = self._by_environment.get(seat.environment_id)
-        if seat.is_over or (here is not None and seat.is_older_than(here.taken())):
+        self._by_socket[registration.socket_id] = registration
+        claiming = self._spawn(self._claim(registration))
+        # The claim continues in the background if the bus takes longer.
+        await asyncio.wait({claiming}, timeout=self._limits.hub_ownership_seconds)
+        registration.unsubscribe = await self._listen(registration)
+        here = self._by_environment.get(registration.environment_id)
+        if registration.is_over or (
+            here is not None and registration.is_older_than(here.takeover())
+        ):
             return False
-        self._by_environment[seat.environment_id] = seat
-        seat.is_taken = True
+        self._by_environment[registration.environment_id] = registration
+        registration.is_serving = True
         if here is not None:
             self._dismiss(here, _NEWER_SOCKET)
-        if not seat.revision:
-            logger.warning("%s is served without the fence, which is away", seat.environment_id)
-        if seat.before or not seat.revision:
-            # Not before we can be found.
-            self._spawn(self._tell_all(seat.taken()))
+        if not registration.revision:
+            logger.warning(
+                "%s is served without an owner record, which cannot be written now",
+                registration.environment_id,
+            )
+        if registration.replaced_socket_id or not registration.revision:
+            # Other nodes are told only now, because now they can find this socket.
+            self._spawn(self._tell_all(registration.takeover()))
         return True
 
-    async def leave(self, seat: Seat) -> None:
-        """Nothing else happens when somebody else has it by now."""
-        self._forget(seat)
-        if seat.unsubscribe is not None:
-            await seat.unsubscribe()
-        await self._ownership.release(seat)
+    async def leave(self, registration: LiveRegistration) -> None:
+        """Forget *registration*. A newer one of the same environment is not touched."""
+        self._forget(registration)
+        if registration.unsubscribe is not None:
+            await registration.unsubscribe()
+        await self._ownership.release(registration)
 
     async def supersede(self, environment_id: str, generation: int) -> None:
-        """A newer registration has come: the sockets of older ones end at once."""
-        taken = Taken(environment_id=environment_id, generation=generation)
-        self._give_way(taken, _NEWER_REGISTRATION)
+        """End the sockets of older registrations at once, because a newer one has come."""
+        takeover = Takeover(environment_id=environment_id, generation=generation)
+        self._give_way(takeover, _NEWER_REGISTRATION)
         if generation > 1:
-            self._spawn(self._tell_all(taken))
+            self._spawn(self._tell_all(takeover))
 
-    async def _listen(self, seat: Seat) -> Unsubscribe:
-        """A bus that is away for a moment, because it changes its server, is waited for."""
-        subject = _subject(seat.environment_id)
+    async def _listen(self, registration: LiveRegistration) -> Unsubscribe:
+        """Answer requests for the environment.
+
+        A bus that is away for a moment, because it changes its server, is waited for.
+        """
+        subject = _subject(registration.environment_id)
         deadline = self._loop.time() + self._limits.hub_settle_seconds
         while True:
             try:
-                return await self._bus.answer(subject, partial(self._answer, seat))
+                return await self._bus.answer(subject, partial(self._answer, registration))
             except BusUnavailable:
-                if seat.is_over or self._loop.time() > deadline:
+                if registration.is_over or self._loop.time() > deadline:
                     raise
             await asyncio.sleep(self._limits.hub_channel_tick)
 
-    async def _claim(self, seat: Seat) -> None:
+    async def _claim(self, registration: LiveRegistration) -> None:
         try:
-            before = await self._ownership.claim(seat)
+            before = await self._ownership.claim(registration)
         except BusUnavailable:
             return
-        if seat.is_over:
-            # It has left while the fence let it in.
-            await self._ownership.release(seat)
-        elif not seat.revision:
-            self._dismiss(seat, _NEWER_SOCKET)
-        elif before is not None and before.seat and before.node != self.node:
-            seat.before = before.seat
-            if seat.is_taken:
-                self._spawn(self._tell_all(seat.taken()))
+        if registration.is_over:
+            # The socket has left while the record was written.
+            await self._ownership.release(registration)
+        elif not registration.revision:
+            self._dismiss(registration, _NEWER_SOCKET)
+        elif before is not None and before.socket_id and before.node != self.node:
+            registration.replaced_socket_id = before.socket_id
+            if registration.is_serving:
+                self._spawn(self._tell_all(registration.takeover()))
 
-    async def _tell_all(self, taken: Taken) -> None:
+    async def _tell_all(self, takeover: Takeover) -> None:
         for _ in range(_TIMES):
-            self._bus.publish(_TAKEN, encode(taken))
+            self._bus.publish(_TAKEOVERS, encode(takeover))
             await asyncio.sleep(self._limits.hub_beat_seconds)
 
-    def _hear_taken(self, data: bytes) -> None:
-        taken = _taken(data)
-        self._give_way(taken, _NEWER_SOCKET if taken.seat else _NEWER_REGISTRATION)
-        self._passages.lose_all_to(taken.before)
+    def _hear_takeover(self, data: bytes) -> None:
+        takeover = _read_takeover(data)
+        self._give_way(takeover, _NEWER_SOCKET if takeover.socket_id else _NEWER_REGISTRATION)
+        self._passages.lose_all_to(takeover.replaced_socket_id)
 
-    def _give_way(self, taken: Taken, reason: str) -> None:
-        here = self._by_environment.get(taken.environment_id)
-        if here is not None and here.id != taken.seat and here.is_older_than(taken):
+    def _give_way(self, takeover: Takeover, reason: str) -> None:
+        here = self._by_environment.get(takeover.environment_id)
+        if here is None or here.socket_id == takeover.socket_id:
+            return
+        if here.is_older_than(takeover):
             self._dismiss(here, reason)
 
-    def _dismiss(self, seat: Seat, reason: str) -> None:
-        self._forget(seat)
-        seat.dismiss(reason)
+    def _dismiss(self, registration: LiveRegistration, reason: str) -> None:
+        self._forget(registration)
+        registration.dismiss(reason)
 
-    def _forget(self, seat: Seat) -> None:
-        seat.is_over = True
-        self._by_id.pop(seat.id, None)
-        if self._by_environment.get(seat.environment_id) is seat:
-            del self._by_environment[seat.environment_id]
+    def _forget(self, registration: LiveRegistration) -> None:
+        registration.is_over = True
+        self._by_socket.pop(registration.socket_id, None)
+        if self._by_environment.get(registration.environment_id) is registration:
+            del self._by_environment[registration.environment_id]
 
-    # Everybody.
+    # Finding executors.
 
     async def find(self, environment_id: str) -> Presence | None:
-        """The environment's executor, wherever it is. Raises BusUnavailable."""
+        """The environment's executor, on any node. Raises BusUnavailable."""
         self._check_bus()
-        seat = self._by_environment.get(environment_id)
-        if seat is not None:
-            return self._presence_of(seat)
-        answer = await self._ask(environment_id, encode(Ask()))
-        return None if answer is None else _presence(answer)
+        registration = self._by_environment.get(environment_id)
+        if registration is not None:
+            return self._presence_of(registration)
+        answer = await self._ask(environment_id, encode(PresenceRequest()))
+        return None if answer is None else _read_presence(answer)
 
     def _check_bus(self) -> None:
         if self._bus.connected_since is None:
-            # Somebody else may have taken the environment of a seat that is here.
+            # Another node may have taken over an environment that this one still serves.
             raise BusUnavailable("the bus is away")
 
     async def census(self, wanted: Census) -> dict[str, Presence]:
-        """Every executor that is wanted, of every node that answers in time, by environment."""
+        """The executors that fit *wanted*, of all nodes that answer in time, by environment."""
         found: dict[str, Presence] = {}
         pages = await asyncio.gather(*(self._census_of(node, wanted) for node in self._peers.nodes))
         here = [self._presence_of(self._by_environment[name]) for name in self._names(wanted)]
@@ -250,15 +261,15 @@ class Seats:
                 answer = None
             if answer is None:
                 break
-            page = _page(answer)
+            page = _read_page(answer)
             found += page.presences
             after = page.after
         return found
 
     def _answer_census(self, data: bytes) -> bytes:
-        names = sorted(self._names(_census(data)))
+        names = sorted(self._names(_read_census(data)))
         shown = [self._presence_of(self._by_environment[name]) for name in names[:_PAGE]]
-        return encode(Page(shown, names[_PAGE - 1] if len(names) > _PAGE else None))
+        return encode(CensusPage(shown, names[_PAGE - 1] if len(names) > _PAGE else None))
 
     def _names(self, wanted: Census) -> list[str]:
         return [
@@ -267,22 +278,23 @@ class Seats:
             if wanted.after < name <= wanted.until and fits(name, wanted.patterns)
         ]
 
-    def _presence_of(self, seat: Seat) -> Presence:
+    def _presence_of(self, registration: LiveRegistration) -> Presence:
         return Presence(
-            environment_id=seat.environment_id,
-            registration_id=seat.registration_id,
+            environment_id=registration.environment_id,
+            registration_id=registration.registration_id,
             node=self.node,
-            since=seat.since,
-            streams=seat.exchange.streams,
-            bytes=seat.exchange.bytes,
-            has_room=seat.exchange.has_room,
+            since=registration.since,
+            streams=registration.exchange.streams,
+            bytes=registration.exchange.bytes,
+            has_room=registration.exchange.has_room,
             url=self._url,
         )
 
     async def _ask(self, environment_id: str, request: bytes) -> bytes | None:
-        """What the environment's seat answers; None when there is none.
+        """The answer of the node that serves the environment; None if no node does.
 
-        Subscriptions of a living node are missing for a moment when it changes its server.
+        A request without an answer is repeated for a while, because the subscription of a living
+        node is missing for a moment when the node changes its server.
         """
         started_at = self._loop.time()
         while True:
@@ -301,61 +313,65 @@ class Seats:
                     return None
             await asyncio.sleep(self._limits.hub_channel_tick)
 
-    # The harness.
+    # For the harness's socket.
 
-    async def join(self, environment_id: str, registration_id: str, link: Link) -> Passage | None:
-        """A passage for the harness behind *link*; None when its executor is gone, or full.
+    async def join(
+        self, environment_id: str, registration_id: str, socket: RelaySocket
+    ) -> Passage | None:
+        """A passage for the harness behind *socket*; None if its executor is gone or full.
 
         Raises BusUnavailable.
         """
         self._check_bus()
-        seat = self._by_environment.get(environment_id)
-        if seat is None:
+        registration = self._by_environment.get(environment_id)
+        if registration is None:
             ask = partial(self._ask, environment_id)
-            return await self._passages.elsewhere(registration_id, link, ask=ask)
-        return self._passages.here(seat, link) if seat.registration_id == registration_id else None
+            return await self._passages.elsewhere(registration_id, socket, ask=ask)
+        if registration.registration_id != registration_id:
+            return None
+        return self._passages.here(registration, socket)
 
     def close(self, passage: Passage) -> None:
         self._passages.close(passage)
 
-    # What others ask of a seat.
+    # Requests of other nodes.
 
-    def _answer(self, seat: Seat, data: bytes) -> bytes:
-        if seat.is_over or not seat.is_taken:
+    def _answer(self, registration: LiveRegistration, data: bytes) -> bytes:
+        if registration.is_over or not registration.is_serving:
             return _GONE
-        request = _request(data)
-        if isinstance(request, Ask):
-            return encode(self._presence_of(seat))
-        return encode(self._passages.let_in(seat, request))
+        request = _read_request(data)
+        if isinstance(request, PresenceRequest):
+            return encode(self._presence_of(registration))
+        return encode(self._passages.let_in(registration, request))
 
-    # The fence, after the bus was away.
+    # Owner records, after the bus was away.
 
-    async def _look_after_the_fence(self) -> None:
+    async def _check_owners_after_outages(self) -> None:
         since = self._bus.connected_since
         while True:
             await asyncio.sleep(self._limits.hub_beat_seconds)
             if self._bus.connected_since in (None, since):
                 continue
             since = self._bus.connected_since
-            seats = tuple(self._by_environment.values())
-            for start in range(0, len(seats), _AT_ONCE):
-                await asyncio.gather(*map(self._confirm, seats[start : start + _AT_ONCE]))
+            serving = tuple(self._by_environment.values())
+            for start in range(0, len(serving), _AT_ONCE):
+                await asyncio.gather(*map(self._check_owner, serving[start : start + _AT_ONCE]))
 
-    async def _confirm(self, seat: Seat) -> None:
-        """It may have missed that it was sent away, or the fence may have lost it."""
-        if not seat.revision:
-            # It waits for the fence already.
+    async def _check_owner(self, registration: LiveRegistration) -> None:
+        """End a registration that missed a takeover, and write a record that the bus has lost."""
+        if not registration.revision:
+            # Its claim still runs.
             return
         try:
-            owner, revision = await self._ownership.owner_of(seat)
+            owner, revision = await self._ownership.owner_of(registration)
         except BusUnavailable:
-            # It will be back once more.
+            # It is checked again when the bus is back.
             return
         if owner is None:
-            seat.revision = 0
-            self._spawn(self._claim(seat))
-        elif owner.seat != seat.id and revision > seat.revision:
-            self._dismiss(seat, _NEWER_SOCKET)
+            registration.revision = 0
+            self._spawn(self._claim(registration))
+        elif owner.socket_id != registration.socket_id and revision > registration.revision:
+            self._dismiss(registration, _NEWER_SOCKET)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -365,4 +381,4 @@ class Seats:
 
 
 def _subject(environment_id: str) -> str:
-    return f"executor.{fence_key(environment_id)}"
+    return f"executor.{ownership_key(environment_id)}"

@@ -1,45 +1,47 @@
-"""The two directions of a conduit, each seen from one end, and the packets they are made of."""
+"""The sender and the receiver of a reliable channel, and the format of their packets."""
 
 from __future__ import annotations
 
 from collections import deque
 from struct import Struct
 
-# Kind and flags, number of this packet, number expected next, bytes that may have been sent.
+# The header: kind and flags, number of this packet, number of the packet that is expected next,
+# and the bytes that the peer may have sent in total.
 HEAD = Struct("!BQQQ")
 HEADER_BYTES = HEAD.size
-# A status takes no number of its own: it has that of the packet which would be the next.
+# A status packet only reports. It repeats the number that the next other packet will have.
 STATUS, _MORE, _LAST, END = range(4)
 KIND = 0x0F
-# Flags: packets before one that came are missing; please tell how far you are.
+# Flags. GAP: packets are missing before one that has arrived. ASK: the peer shall report now.
 GAP, ASK = 0x10, 0x20
 _CODE = Struct("!H")
-# What fits in a WebSocket's close frame.
+# The close frame of a WebSocket has room for this many bytes.
 _REASON_BYTES = 123
 
 _Piece = tuple[int, bytes | memoryview]
 
 
-class Outgoing:
-    """What the peer was not sent, has not acknowledged, or has not taken."""
+class ReliableSender:
+    """Messages that are not sent yet, not acknowledged or not taken by the peer."""
 
     def __init__(self, *, fragment: int, limit: int) -> None:
         self._fragment = fragment
         self._limit = limit
         self._queue: deque[bytes] = deque()
-        # How much of the first queued message was sent.
+        # The bytes of the first queued message that were sent.
         self._offset = 0
         self._end: bytes | None = None
         self.is_ended = False
-        # Sent and not acknowledged; the first of them has the number that comes before.
+        # The number of acknowledged packets, which is the number of the first packet that is sent
+        # and not acknowledged; and these packets.
         self._acknowledged = 0
         self._unacknowledged: deque[_Piece] = deque()
         self._must_repeat = False
-        # The first missing packet for which all were last repeated.
+        # The number of the first missing packet at the last repetition.
         self._repeated_at = -1
         self._sent = 0
         self._credit = limit
-        # What had been sent at the end of each message that the peer has not taken.
+        # For each message that the peer has not taken: the bytes that were sent up to its end.
         self._marks: deque[int] = deque()
         self.taken = 0
 
@@ -72,11 +74,11 @@ class Outgoing:
         return count
 
     def is_possible(self, acknowledged: int, credit: int) -> bool:
-        """Whether a peer that keeps the rules may say this, now or earlier."""
+        """True if a peer that follows the protocol can have reported this, now or earlier."""
         return acknowledged <= self.next_number and 0 <= credit - self._limit <= self._sent
 
     def hear(self, acknowledged: int, credit: int, *, has_gap: bool) -> bool:
-        """Learn how far the peer is, and tell whether that is a reason to have patience."""
+        """Handle a report of the peer, and return True if it shows that the peer is alive."""
         is_alive = not self._unacknowledged
         if acknowledged > self._acknowledged:
             for _ in range(acknowledged - self._acknowledged):
@@ -94,7 +96,7 @@ class Outgoing:
         return is_alive
 
     def repeat(self) -> bool:
-        """Send again what was not acknowledged; False when there is nothing."""
+        """Send all unacknowledged packets again; False if there are none."""
         if not self._unacknowledged:
             return False
         self._must_repeat = True
@@ -102,7 +104,7 @@ class Outgoing:
         return True
 
     def due(self) -> list[tuple[int, _Piece]]:
-        """What has to be sent now, with its numbers."""
+        """The packets to send now, with their numbers."""
         due: list[tuple[int, _Piece]] = []
         if self._must_repeat:
             self._must_repeat = False
@@ -113,9 +115,9 @@ class Outgoing:
         return due
 
     def _cut(self) -> _Piece | None:
-        """Take the next piece from the queue, if the peer has room for it."""
+        """Take the next piece from the queue if the peer has room for it."""
         if not self._queue:
-            # The end needs no room: it comes once.
+            # The end needs no credit, because it is sent once.
             end, self._end = self._end, None
             return None if end is None else (END, end)
         data, start = self._queue[0], self._offset
@@ -133,8 +135,8 @@ class Outgoing:
         return _LAST, memoryview(data)[start:] if start else data
 
 
-class Incoming:
-    """What has arrived in order, and how much of it was taken."""
+class ReliableReceiver:
+    """Packets that have arrived in order, and the credit that the peer has."""
 
     def __init__(self, *, limit: int, longest: int) -> None:
         self._limit = limit
@@ -144,7 +146,8 @@ class Incoming:
         self.end: tuple[int, str] | None = None
         self._received = 0
         self._arrived: deque[bytes] = deque()
-        # Bytes of the message that has begun and not ended, as far as it arrived; and was taken.
+        # The message that has begun and not ended: the bytes that arrived, and the parts that were
+        # taken.
         self._begun = 0
         self._parts: list[memoryview] = []
 
@@ -157,11 +160,11 @@ class Incoming:
         return bool(self._arrived)
 
     def is_possible(self, number: int) -> bool:
-        """Whether a peer that keeps the rules may have come to *number*, with an end at most."""
+        """True if a peer that follows the protocol can have reached *number*."""
         return number <= self.expected + self._limit // HEADER_BYTES + 1
 
     def accept(self, kind: int, packet: bytes) -> bool:
-        """Keep the expected packet; False when the peer should not have sent it."""
+        """Keep the expected packet; False if it breaks the protocol."""
         if self.end is not None:
             return False
         self.expected += 1
@@ -177,7 +180,10 @@ class Incoming:
         return True
 
     def take(self) -> list[bytes]:
-        """The whole messages. Parts of the next are taken too, as it may be beyond the window."""
+        """The complete messages.
+
+        Parts of the next message are taken too, because it may be longer than the window.
+        """
         messages = []
         while self._arrived:
             packet = self._arrived.popleft()

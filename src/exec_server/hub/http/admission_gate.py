@@ -15,7 +15,7 @@ from contextvars import ContextVar
 import msgspec
 
 from exec_server.errors import ExecServerError
-from exec_server.hub.observe.metrics import Figure
+from exec_server.hub.observe.metrics import Metric
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Patience(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Admission:
+class AdmissionGate:
     """The places of one node. First come, first served."""
 
     def __init__(self, *, limits: Limits) -> None:
@@ -50,12 +50,12 @@ class Admission:
         self.dialling = Patience(waiting, seconds)
         self.long = Patience(2 * waiting, seconds)
 
-    def figures(self) -> list[Figure]:
+    def metrics(self) -> list[Metric]:
         at_work = self._limits.hub_admissions - self._free
         return [
-            Figure("admitted", "gauge", "Requests and upgrades at work.", at_work),
-            Figure("waiting", "gauge", "Those that wait for their turn.", len(self._waiting)),
-            Figure("overloads_total", "counter", "Those that were not let in.", self._refused),
+            Metric("admitted", "gauge", "Requests and upgrades at work.", at_work),
+            Metric("waiting", "gauge", "Those that wait for their turn.", len(self._waiting)),
+            Metric("overloads_total", "counter", "Those that were not let in.", self._refused),
         ]
 
     async def enter(self, patience: Patience) -> None:
@@ -107,7 +107,7 @@ class Admission:
 
 
 class _Place:
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: AdmissionGate) -> None:
         self._admission = admission
         self._is_left = False
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 
-class Doors:
+class FirstRequestTimeout:
     """Makes aiohttp's protocols, and drops those from which no request came in time."""
 
     def __init__(self, *, seconds: float) -> None:

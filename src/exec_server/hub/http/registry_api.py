@@ -9,14 +9,20 @@ from typing import Any
 import msgspec
 
 from exec_server.errors import RelayError
-from exec_server.hub.entities import Authorization, Environment, Facts, Token
-from exec_server.hub.environment_facts import read_facts
-from exec_server.hub.http.refusals import Refusal
+from exec_server.hub.access.refusals import RegistryRefusal
+from exec_server.hub.access.signing import Pass, Role, Signer
+from exec_server.hub.access.tokens import TokenGate, digest_of, new_id
+from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.observe.audit import Audit
-from exec_server.hub.relay.rendezvous import Rendezvous
-from exec_server.hub.signing import Pass, Role, Signer
 from exec_server.hub.store import Store
-from exec_server.hub.tokens import Gate, digest_of, is_name, new_id
+from exec_server.hub.store.entities import (
+    AccessToken,
+    Authorization,
+    Environment,
+    ExecutorFacts,
+    read_facts,
+)
+from exec_server.hub.store.names import is_name
 from exec_server.limits import Limits
 from exec_server.relay.keys import PublicKeys
 
@@ -35,13 +41,13 @@ class Caller(msgspec.Struct, frozen=True):
         return f"Caller({self.address!r})"
 
 
-class Api:
-    """Every method returns the answer's JSON, or raises Refusal."""
+class RegistryApi:
+    """Every method returns the answer's JSON, or raises RegistryRefusal."""
 
     def __init__(
         self,
         store: Store,
-        gate: Gate,
+        gate: TokenGate,
         signer: Signer,
         rendezvous: Rendezvous,
         audit: Audit,
@@ -95,7 +101,7 @@ class Api:
             facts=read_facts(request.get("facts")),
         )
         if not is_newest:
-            raise Refusal(409, "superseded", "this is not the newest registration")
+            raise RegistryRefusal(409, "superseded", "this is not the newest registration")
         return {}
 
     async def validate(self, caller: Caller, environment_id: str, body: bytes) -> dict[str, Any]:
@@ -108,29 +114,29 @@ class Api:
         key = _key(request.get("harness_public_key"))
         return {"valid": await self._is_valid(environment_id, registration_id, key, authorization)}
 
-    async def _enrolled(self, caller: Caller, environment_id: str) -> Token:
+    async def _enrolled(self, caller: Caller, environment_id: str) -> AccessToken:
         token = await self._admit(caller, environment_id, "enrol")
         if not await self._store.bind_token(token, environment_id, now=self._clock()):
-            raise Refusal(403, "forbidden", "this token has enrolled another environment")
+            raise RegistryRefusal(403, "forbidden", "this token has enrolled another environment")
         return token
 
     async def _register_plaintext(
-        self, caller: Caller, environment_id: str, token: Token
+        self, caller: Caller, environment_id: str, token: AccessToken
     ) -> dict[str, Any]:
         if not self._allows_plaintext:
             raise _bad("plaintext_not_allowed", "this registry serves encrypted streams alone")
         return await self._new_registration(
-            caller, environment_id, token, executor_key=None, facts=Facts()
+            caller, environment_id, token, executor_key=None, facts=ExecutorFacts()
         )
 
     async def _new_registration(
         self,
         caller: Caller,
         environment_id: str,
-        token: Token,
+        token: AccessToken,
         *,
         executor_key: str | None,
-        facts: Facts,
+        facts: ExecutorFacts,
     ) -> dict[str, Any]:
         registration_id = secrets.token_urlsafe(16)
         generation = await self._store.register(
@@ -142,7 +148,7 @@ class Api:
             now=self._clock(),
         )
         if generation is None:
-            raise Refusal(409, "environment_taken", "this name is another principal's")
+            raise RegistryRefusal(409, "environment_taken", "this name is another principal's")
         await self._rendezvous.supersede(environment_id, generation)
         await self._audit.note(
             "registered",
@@ -182,12 +188,16 @@ class Api:
         harness_key = _key(_object(body).get("harness_public_key"))
         environment = await self._store.environment(environment_id)
         if environment is None:
-            raise Refusal(404, "environment_not_found", "nobody has registered this environment")
+            raise RegistryRefusal(
+                404, "environment_not_found", "nobody has registered this environment"
+            )
         if environment.executor_key is None:
-            raise Refusal(409, "plaintext_environment", "this environment is of the older relay")
+            raise RegistryRefusal(
+                409, "plaintext_environment", "this environment is of the older relay"
+            )
         presence = await self._rendezvous.presence(environment)
         if presence is None:
-            raise Refusal(409, "environment_offline", "the executor is not connected")
+            raise RegistryRefusal(409, "environment_offline", "the executor is not connected")
         authorization, secret = await self._authorize(environment, harness_key, token)
         await self._store.bind_token(token, environment_id, now=self._clock())
         await self._audit.note(
@@ -215,19 +225,21 @@ class Api:
 
     async def plaintext_harness(
         self, caller: Caller, environment_id: str
-    ) -> tuple[Environment, Token]:
+    ) -> tuple[Environment, AccessToken]:
         """Who comes to the older relay with a token instead of a signed URL."""
         token = await self._admit(caller, environment_id, "connect")
         environment = await self._store.environment(environment_id)
         if environment is None:
-            raise Refusal(404, "environment_not_found", "nobody has registered this environment")
+            raise RegistryRefusal(
+                404, "environment_not_found", "nobody has registered this environment"
+            )
         if not environment.is_plaintext:
             # Never from the encrypted relay to the other one.
-            raise Refusal(403, "noise_environment", "this environment speaks Noise alone")
+            raise RegistryRefusal(403, "noise_environment", "this environment speaks Noise alone")
         return environment, token
 
     async def _authorize(
-        self, environment: Environment, harness_key: str, token: Token
+        self, environment: Environment, harness_key: str, token: AccessToken
     ) -> tuple[Authorization, str]:
         secret = secrets.token_urlsafe(32)
         authorization = Authorization(
@@ -243,7 +255,7 @@ class Api:
 
     # Both.
 
-    async def _admit(self, caller: Caller, environment_id: str, right: Any) -> Token:
+    async def _admit(self, caller: Caller, environment_id: str, right: Any) -> AccessToken:
         if not is_name(environment_id, limits=self._limits):
             raise _bad("invalid_environment_id", "names are letters, digits, `-`, `_` and `.`")
         return await self._gate.admit(
@@ -256,7 +268,7 @@ class Api:
         role: Role,
         environment_id: str,
         registration_id: str,
-        token: Token,
+        token: AccessToken,
         seconds: float,
         *,
         authorization_id: str = "",
@@ -291,5 +303,5 @@ def _key(value: Any) -> str:
     return msgspec.json.encode(keys.to_object()).decode()
 
 
-def _bad(code: str, message: str) -> Refusal:
-    return Refusal(400, code, message)
+def _bad(code: str, message: str) -> RegistryRefusal:
+    return RegistryRefusal(400, code, message)

@@ -11,21 +11,23 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from exec_server.hub.access.pairing import Pairings, read_code, read_pledge
+from exec_server.hub.access.refusals import RegistryRefusal, no_socket, put_off
+from exec_server.hub.access.signing import PassRefused, Signer
+from exec_server.hub.access.tokens import TokenGate, secret_in
 from exec_server.hub.bus import Bus, BusUnavailable
-from exec_server.hub.cluster.registrations import Seats
-from exec_server.hub.entities import Token
-from exec_server.hub.http import admission_gate
-from exec_server.hub.http.admission_gate import Admission, Overloaded, Patience
-from exec_server.hub.http.refusals import Refusal, no_socket, put_off
-from exec_server.hub.http.registry_api import Api, Caller
-from exec_server.hub.observe import metrics, status_page, telemetry
+from exec_server.hub.cluster.registrations import Registrations
+from exec_server.hub.http import admission_gate, status_page
+from exec_server.hub.http.admission_gate import AdmissionGate, Overloaded, Patience
+from exec_server.hub.http.environment_listing import listed, read_turn
+from exec_server.hub.http.registry_api import Caller, RegistryApi
+from exec_server.hub.http.registry_metrics import registry_metrics
+from exec_server.hub.http.rendezvous import Rendezvous
+from exec_server.hub.observe import metrics, telemetry
 from exec_server.hub.observe.audit import Audit
-from exec_server.hub.observe.environment_listing import listed, read_turn
-from exec_server.hub.pairing import Pairings, read_code, read_pledge
-from exec_server.hub.relay.rendezvous import Rendezvous
-from exec_server.hub.signing import Refused, Signer
 from exec_server.hub.store import Store, StoreUnavailable
-from exec_server.hub.tokens import Gate, is_name, secret_in
+from exec_server.hub.store.entities import AccessToken
+from exec_server.hub.store.names import is_name
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -35,44 +37,43 @@ _EVENTS_AT_ONCE = 1000
 _ENVIRONMENTS_AT_ONCE = 1000
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
     """What the paths lead to."""
 
     store: Store
     bus: Bus
-    seats: Seats
-    admission: Admission
-    gate: Gate
+    registrations: Registrations
+    admission: AdmissionGate
+    gate: TokenGate
     signer: Signer
-    api: Api
+    api: RegistryApi
     audit: Audit
     pairings: Pairings
     rendezvous: Rendezvous
     limits: Limits
     clock: Callable[[], float]
-    watch: telemetry.Watch
+    telemetry: telemetry.RegistryTelemetry
     public_url: str | None = None
     is_behind_proxy: bool = False
 
-    def figures(self) -> list[metrics.Figure]:
+    def metrics(self) -> list[metrics.Metric]:
         """What the page, `/metrics` and a collector show."""
         return [
-            *metrics.figures(self.seats, self.rendezvous, self.gate),
-            *self.admission.figures(),
-            *self.watch.figures(),
+            *registry_metrics(self.registrations, self.rendezvous, self.gate),
+            *self.admission.metrics(),
+            *self.telemetry.metrics(),
         ]
 
 
 class Site:
     """The aiohttp application."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: RegistryParts) -> None:
         self._parts = parts
-        self._requests = metrics.Requests()
 
     def application(self) -> web.Application:
         application = web.Application(
-            middlewares=[self._parts.watch.middleware, self._answer],
+            middlewares=[self._parts.telemetry.middleware, self._answer],
             client_max_size=self._parts.limits.hub_request_bytes,
         )
         application.on_response_prepare.append(_say_little)
@@ -106,7 +107,7 @@ class Site:
         try:
             _check_origin(request)
             response = await handler(request)
-        except Refusal as refusal:
+        except RegistryRefusal as refusal:
             response = _refused(refusal)
         except web.HTTPException as exc:
             response = _refused(_of_http(exc, request))
@@ -121,10 +122,10 @@ class Site:
             response = _refused(put_off(request.path, "overloaded", str(exc)))
         except ConnectionResetError:
             # Whoever asked has gone, and does not hear this.
-            response = _refused(Refusal(400, "gone", "the connection was lost"))
+            response = _refused(RegistryRefusal(400, "gone", "the connection was lost"))
         except Exception:
             logger.exception("a request failed: %s", operation)
-            response = _refused(Refusal(500, "internal_error", "the registry failed"))
+            response = _refused(RegistryRefusal(500, "internal_error", "the registry failed"))
         finally:
             admission_gate.leave()
         return response
@@ -162,7 +163,7 @@ class Site:
         rendezvous, places = self._parts.rendezvous, self._parts.admission
         environment_id = _id(request)
         if not web.WebSocketResponse().can_prepare(request):
-            raise Refusal(426, "upgrade_required", "this is for WebSockets")
+            raise RegistryRefusal(426, "upgrade_required", "this is for WebSockets")
         if not is_name(environment_id, limits=self._parts.limits):
             raise no_socket("unknown_route")
         caller = self._caller(request)
@@ -173,7 +174,7 @@ class Site:
             return await rendezvous.join(request, environment, token=token, address=caller.address)
         try:
             granted = self._parts.signer.judge(environment_id, query, now=self._parts.clock())
-        except Refused as refused:
+        except PassRefused as refused:
             raise no_socket(str(refused)) from None
         is_executor = granted.role == "environment"
         serve = rendezvous.serve_executor if is_executor else rendezvous.serve_harness
@@ -186,7 +187,7 @@ class Site:
     async def _environments(self, request: web.Request) -> web.Response:
         token = await self._admit(request, "list")
         turn = read_turn(request.query, most=_ENVIRONMENTS_AT_ONCE, limits=self._parts.limits)
-        found = await listed(self._parts.store, self._parts.seats, token, turn)
+        found = await listed(self._parts.store, self._parts.registrations, token, turn)
         response = _json(found.environments)
         if found.following is not None:
             response.headers["Link"] = f'<?{found.following.query}>; rel="next"'
@@ -198,7 +199,9 @@ class Site:
         try:
             since, limit = float(query.get("since", 0)), int(query.get("limit", 100))
         except ValueError:
-            raise Refusal(400, "invalid_request", "`since` and `limit` are numbers") from None
+            raise RegistryRefusal(
+                400, "invalid_request", "`since` and `limit` are numbers"
+            ) from None
         await self._parts.audit.settled()
         events = await self._parts.store.events(
             environment_id=query.get("environment"),
@@ -211,7 +214,9 @@ class Site:
     async def _offer(self, request: web.Request) -> web.Response:
         caller, environment_id = self._caller(request), _id(request)
         if not is_name(environment_id, limits=self._parts.limits):
-            raise Refusal(400, "invalid_environment_id", "this is no name of an environment")
+            raise RegistryRefusal(
+                400, "invalid_environment_id", "this is no name of an environment"
+            )
         pairings, address = self._parts.pairings, caller.address
         if caller.authorization is None:
             pledge = read_pledge(await self._body(request))
@@ -244,13 +249,13 @@ class Site:
     async def _page(self, request: web.Request) -> web.Response:
         token = await self._admit(request, "observe")
         turn = read_turn(request.query, most=status_page.ENVIRONMENTS, limits=self._parts.limits)
-        found = await listed(self._parts.store, self._parts.seats, token, turn)
-        text = status_page.render(found, self._parts.figures(), now=self._parts.clock())
+        found = await listed(self._parts.store, self._parts.registrations, token, turn)
+        text = status_page.render(found, self._parts.metrics(), now=self._parts.clock())
         return web.Response(text=text, content_type="text/html", headers=status_page.HEADERS)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         await self._admit(request, "observe")
-        text = metrics.exposition(self._parts.figures(), self._parts.watch.requests)
+        text = metrics.exposition(self._parts.metrics(), self._parts.telemetry.requests)
         return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def _healthz(self, request: web.Request) -> web.Response:
@@ -258,11 +263,11 @@ class Site:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         if self._parts.rendezvous.is_draining:
-            raise Refusal(503, "draining", "the registry stops")
+            raise RegistryRefusal(503, "draining", "the registry stops")
         async with asyncio.timeout(self._parts.limits.registry_timeout):
             await self._parts.store.environment("readyz")
         if self._parts.bus.connected_since is None:
-            raise Refusal(503, "nodes_unreachable", "the other nodes cannot be reached")
+            raise RegistryRefusal(503, "nodes_unreachable", "the other nodes cannot be reached")
         return web.Response(text="ready\n")
 
     # Requests.
@@ -273,7 +278,7 @@ class Site:
         if request.transport is None:
             raise ConnectionResetError("it has gone meanwhile")
 
-    async def _admit(self, request: web.Request, right: Any) -> Token:
+    async def _admit(self, request: web.Request, right: Any) -> AccessToken:
         caller = self._caller(request)
         return await self._parts.gate.admit(caller.authorization, right, address=caller.address)
 
@@ -282,7 +287,7 @@ class Site:
             async with asyncio.timeout(self._parts.limits.registry_timeout):
                 return await request.read()
         except TimeoutError:
-            raise Refusal(408, "request_timeout", "the body took too long") from None
+            raise RegistryRefusal(408, "request_timeout", "the body took too long") from None
 
     def _caller(self, request: web.Request) -> Caller:
         address, is_secure = request.remote or "", request.secure
@@ -295,7 +300,7 @@ class Site:
         base_url = self._parts.public_url
         if base_url is None:
             if not _HOST.fullmatch(request.host):
-                raise Refusal(400, "invalid_host", "the Host header is malformed")
+                raise RegistryRefusal(400, "invalid_host", "the Host header is malformed")
             base_url = f"{'wss' if is_secure else 'ws'}://{request.host}"
         return Caller(request.headers.get("Authorization"), address, base_url)
 
@@ -317,7 +322,7 @@ def _json(value: Any) -> web.Response:
     )
 
 
-def _refused(refusal: Refusal) -> web.Response:
+def _refused(refusal: RegistryRefusal) -> web.Response:
     telemetry.refused(refusal.code)
     return web.Response(
         status=refusal.status,
@@ -327,12 +332,12 @@ def _refused(refusal: Refusal) -> web.Response:
     )
 
 
-def _of_http(exc: web.HTTPException, request: web.Request) -> Refusal:
+def _of_http(exc: web.HTTPException, request: web.Request) -> RegistryRefusal:
     if exc.status == 404 and request.path.startswith("/rendezvous"):
         return no_socket("unknown_route")
     headers = {name: exc.headers[name] for name in ("Allow",) if name in exc.headers}
     code = (exc.reason or "error").lower().replace(" ", "_")
-    return Refusal(exc.status, code, exc.reason or "", headers=headers)
+    return RegistryRefusal(exc.status, code, exc.reason or "", headers=headers)
 
 
 def _check_origin(request: web.Request) -> None:
@@ -341,4 +346,4 @@ def _check_origin(request: web.Request) -> None:
     site = request.headers.get("Sec-Fetch-Site", "none")
     is_foreign = origin is not None and origin.partition("://")[2] != request.host
     if is_foreign or site not in ("none", "same-origin"):
-        raise Refusal(403, "foreign_origin", "another site asks")
+        raise RegistryRefusal(403, "foreign_origin", "another site asks")

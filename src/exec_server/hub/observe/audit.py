@@ -11,8 +11,8 @@ from typing import IO
 
 import msgspec
 
-from exec_server.hub.entities import Event, Token
 from exec_server.hub.store import Store, StoreUnavailable
+from exec_server.hub.store.entities import AccessToken, AuditEvent
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Audit:
         self._limits = limits
         self._clock = clock
         self._lines = lines
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[AuditEvent] = deque()
         # How many were noted, and how many of these are kept or given up.
         self._noted = 0
         self._settled = 0
@@ -57,13 +57,13 @@ class Audit:
         self,
         name: str,
         *,
-        token: Token | None = None,
+        token: AccessToken | None = None,
         token_id: str = "",
         environment_id: str = "",
         address: str = "",
         detail: str = "",
     ) -> None:
-        event = Event(
+        event = AuditEvent(
             at=self._clock(),
             name=name,
             principal=token.principal if token else "",
@@ -100,7 +100,7 @@ class Audit:
         except TimeoutError:
             logger.error("%d events could not be kept", self._noted - self._settled)
 
-    def _write_line(self, event: Event) -> None:
+    def _write_line(self, event: AuditEvent) -> None:
         if self._lines is None:
             return
         try:
@@ -113,7 +113,7 @@ class Audit:
         else:
             self._are_lines_failing = False
 
-    def _queue(self, event: Event) -> None:
+    def _queue(self, event: AuditEvent) -> None:
         if self._is_full:
             self._waiting.popleft()
             self._give_up(1)
@@ -141,7 +141,7 @@ class Audit:
             if not self._waiting:
                 self._is_any.clear()
 
-    async def _keep_batch(self, batch: list[Event]) -> bool:
+    async def _keep_batch(self, batch: list[AuditEvent]) -> bool:
         while True:
             try:
                 await self._store.add_events(batch)

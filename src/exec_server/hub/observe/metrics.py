@@ -1,4 +1,4 @@
-"""Figures of a registry, and their text format for Prometheus."""
+"""Metrics of a registry, and their text format for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ from typing import Literal
 
 import msgspec
 
-from exec_server.hub.cluster.registrations import Seats
-from exec_server.hub.relay.rendezvous import Rendezvous
-from exec_server.hub.tokens import Gate
-from exec_server.version import VERSION
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # The upper bounds in seconds that OpenTelemetry recommends for requests.
 DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
@@ -22,7 +17,7 @@ _PREFIX = "exec_server_registry_"
 Labels = tuple[tuple[str, str], ...]
 
 
-class Figure(msgspec.Struct, frozen=True):
+class Metric(msgspec.Struct, frozen=True):
     """A number, or one for each set of labels. An `info` is 1 and only there for its labels."""
 
     name: str
@@ -55,15 +50,15 @@ class Requests:
             self._refused[what, ("role", role), ("reason", reason)] += 1
         self._durations.setdefault(operation, _Histogram()).add(seconds)
 
-    def figures(self) -> list[Figure]:
+    def metrics(self) -> list[Metric]:
         return [
-            Figure(
+            Metric(
                 "requests_total",
                 "counter",
                 "Requests that were answered.",
                 parts=dict(self._answered),
             ),
-            Figure(
+            Metric(
                 "refusals_total",
                 "counter",
                 "Requests and sockets that were refused, by reason.",
@@ -99,33 +94,7 @@ class _Histogram:
         yield _sample(f"{name}_count", (label,), so_far)
 
 
-def figures(seats: Seats, rendezvous: Rendezvous, gate: Gate) -> list[Figure]:
-    here = [seat.exchange for seat in seats.here()]
-    # A frame that crosses from node to node counts on both.
-    all_exchanges = [*here, *(passage.exchange for passage in seats.crossings())]
-    frames = rendezvous.frames + sum(each.frames for each in all_exchanges)
-    moved = rendezvous.bytes + sum(each.bytes for each in all_exchanges)
-    return [
-        Figure("info", "info", "What this is.", parts={(("version", VERSION),): 1}),
-        Figure("executors", "gauge", "Executors that are connected.", len(here)),
-        Figure("harnesses", "gauge", "Harnesses that are connected.", rendezvous.harnesses),
-        Figure(
-            "streams",
-            "gauge",
-            "Streams of the executors.",
-            sum(each.streams for each in here),
-        ),
-        Figure("nodes", "gauge", "Nodes, this one included.", 1 + len(seats.peers)),
-        Figure("channels", "gauge", "Joins with sockets of other nodes.", seats.channels),
-        Figure("sockets", "gauge", "Rendezvous sockets.", rendezvous.sockets),
-        Figure("queued_bytes", "gauge", "Bytes that wait to be read.", rendezvous.memory.used),
-        Figure("frames_total", "counter", "Relay frames that were passed on.", frames),
-        Figure("bytes_total", "counter", "Bytes of these frames.", moved),
-        Figure("auth_failures_total", "counter", "Wrong or missing tokens.", gate.failed),
-    ]
-
-
-def exposition(found: Sequence[Figure], requests: Requests) -> str:
+def exposition(found: Sequence[Metric], requests: Requests) -> str:
     lines = []
     for each in found:
         name = _PREFIX + each.name

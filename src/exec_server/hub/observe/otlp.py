@@ -1,4 +1,4 @@
-"""A collector of spans and figures, reached over OTLP and HTTP by threads of its own.
+"""A collector of spans and metrics, reached over OTLP and HTTP by threads of its own.
 
 Only imported where one is configured.
 """
@@ -37,16 +37,16 @@ from opentelemetry.trace import NoOpTracerProvider, Span, SpanKind, StatusCode, 
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.observe.metrics import DURATION_BOUNDS, Figure, Labels
+from exec_server.hub.observe.metrics import DURATION_BOUNDS, Labels, Metric
 from exec_server.hub.observe.otlp_log import Outages
-from exec_server.hub.observe.telemetry import Asked, Wanted
+from exec_server.hub.observe.telemetry_records import ExportedSignals, RequestInfo
 from exec_server.version import VERSION
 
 logger = logging.getLogger(__name__)
 
 _SCOPE = "exec_server.registry"
 _SERVICE = "exec-server-registry"
-# How long a thread waits for the loop to look at the figures.
+# How long a thread waits for the loop to look at the metrics.
 _LOOK_SECONDS = 5.0
 _W3C = TraceContextTextMapPropagator()
 
@@ -54,9 +54,9 @@ _W3C = TraceContextTextMapPropagator()
 class Collector:
     """Sends what *wanted* says until it is closed. Raises ConfigurationError."""
 
-    def __init__(self, wanted: Wanted, figures: Callable[[], list[Figure]]) -> None:
+    def __init__(self, wanted: ExportedSignals, metrics: Callable[[], list[Metric]]) -> None:
         self._outages = Outages()
-        self._exporters: list[_Spans | _Figures] = []
+        self._exporters: list[_SpanExporter | _MetricExporter] = []
         self._shutdowns: list[Callable[[float], None]] = []
         resource = _resource()
         try:
@@ -72,10 +72,10 @@ class Collector:
             description="Time to the answer; of a socket, to its upgrade.",
             explicit_bucket_boundaries_advisory=DURATION_BOUNDS,
         )
-        _observe(meter, figures)
+        _observe(meter, metrics)
 
     def _tracer(self, resource: Resource) -> Tracer:
-        exporter = _Spans(self._outages)
+        exporter = _SpanExporter(self._outages)
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         provider.add_span_processor(BatchSpanProcessor(exporter))
         self._exporters.append(exporter)
@@ -83,14 +83,14 @@ class Collector:
         return provider.get_tracer(_SCOPE, VERSION)
 
     def _meter(self, resource: Resource) -> Meter:
-        exporter = _Figures(self._outages)
+        exporter = _MetricExporter(self._outages)
         reader = PeriodicExportingMetricReader(exporter)
         provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         self._exporters.append(exporter)
         self._shutdowns.append(lambda seconds: provider.shutdown(timeout_millis=seconds * 1000))
         return provider.get_meter(_SCOPE, VERSION)
 
-    def span(self, asked: Asked, headers: Mapping[str, str]) -> RequestSpan:
+    def span(self, asked: RequestInfo, headers: Mapping[str, str]) -> RequestSpan:
         """To be entered; goes on with the caller's trace."""
         http = {
             "http.request.method": asked.method,
@@ -121,7 +121,7 @@ class Collector:
         ends = [_in_thread(shutdown, seconds) for shutdown in self._shutdowns]
         _, late = await asyncio.wait(ends, timeout=seconds)
         if late:
-            logger.warning("the collector did not take the last spans or figures in time")
+            logger.warning("the collector did not take the last spans or metrics in time")
             # Their threads take a while to hear of it, and nobody wants to know what they say.
             self._outages.mute()
             asyncio.gather(*late).add_done_callback(lambda _: self._outages.close())
@@ -174,7 +174,7 @@ class RequestSpan:
             self._span.end()
 
 
-class _Spans(OTLPSpanExporter):
+class _SpanExporter(OTLPSpanExporter):
     def __init__(self, outages: Outages) -> None:
         super().__init__()
         self._outages = outages
@@ -186,7 +186,7 @@ class _Spans(OTLPSpanExporter):
         return result
 
 
-class _Figures(OTLPMetricExporter):
+class _MetricExporter(OTLPMetricExporter):
     def __init__(self, outages: Outages) -> None:
         super().__init__()
         self._outages = outages
@@ -201,10 +201,10 @@ class _Figures(OTLPMetricExporter):
 
 
 class _Look:
-    """The figures of one moment, seen on the loop and handed out in the collector's thread."""
+    """The metrics of one moment, seen on the loop and handed out in the collector's thread."""
 
-    def __init__(self, figures: Callable[[], list[Figure]]) -> None:
-        self._figures = figures
+    def __init__(self, metrics: Callable[[], list[Metric]]) -> None:
+        self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._left: dict[str, Mapping[Labels, float]] = {}
 
@@ -214,12 +214,12 @@ class _Look:
             self._left = {each.name: each.points for each in self._look()}
         return self._left.pop(name, {})
 
-    def _look(self) -> list[Figure]:
-        seen: Future[list[Figure]] = Future()
+    def _look(self) -> list[Metric]:
+        seen: Future[list[Metric]] = Future()
 
         def look() -> None:
             try:
-                seen.set_result(self._figures())
+                seen.set_result(self._metrics())
             except Exception as exc:
                 seen.set_exception(exc)
 
@@ -227,25 +227,25 @@ class _Look:
         return seen.result(_LOOK_SECONDS)
 
 
-def _observe(meter: Meter, figures: Callable[[], list[Figure]]) -> None:
-    look = _Look(figures)
-    for figure in figures():
+def _observe(meter: Meter, metrics: Callable[[], list[Metric]]) -> None:
+    look = _Look(metrics)
+    for metric in metrics():
         # What an `info` says stands in the resource.
-        if figure.kind != "info":
-            _instrument(meter, figure, look)
+        if metric.kind != "info":
+            _instrument(meter, metric, look)
 
 
-def _instrument(meter: Meter, figure: Figure, look: _Look) -> None:
+def _instrument(meter: Meter, metric: Metric, look: _Look) -> None:
     def observe(options: CallbackOptions) -> Iterable[Observation]:
         return [
-            Observation(value, dict(labels)) for labels, value in look.take(figure.name).items()
+            Observation(value, dict(labels)) for labels, value in look.take(metric.name).items()
         ]
 
-    is_counter = figure.kind == "counter"
+    is_counter = metric.kind == "counter"
     create = meter.create_observable_counter if is_counter else meter.create_observable_gauge
     # For Prometheus the collector adds the ending again.
-    name = f"{_SCOPE}.{figure.name.removesuffix('_total')}"
-    create(name, callbacks=[observe], description=figure.help)
+    name = f"{_SCOPE}.{metric.name.removesuffix('_total')}"
+    create(name, callbacks=[observe], description=metric.help)
 
 
 def _resource() -> Resource:

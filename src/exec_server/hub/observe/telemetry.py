@@ -15,13 +15,13 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 from aiohttp import web
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.observe.metrics import Figure, Requests
+from exec_server.hub.observe.metrics import Metric, Requests
+from exec_server.hub.observe.telemetry_records import ExportedSignals, RequestInfo
 from exec_server.hub.store import Store
-from exec_server.hub.tokens import is_name
+from exec_server.hub.store.names import is_name
 from exec_server.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _ROLES = {"environment": "executor", "harness": "harness"}
 _METHODS = frozenset("CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT TRACE".split())
 
 
-class Watch:
+class RegistryTelemetry:
     """Sees the requests and the store of one registry."""
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -42,11 +42,11 @@ class Watch:
         self._limits = limits
         self._store_failures = 0
 
-    def figures(self) -> list[Figure]:
+    def metrics(self) -> list[Metric]:
         failures = self._store_failures
         return [
-            *self.requests.figures(),
-            Figure("store_failures_total", "counter", "Calls of the store that failed.", failures),
+            *self.requests.metrics(),
+            Metric("store_failures_total", "counter", "Calls of the store that failed.", failures),
         ]
 
     def store(self, store: Store) -> Store:
@@ -73,14 +73,14 @@ class Watch:
             _seen.reset(before)
         return response
 
-    def _asked(self, request: web.Request) -> Asked:
+    def _asked(self, request: web.Request) -> RequestInfo:
         match = request.match_info
         is_known = match.http_exception is None
         operation = match.handler.__name__.removeprefix("_") if is_known else "unknown"
         resource = match.route.resource
         name = match.get("id", "")
         role = request.query.get("role", "") if operation == "rendezvous" else ""
-        return Asked(
+        return RequestInfo(
             operation=operation,
             method=request.method if request.method in _METHODS else "_OTHER",
             scheme=request.scheme,
@@ -91,21 +91,10 @@ class Watch:
         )
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of a request."""
-
-    operation: str
-    method: str
-    scheme: str
-    route: str
-    role: str
-    environment_id: str
-
-
 class _Seen:
     """One request, until it is answered."""
 
-    def __init__(self, requests: Requests, asked: Asked, span: RequestSpan | None) -> None:
+    def __init__(self, requests: Requests, asked: RequestInfo, span: RequestSpan | None) -> None:
         self._requests = requests
         self._asked = asked
         self._span = span
@@ -177,18 +166,13 @@ class _WatchedStore:
 # The collector.
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """What is to be sent to a collector."""
-
-    traces: bool
-    metrics: bool
-
-
-def wanted(environ: Mapping[str, str]) -> Wanted:
+def wanted_signals(environ: Mapping[str, str]) -> ExportedSignals:
     """Raises ConfigurationError when we cannot do what the variables ask for."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return Wanted(traces=False, metrics=False)
-    return Wanted(traces=_is_wanted("TRACES", environ), metrics=_is_wanted("METRICS", environ))
+        return ExportedSignals(traces=False, metrics=False)
+    return ExportedSignals(
+        traces=_is_wanted("TRACES", environ), metrics=_is_wanted("METRICS", environ)
+    )
 
 
 def _is_wanted(signal: str, environ: Mapping[str, str]) -> bool:
@@ -216,13 +200,13 @@ def _setting(template: str, signal: str, environ: Mapping[str, str]) -> tuple[st
 
 @contextlib.asynccontextmanager
 async def exporting(
-    watch: Watch, figures: Callable[[], list[Figure]], *, limits: Limits
+    watch: RegistryTelemetry, metrics: Callable[[], list[Metric]], *, limits: Limits
 ) -> AsyncIterator[None]:
     """Tell a collector, where one is configured, what is seen. Raises ConfigurationError.
 
     Whatever the collector does, nobody waits for it, but for a moment at the end.
     """
-    signals = wanted(os.environ)
+    signals = wanted_signals(os.environ)
     if not signals.traces and not signals.metrics:
         yield
         return
@@ -232,7 +216,7 @@ async def exporting(
         raise ConfigurationError(
             "OTEL_EXPORTER_OTLP_ENDPOINT needs more packages: pip install 'exec-server[telemetry]'"
         ) from exc
-    collector = watch.collector = Collector(signals, figures)
+    collector = watch.collector = Collector(signals, metrics)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""One rendezvous socket: a queue before it, a reader that can pause, pings that are answered."""
+"""One rendezvous socket: it queues messages, can pause reading, and sends and answers pings."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from collections.abc import Callable
 
 from aiohttp import WSMsgType, web
 
-from exec_server.hub.relay.routing import Harness
+from exec_server.hub.relay.routing import JoinedHarness
 from exec_server.limits import Limits
 
 Receive = Callable[[bytes], None]
-# A message of this origin and size has left the queue.
-Took = Callable[[Harness | None, int], None]
+# Called when a message of this origin and size has left the queue.
+Taken = Callable[[JoinedHarness | None, int], None]
 
 
-class Link:
-    """A `Port` over a WebSocket. `carry` runs it; everything else may be called at any time."""
+class RelaySocket:
+    """A `Port` over a WebSocket. `carry` runs it; the other methods may be called at any time."""
 
     def __init__(
         self,
-        socket: web.WebSocketResponse,
+        response: web.WebSocketResponse,
         request: web.BaseRequest,
         *,
         limits: Limits,
         takes_text: bool = False,
     ) -> None:
-        self._socket = socket
+        self._response = response
         self._transport = request.transport
         self._limits = limits
         self._takes_text = takes_text
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[tuple[bytes, Harness | None]] = deque()
-        # Of several pings only the last has to be answered.
+        self._queue: deque[tuple[bytes, JoinedHarness | None]] = deque()
+        # The payload of the last ping. It is enough to answer the last one of several.
         self._pong: bytes | None = None
         self._ping_is_due = False
         self._farewell: tuple[int, str] | None = None
@@ -42,15 +42,15 @@ class Link:
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._heard_at = self._loop.time()
-        self._took: Took = lambda origin, size: None
+        self._taken: Taken = lambda origin, size: None
 
-    def tell(self, took: Took) -> None:
-        """Whom to tell what has left the queue; to be said before anything is queued."""
-        self._took = took
+    def on_taken(self, taken: Taken) -> None:
+        """Set what is called when a message has left the queue. Call this before any `send`."""
+        self._taken = taken
 
     async def carry(self, receive: Receive) -> None:
-        """Move messages until the socket is gone; what is queued then is given up."""
-        # Nobody has listened so far.
+        """Send and receive messages until the socket is gone; then the queue is dropped."""
+        # The socket was not read before, so its silence does not count.
         self._heard_at = self._loop.time()
         self._schedule_tick()
         try:
@@ -59,18 +59,19 @@ class Link:
                 try:
                     await self._read_on(receive)
                 finally:
-                    # A goodbye is finished: closing before the peer has read all would lose it.
+                    # A goodbye may finish. Cancelling it would lose messages that the peer has
+                    # not read.
                     if not self._says_goodbye:
                         writing.cancel()
         finally:
             self._timer.cancel()
             self.give_up()
 
-    # A port.
+    # The methods of a port.
 
-    def send(self, data: bytes, origin: Harness | None) -> None:
+    def send(self, data: bytes, origin: JoinedHarness | None) -> None:
         if self._farewell is not None:
-            self._took(origin, len(data))
+            self._taken(origin, len(data))
             return
         self._queue.append((data, origin))
         self._work.set()
@@ -78,14 +79,14 @@ class Link:
     def discard(self) -> None:
         queue, self._queue = self._queue, deque()
         for data, origin in queue:
-            self._took(origin, len(data))
+            self._taken(origin, len(data))
 
     def end(self, code: int, reason: str) -> None:
         if self._farewell is None:
             self._farewell = (code, reason)
             self._work.set()
             self.resume()
-            # However slowly it takes the rest.
+            # The peer may read the rest slowly, but not for longer than this.
             self._loop.call_later(self._limits.hub_write_timeout, self.abort)
 
     def pause(self) -> None:
@@ -97,13 +98,13 @@ class Link:
         self._may_read.set()
 
     def cut(self, code: int, reason: str) -> None:
-        """End now: say so if the peer reads, and be gone in a moment either way."""
+        """End now. The peer is told why if it reads; the socket is gone in a moment either way."""
         self.discard()
         self.end(code, reason)
         self._loop.call_later(self._limits.close_timeout, self.abort)
 
     def give_up(self) -> None:
-        """Take nothing more, and forget what is queued."""
+        """Accept no more messages, and drop the queue."""
         self._farewell = self._farewell or (0, "")
         self.discard()
 
@@ -116,10 +117,10 @@ class Link:
     async def _read_on(self, receive: Receive) -> None:
         while True:
             await self._may_read.wait()
-            message = await self._socket.receive()
+            message = await self._response.receive()
             self._heard_at = self._loop.time()
-            if self._farewell is not None and not self._socket.closed:
-                # It may go on talking until it has heard the farewell.
+            if self._farewell is not None and not self._response.closed:
+                # The peer may send messages until it has received the farewell.
                 continue
             if message.type is WSMsgType.BINARY:
                 receive(message.data)
@@ -132,7 +133,11 @@ class Link:
                 return
 
     def _refuse_text(self) -> None:
-        """Executors are forgiven, as they forgive us; they carry everybody's streams."""
+        """End the socket of a harness.
+
+        A text message of an executor is ignored, as executors ignore ours, because its socket
+        carries the streams of many harnesses.
+        """
         if not self._takes_text:
             self.end(1003, "a text message")
 
@@ -146,41 +151,41 @@ class Link:
                 if await self._write_all():
                     return
         except (OSError, TimeoutError):
-            # It is gone, or takes nothing: the reader will learn of it.
+            # The peer is gone or does not read. The reader notices that the socket is aborted.
             self.abort()
 
     async def _write_all(self) -> bool:
-        """Whether that was the end."""
+        """Write all that is due; True if the farewell was part of it."""
         while self._queue or self._pong is not None or self._ping_is_due:
             async with asyncio.timeout(self._limits.hub_write_timeout):
                 if self._pong is not None:
                     pong, self._pong = self._pong, None
-                    await self._socket.pong(pong)
+                    await self._response.pong(pong)
                 elif self._ping_is_due:
                     self._ping_is_due = False
-                    await self._socket.ping()
+                    await self._response.ping()
                 else:
                     data, origin = self._queue[0]
-                    await self._socket.send_bytes(data)
-                    # Unless it was discarded meanwhile.
+                    await self._response.send_bytes(data)
+                    # The message may have been discarded meanwhile.
                     if self._queue and self._queue[0][0] is data:
                         self._queue.popleft()
-                        self._took(origin, len(data))
+                        self._taken(origin, len(data))
         if self._farewell is None:
             return False
         code, reason = self._farewell
         self._says_goodbye = True
         async with asyncio.timeout(self._limits.hub_write_timeout):
-            await self._socket.close(code=code, message=reason.encode()[:120])
+            await self._response.close(code=code, message=reason.encode()[:120])
         return True
 
-    # Whether the peer lives.
+    # Detecting a dead peer.
 
     def _schedule_tick(self) -> None:
         self._timer = self._loop.call_later(self._limits.ping_interval, self._tick)
 
     def _tick(self) -> None:
-        """Ping; a peer of which nothing is heard for too long is gone, unless we do not listen."""
+        """Send a ping, or abort if the peer was silent for too long while we read."""
         silent = self._loop.time() - self._heard_at
         if self._may_read.is_set() and silent > self._limits.pong_timeout:
             self.abort()

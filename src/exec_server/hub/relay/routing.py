@@ -1,7 +1,7 @@
-"""Which frame goes where, who is read on, and which stream ends: one executor and its harnesses.
+"""Routing of frames between one executor and its harnesses, with flow control and resets.
 
-Nothing here waits or knows a clock. Sockets are `Port`s, which are told what to do and tell in turn
-what has left their queues.
+Nothing here waits or reads a clock. Sockets are `Port`s: the exchange tells them what to do, and
+they tell the exchange which messages have left their queues.
 """
 
 from __future__ import annotations
@@ -14,31 +14,33 @@ from exec_server.hub.relay.stream_ids import stream_id_of
 from exec_server.limits import Limits
 from exec_server.relay.frame import RelayFrame, Reset, StreamId, encode
 
-# RFC 6455, 7.4.1.
+# Close codes of RFC 6455, section 7.4.1, and of its registry.
 GOING_AWAY, POLICY_VIOLATION, TRY_AGAIN_LATER = 1001, 1008, 1013
 
 
 class Port(Protocol):
-    """A socket, seen from here."""
+    """A socket, or a channel to a socket on another node."""
 
-    def send(self, data: bytes, origin: Harness | None) -> None:
-        """Queue one message; `Exchange.took` follows when it has left."""
+    def send(self, data: bytes, origin: JoinedHarness | None) -> None:
+        """Queue one message. When it has left, the exchange is told by `executor_took` or
+        `harness_took`.
+        """
 
     def discard(self) -> None:
-        """Forget what is queued, as if it had left."""
+        """Drop the queue, as if its messages had left."""
 
     def end(self, code: int, reason: str) -> None:
-        """Close after what is queued. The port says `leave` when it is gone."""
+        """Close after the queued messages were sent."""
 
     def pause(self) -> None:
-        """Read no further."""
+        """Stop reading."""
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue to read."""
 
 
 class Memory:
-    """What waits in all queues of the hub together."""
+    """The bytes in all queues of a node together."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -63,15 +65,15 @@ class Memory:
         self._waiting[wake] = None
 
 
-class Harness:
-    """A harness socket on one executor; its streams share its fate."""
+class JoinedHarness:
+    """One harness of an exchange. Its streams end with its socket."""
 
     __slots__ = ("is_paused", "moved_at", "port", "streams", "to_executor", "to_harness")
 
     def __init__(self, port: Port, now: float) -> None:
         self.port = port
         self.streams: set[bytes] = set()
-        # Bytes that wait for the other side.
+        # Bytes in the queues towards the executor and towards this harness.
         self.to_executor = 0
         self.to_harness = 0
         self.moved_at = now
@@ -81,17 +83,18 @@ class Harness:
 class Exchange:
     """The streams of one executor's socket.
 
-    A frame goes on as it came, in order, or its stream is reset. A harness that does not read lets
-    the executor wait only while nobody else needs it; otherwise its frames are kept up to a bound,
-    at which it is sent away. An executor that does not read lets its harnesses wait.
+    Frames are passed on unchanged and in order, or their stream is reset. If a harness does not
+    read, the executor is paused only while no other harness needs it. Otherwise the frames for that
+    harness are queued up to a bound, and beyond it the harness is disconnected. If the executor
+    does not read, its harnesses are paused.
     """
 
     def __init__(self, executor: Port, *, memory: Memory, limits: Limits) -> None:
         self._executor = executor
         self._memory = memory
         self._limits = limits
-        self._harnesses: set[Harness] = set()
-        self._streams: dict[bytes, Harness] = {}
+        self._harnesses: set[JoinedHarness] = set()
+        self._streams: dict[bytes, JoinedHarness] = {}
         self._to_executor = 0
         self._was_crowded = False
         self._is_executor_paused = False
@@ -110,20 +113,20 @@ class Exchange:
 
     @property
     def has_room(self) -> bool:
-        """Whether another harness may join."""
+        """True if another harness may join."""
         return (
             not self._is_over
             and len(self._harnesses) < self._limits.hub_harnesses
             and self._to_executor <= self._limits.hub_executor_bytes
         )
 
-    def join(self, port: Port, *, now: float) -> Harness:
-        harness = Harness(port, now)
+    def join(self, port: Port, *, now: float) -> JoinedHarness:
+        harness = JoinedHarness(port, now)
         self._harnesses.add(harness)
         return harness
 
-    def leave(self, harness: Harness) -> None:
-        """A harness socket is gone: the executor learns of the end of each stream."""
+    def leave(self, harness: JoinedHarness) -> None:
+        """Remove a harness whose socket is gone, and reset its streams at the executor."""
         if harness not in self._harnesses:
             return
         self._harnesses.discard(harness)
@@ -133,7 +136,7 @@ class Exchange:
         harness.streams.clear()
 
     def end(self, reason: str, *, code: int = TRY_AGAIN_LATER) -> None:
-        """The executor's socket is gone: every stream is reset and every harness sent away."""
+        """Reset all streams and disconnect all harnesses: the executor's socket is gone."""
         if self._is_over:
             return
         self._is_over = True
@@ -142,8 +145,12 @@ class Exchange:
 
     # Frames.
 
-    def from_harness(self, harness: Harness, data: bytes, *, now: float) -> None:
-        """RelayError when it is no frame, of another harness's stream or of one too many."""
+    def from_harness(self, harness: JoinedHarness, data: bytes, *, now: float) -> None:
+        """Pass on a frame of *harness*.
+
+        Raises RelayError if it is not a frame, or belongs to a stream of another harness, or opens
+        one stream too many.
+        """
         if harness not in self._harnesses:
             return
         stream_id = stream_id_of(data, limit=self._limits.hub_stream_id_bytes)
@@ -151,7 +158,7 @@ class Exchange:
         if owner is None:
             self._open(stream_id, harness)
         elif owner is not harness:
-            # Whatever this is, it would disturb the stream of the first one that used the id.
+            # The frame would disturb the stream of the harness that used the id first.
             raise RelayError("the stream id is taken")
         harness.moved_at = now
         harness.to_executor += len(data)
@@ -161,12 +168,12 @@ class Exchange:
             self._pause(harness)
         elif harness.to_executor > self._limits.hub_waiting_bytes:
             self._pause(harness)
-        # It may wait for an answer, which comes on the executor's socket.
+        # The harness may wait for an answer, which comes from the executor's socket.
         if self._is_executor_paused and harness.to_harness <= self._limits.hub_waiting_bytes:
             self._reconsider_executor()
 
     def from_executor(self, data: bytes, *, now: float) -> None:
-        """Frames that no harness waits for are counted; their streams have ended."""
+        """Pass on a frame of the executor. A frame of a stream that has ended is only counted."""
         try:
             harness = self._streams.get(stream_id_of(data, limit=self._limits.hub_stream_id_bytes))
         except RelayError:
@@ -184,7 +191,7 @@ class Exchange:
             self._pause_executor()
             self._memory.when_free(self._reconsider_executor)
 
-    def executor_took(self, origin: Harness | None, size: int) -> None:
+    def executor_took(self, origin: JoinedHarness | None, size: int) -> None:
         """A message of *origin* has left the executor's queue."""
         self._to_executor -= size
         if origin is not None:
@@ -196,7 +203,7 @@ class Exchange:
         elif origin is not None:
             self._reconsider(origin)
 
-    def harness_took(self, harness: Harness, size: int) -> None:
+    def harness_took(self, harness: JoinedHarness, size: int) -> None:
         """A message has left the harness's queue."""
         harness.to_harness -= size
         self._memory.give_back(size)
@@ -204,7 +211,7 @@ class Exchange:
         if self._is_executor_paused and is_low:
             self._reconsider_executor()
 
-    def _open(self, stream_id: bytes, harness: Harness) -> None:
+    def _open(self, stream_id: bytes, harness: JoinedHarness) -> None:
         if len(harness.streams) >= self._limits.hub_harness_streams:
             raise RelayError("one stream too many")
         try:
@@ -214,12 +221,12 @@ class Exchange:
         harness.streams.add(stream_id)
         self._streams[stream_id] = harness
 
-    def _to_the_executor(self, data: bytes, origin: Harness | None) -> None:
+    def _to_the_executor(self, data: bytes, origin: JoinedHarness | None) -> None:
         self._count(data)
         self._to_executor += len(data)
         self._executor.send(data, origin)
 
-    def _to_the_harness(self, harness: Harness, data: bytes) -> None:
+    def _to_the_harness(self, harness: JoinedHarness, data: bytes) -> None:
         self._count(data)
         harness.to_harness += len(data)
         harness.port.send(data, None)
@@ -229,8 +236,8 @@ class Exchange:
         self.bytes += len(data)
         self._memory.take(len(data))
 
-    def _send_away(self, harness: Harness, reason: str, *, code: int) -> None:
-        # What it has not read is of no use without the rest.
+    def _send_away(self, harness: JoinedHarness, reason: str, *, code: int) -> None:
+        # The queued frames are of no use, because the later ones are lost.
         if code == POLICY_VIOLATION:
             harness.port.discard()
         for stream_id in harness.streams:
@@ -238,20 +245,20 @@ class Exchange:
         harness.port.end(code, reason)
         self.leave(harness)
 
-    # Who is read.
+    # Pausing and resuming.
 
     @property
     def _is_crowded(self) -> bool:
         return self._to_executor > self._limits.hub_executor_bytes or self._memory.is_full
 
-    def _pause(self, harness: Harness) -> None:
+    def _pause(self, harness: JoinedHarness) -> None:
         if not harness.is_paused:
             harness.is_paused = True
             harness.port.pause()
         if self._memory.is_full:
             self._memory.when_free(self._reconsider_all)
 
-    def _reconsider(self, harness: Harness) -> None:
+    def _reconsider(self, harness: JoinedHarness) -> None:
         is_low = harness.to_executor * 2 <= self._limits.hub_waiting_bytes
         if harness.is_paused and is_low and not self._is_crowded:
             harness.is_paused = False
@@ -262,7 +269,7 @@ class Exchange:
             self._reconsider(harness)
 
     def _all_are_behind(self, now: float) -> bool:
-        """Whether none that has moved of late would be glad of the next frame."""
+        """True if the queue of every recently active harness is too long."""
         since = now - self._limits.hub_quiet_seconds
         most = self._limits.hub_waiting_bytes
         return all(each.to_harness > most or each.moved_at < since for each in self._harnesses)
@@ -273,7 +280,7 @@ class Exchange:
             self._executor.pause()
 
     def _reconsider_executor(self) -> None:
-        """Read on; the next frame shows whether it was right to."""
+        """Read the executor again; the next frame may pause it again."""
         if self._is_executor_paused and not self._memory.is_full:
             self._is_executor_paused = False
             self._executor.resume()

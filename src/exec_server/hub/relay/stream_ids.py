@@ -1,20 +1,21 @@
-"""The stream id of a relay frame, found without reading or copying what the frame carries."""
+"""The stream id of a relay frame, found without decoding or copying the payload."""
 
 from __future__ import annotations
 
 from exec_server.errors import RelayError
 
-# What every frame begins with: version 1, then the tag of the stream id.
+# Almost every frame begins so: version 1, then the tag of the stream id.
 _USUAL_HEAD = b"\x08\x01\x12"
 _STREAM_ID = 2
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 def stream_id_of(data: bytes, *, limit: int) -> bytes:
-    """The stream id in *data*, of 1 to *limit* bytes; RelayError when it has not exactly one.
+    """The stream id in *data*; RelayError unless there is exactly one, of 1 to *limit* bytes.
 
-    Protobuf lets the last of several ids win. A frame with two could name one stream here and
-    another one at its reader, so all fields are walked, and skipped by their lengths.
+    In Protobuf the last of several values counts. A frame with two ids could name one stream here
+    and another one at its reader, so this function visits all fields and skips them by their
+    lengths.
     """
     found: bytes | None = None
     at, end = 0, len(data)
@@ -61,7 +62,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             shift += 7
             at += 1
             if shift > 28:
-                # No tag or length of a frame needs more, and readers cut larger ones differently.
+                # Tags and lengths of frames fit in 32 bits, and readers disagree on longer ones.
                 raise RelayError("not a relay frame")
     except IndexError:
         raise RelayError("relay frame that ends too early") from None

@@ -6,7 +6,14 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from exec_server.errors import ExecServerError
-from exec_server.hub.entities import Authorization, Environment, Event, Facts, Pairing, Token
+from exec_server.hub.store.entities import (
+    AccessToken,
+    AuditEvent,
+    Authorization,
+    Environment,
+    ExecutorFacts,
+    Pairing,
+)
 
 
 class StoreUnavailable(ExecServerError):
@@ -26,19 +33,19 @@ class Store(Protocol):
 
     # Tokens.
 
-    async def add_token(self, token: Token, digest: bytes) -> None: ...
+    async def add_token(self, token: AccessToken, digest: bytes) -> None: ...
 
-    async def tokens(self) -> list[Token]: ...
+    async def tokens(self) -> list[AccessToken]: ...
 
-    async def find_token(self, digest: bytes) -> Token | None:
+    async def find_token(self, digest: bytes) -> AccessToken | None:
         """Whatever its state; that is for the caller to judge."""
 
-    async def token(self, token_id: str) -> Token | None: ...
+    async def token(self, token_id: str) -> AccessToken | None: ...
 
-    async def tokens_for(self, environment_id: str, *, now: float) -> list[Token]:
+    async def tokens_for(self, environment_id: str, *, now: float) -> list[AccessToken]:
         """Good tokens of which a pattern may match that name; the caller has to look."""
 
-    async def bind_token(self, token: Token, environment_id: str, *, now: float) -> bool:
+    async def bind_token(self, token: AccessToken, environment_id: str, *, now: float) -> bool:
         """Use a token for an environment; False when it enrols once and has enrolled another.
 
         When one that may enrol many was used last is known to the minute; *token* is what was found
@@ -59,8 +66,8 @@ class Store(Protocol):
         *,
         registration_id: str,
         executor_key: str | None,
-        token: Token,
-        facts: Facts,
+        token: AccessToken,
+        facts: ExecutorFacts,
         now: float,
     ) -> int | None:
         """Make this the newest registration; its generation is returned.
@@ -68,7 +75,9 @@ class Store(Protocol):
         None when the name is another principal's, whose token is still good.
         """
 
-    async def set_facts(self, environment_id: str, *, registration_id: str, facts: Facts) -> bool:
+    async def set_facts(
+        self, environment_id: str, *, registration_id: str, facts: ExecutorFacts
+    ) -> bool:
         """False when that is not the newest registration."""
 
     async def environment(self, environment_id: str) -> Environment | None: ...
@@ -95,7 +104,7 @@ class Store(Protocol):
 
     # What happened.
 
-    async def add_events(self, events: Sequence[Event]) -> None:
+    async def add_events(self, events: Sequence[AuditEvent]) -> None:
         """All of them or none."""
 
     async def events(
@@ -105,7 +114,7 @@ class Store(Protocol):
         principal: str | None = None,
         since: float = 0.0,
         limit: int = 100,
-    ) -> list[Event]:
+    ) -> list[AuditEvent]:
         """The newest first."""
 
     # Pairing.

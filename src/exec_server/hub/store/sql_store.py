@@ -14,9 +14,16 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from exec_server.hub.entities import Authorization, Environment, Event, Facts, Pairing, Token
 from exec_server.hub.store import StoreUnavailable
 from exec_server.hub.store.batching import Lookups
+from exec_server.hub.store.entities import (
+    AccessToken,
+    AuditEvent,
+    Authorization,
+    Environment,
+    ExecutorFacts,
+    Pairing,
+)
 from exec_server.hub.store.ranges import Span, spans
 
 logger = logging.getLogger(__name__)
@@ -79,7 +86,7 @@ class SqlStore:
 
     # Tokens.
 
-    async def add_token(self, token: Token, digest: bytes) -> None:
+    async def add_token(self, token: AccessToken, digest: bytes) -> None:
         row = {
             **msgspec.structs.asdict(token),
             "rights": _json(token.rights),
@@ -89,17 +96,17 @@ class SqlStore:
         }
         await self._insert("tokens", [row])
 
-    async def tokens(self) -> list[Token]:
+    async def tokens(self) -> list[AccessToken]:
         rows = await self._read("SELECT * FROM tokens ORDER BY created_at, id")
         return [_token(row) for row in rows]
 
-    async def find_token(self, digest: bytes) -> Token | None:
+    async def find_token(self, digest: bytes) -> AccessToken | None:
         return await self._secrets.find(digest)
 
-    async def token(self, token_id: str) -> Token | None:
+    async def token(self, token_id: str) -> AccessToken | None:
         return await self._tokens.find(token_id)
 
-    async def tokens_for(self, environment_id: str, *, now: float) -> list[Token]:
+    async def tokens_for(self, environment_id: str, *, now: float) -> list[AccessToken]:
         rows = await self._read(
             "SELECT * FROM tokens WHERE revoked_at IS NULL"
             " AND (expires_at IS NULL OR expires_at > ?)"
@@ -111,7 +118,7 @@ class SqlStore:
         )
         return [_token(row) for row in rows]
 
-    async def bind_token(self, token: Token, environment_id: str, *, now: float) -> bool:
+    async def bind_token(self, token: AccessToken, environment_id: str, *, now: float) -> bool:
         # Thousands may share a token, and would wait for one another to write to its row.
         last_used_at = token.last_used_at
         is_known = last_used_at is not None and last_used_at > now - _USED_SECONDS
@@ -150,8 +157,8 @@ class SqlStore:
         *,
         registration_id: str,
         executor_key: str | None,
-        token: Token,
-        facts: Facts,
+        token: AccessToken,
+        facts: ExecutorFacts,
         now: float,
     ) -> int | None:
         rows = await self._read(
@@ -175,7 +182,9 @@ class SqlStore:
         )
         return int(rows[0]["generation"]) if rows else None
 
-    async def set_facts(self, environment_id: str, *, registration_id: str, facts: Facts) -> bool:
+    async def set_facts(
+        self, environment_id: str, *, registration_id: str, facts: ExecutorFacts
+    ) -> bool:
         changed = await self._write(
             "UPDATE environments SET facts = ? WHERE id = ? AND registration_id = ?",
             _json(facts),
@@ -240,7 +249,7 @@ class SqlStore:
 
     # What happened.
 
-    async def add_events(self, events: Sequence[Event]) -> None:
+    async def add_events(self, events: Sequence[AuditEvent]) -> None:
         await self._insert("events", [msgspec.structs.asdict(event) for event in events])
 
     async def events(
@@ -250,7 +259,7 @@ class SqlStore:
         principal: str | None = None,
         since: float = 0.0,
         limit: int = 100,
-    ) -> list[Event]:
+    ) -> list[AuditEvent]:
         wanted = {"environment_id": environment_id, "principal": principal}
         given = {name: value for name, value in wanted.items() if value is not None}
         conditions = " AND ".join(["at >= ?", *(f"{name} = ?" for name in given)])
@@ -260,7 +269,7 @@ class SqlStore:
             *given.values(),
             limit,
         )
-        return [_record(Event, row) for row in rows]
+        return [_record(AuditEvent, row) for row in rows]
 
     # Pairing.
 
@@ -317,10 +326,10 @@ class SqlStore:
 
     # Rows by their keys.
 
-    async def _tokens_by_id(self, ids: Collection[str]) -> dict[str, Token]:
+    async def _tokens_by_id(self, ids: Collection[str]) -> dict[str, AccessToken]:
         return {row["id"]: _token(row) for row in await self._rows_of("tokens", "id", ids)}
 
-    async def _tokens_by_digest(self, digests: Collection[bytes]) -> dict[bytes, Token]:
+    async def _tokens_by_digest(self, digests: Collection[bytes]) -> dict[bytes, AccessToken]:
         rows = await self._rows_of("tokens", "digest", digests)
         return {bytes(row["digest"]): _token(row) for row in rows}
 
@@ -378,9 +387,9 @@ def _record(kind: type[_S], row: Row) -> _S:
     return msgspec.convert({name: row[name] for name in kind.__struct_fields__}, kind)
 
 
-def _token(row: Row) -> Token:
+def _token(row: Row) -> AccessToken:
     decoded = {name: msgspec.json.decode(row[name]) for name in ("rights", "patterns")}
-    return _record(Token, {**row, **decoded, "is_once": bool(row["is_once"])})
+    return _record(AccessToken, {**row, **decoded, "is_once": bool(row["is_once"])})
 
 
 def _pairing(row: Row) -> Pairing:

@@ -1,4 +1,9 @@
-"""Both ends of the relay meet here: sockets are let in by their URLs and joined by environment."""
+"""The WebSockets of executors and harnesses: their signed URLs are checked, then they are joined.
+
+A refusal here uses a reason and a status that the reference knows, which is OpenAI Codex's own
+`codex exec-server`. Its executor registers again after any 4xx. Its harness asks for a new URL
+after a 401 and for nothing else.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +16,16 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from exec_server.errors import RelayError
+from exec_server.hub.access.refusals import no_socket
+from exec_server.hub.access.signing import Pass
 from exec_server.hub.bus import BusUnavailable
 from exec_server.hub.cluster.node_messages import Presence
 from exec_server.hub.cluster.passages import Passage
-from exec_server.hub.cluster.registration import Seat
-from exec_server.hub.cluster.registrations import Seats
-from exec_server.hub.entities import Environment, Token
+from exec_server.hub.cluster.registration import LiveRegistration
+from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http import admission_gate
-from exec_server.hub.http.refusals import no_socket
 from exec_server.hub.observe.audit import Audit
-from exec_server.hub.relay.relay_socket import Link
+from exec_server.hub.relay.relay_socket import RelaySocket
 from exec_server.hub.relay.routing import (
     GOING_AWAY,
     POLICY_VIOLATION,
@@ -28,20 +33,20 @@ from exec_server.hub.relay.routing import (
     Exchange,
     Memory,
 )
-from exec_server.hub.signing import Pass
 from exec_server.hub.store import Store, StoreUnavailable
+from exec_server.hub.store.entities import AccessToken, Environment
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
 
 
 class Rendezvous:
-    """The sockets of this node."""
+    """The rendezvous sockets of this node."""
 
     def __init__(
         self,
         store: Store,
-        seats: Seats,
+        registrations: Registrations,
         audit: Audit,
         *,
         limits: Limits,
@@ -49,31 +54,32 @@ class Rendezvous:
         allows_plaintext: bool = False,
     ) -> None:
         self._store = store
-        self._seats = seats
+        self._registrations = registrations
         self._audit = audit
         self._limits = limits
         self._clock = clock
         self._allows_plaintext = allows_plaintext
         self._loop = asyncio.get_running_loop()
-        self._live: defaultdict[str, set[Link]] = defaultdict(set)
+        # The open sockets by the id of the token that they were opened with.
+        self._live: defaultdict[str, set[RelaySocket]] = defaultdict(set)
         self._sockets = 0
         self._none_left = asyncio.Event()
         self._none_left.set()
         self.is_draining = False
         self.harnesses = 0
-        # Of exchanges that have ended.
+        # The frames and bytes of exchanges that have ended.
         self.frames = 0
         self.bytes = 0
 
     @property
     def memory(self) -> Memory:
-        return self._seats.memory
+        return self._registrations.memory
 
     @property
     def sockets(self) -> int:
         return self._sockets
 
-    # The executor.
+    # Executors.
 
     async def serve_executor(
         self, request: web.Request, granted: Pass, *, address: str
@@ -81,81 +87,88 @@ class Rendezvous:
         environment = await self._expected(granted)
         await self._check_generation(environment, granted)
         token = await self._good_token(granted.token_id)
-        socket = self._new_socket(environment)
-        await socket.prepare(request)
-        link = Link(socket, request, limits=self._limits, takes_text=True)
-        exchange = Exchange(link, memory=self._seats.memory, limits=self._limits)
-        link.tell(exchange.executor_took)
-        seat = Seat(
+        response = self._new_socket(environment)
+        await response.prepare(request)
+        socket = RelaySocket(response, request, limits=self._limits, takes_text=True)
+        exchange = Exchange(socket, memory=self._registrations.memory, limits=self._limits)
+        socket.on_taken(exchange.executor_took)
+        registration = LiveRegistration(
             environment_id=environment.id,
             registration_id=environment.registration_id,
             generation=environment.generation,
-            link=link,
+            socket=socket,
             exchange=exchange,
             address=address,
             since=self._clock(),
         )
-        with self._counted(link, token):
-            await self._sit(seat, token)
-        return socket
+        with self._counted(socket, token):
+            await self._carry_executor(registration, token)
+        return response
 
-    async def _sit(self, seat: Seat, token: Token) -> None:
-        exchange, loop = seat.exchange, self._loop
+    async def _carry_executor(self, registration: LiveRegistration, token: AccessToken) -> None:
+        exchange, loop = registration.exchange, self._loop
         try:
-            await self._take(seat)
+            await self._begin_to_serve(registration)
             admission_gate.leave()
-            await self._note("executor online", seat.environment_id, token, seat.address)
-            await seat.link.carry(lambda data: exchange.from_executor(data, now=loop.time()))
+            await self._note(
+                "executor online", registration.environment_id, token, registration.address
+            )
+            await registration.socket.carry(
+                lambda data: exchange.from_executor(data, now=loop.time())
+            )
         finally:
             exchange.end("the executor is gone")
-            seat.link.give_up()
+            registration.socket.give_up()
             self._count_of(exchange)
-            await self._seats.leave(seat)
-            await self._note("executor offline", seat.environment_id, token, seat.address)
+            await self._registrations.leave(registration)
+            await self._note(
+                "executor offline", registration.environment_id, token, registration.address
+            )
 
-    async def _take(self, seat: Seat) -> None:
-        # The fence may be away for seconds, and others do without it as well.
+    async def _begin_to_serve(self, registration: LiveRegistration) -> None:
+        # The bus may need seconds to write the owner record. The slot is of use to others then.
         admission_gate.leave(self._limits.hub_admission_lent)
         try:
-            has_seat = await self._seats.take(seat)
-            # It may have been replaced while its socket came about.
-            newest = await self._store.environment(seat.environment_id)
+            is_serving = await self._registrations.serve(registration)
+            # A newer registration may have come while the socket was opened.
+            newest = await self._store.environment(registration.environment_id)
         except (BusUnavailable, StoreUnavailable) as exc:
-            logger.warning("no seat for %s: %s", seat.environment_id, exc)
-            seat.link.end(TRY_AGAIN_LATER, "the registry cannot reach what it needs")
+            logger.warning("%s cannot be served: %s", registration.environment_id, exc)
+            registration.socket.end(TRY_AGAIN_LATER, "the registry cannot reach what it needs")
             return
-        if not has_seat or newest is None or newest.registration_id != seat.registration_id:
-            seat.link.end(GOING_AWAY, "a newer registration serves this environment")
+        newest_id = None if newest is None else newest.registration_id
+        if not is_serving or newest_id != registration.registration_id:
+            registration.socket.end(GOING_AWAY, "a newer registration serves this environment")
 
     async def _check_generation(self, environment: Environment, granted: Pass) -> None:
         if environment.registration_id == granted.registration_id:
             return
-        # A 4xx makes it register again and replace the newer one. Two of one name would do that in
-        # turn for ever, so the older has to wait while the newer lives.
+        # A 4xx would make this executor register again and replace the newer one. Two executors of
+        # one name would do that in turn for ever, so the older one waits while the newer one lives.
         is_fresh = self._clock() - environment.registered_at < self._limits.hub_registration_grace
         if is_fresh or await self.presence(environment) is not None:
             raise no_socket("route_unavailable")
         raise no_socket("unexpected_executor_registration_id")
 
     async def supersede(self, environment_id: str, generation: int) -> None:
-        """A newer registration has come: the older one's socket ends at once."""
-        await self._seats.supersede(environment_id, generation)
+        """End the sockets of older registrations at once, because a newer one has come."""
+        await self._registrations.supersede(environment_id, generation)
 
     async def presence(self, environment: Environment) -> Presence | None:
-        """Where the executor of the newest registration is connected."""
-        # Other nodes may take their time to answer.
+        """The connected executor of the newest registration; None if there is none."""
+        # Other nodes may need seconds to answer. The slot is of use to others then.
         admission_gate.leave(self._limits.hub_admission_lent)
-        found = await self._seats.find(environment.id)
+        found = await self._registrations.find(environment.id)
         is_newest = found is not None and found.registration_id == environment.registration_id
         return found if is_newest else None
 
-    # The harness.
+    # Harnesses.
 
     async def serve_harness(
         self, request: web.Request, granted: Pass, *, address: str
     ) -> web.StreamResponse:
         environment = await self._expected(granted)
-        # A 401 gets the harness a new bundle, which is what it needs here.
+        # After a 401 the harness asks for a new URL, which is what it needs here.
         if environment.registration_id != granted.registration_id:
             raise no_socket("unexpected_executor_registration_id", status=401)
         await self._check_room(environment)
@@ -165,31 +178,38 @@ class Rendezvous:
         return await self.join(request, environment, token=token, address=address)
 
     async def join(
-        self, request: web.Request, environment: Environment, *, token: Token, address: str
+        self, request: web.Request, environment: Environment, *, token: AccessToken, address: str
     ) -> web.StreamResponse:
-        """Make the socket of *request* a harness of the environment's executor."""
+        """Upgrade *request* and join its socket to the environment's executor."""
         await self._check_room(environment)
-        socket = self._new_socket(environment)
-        await socket.prepare(request)
-        link = Link(socket, request, limits=self._limits)
-        with self._counted(link, token):
-            passage = await self._join(environment, link)
+        response = self._new_socket(environment)
+        await response.prepare(request)
+        socket = RelaySocket(response, request, limits=self._limits)
+        with self._counted(socket, token):
+            passage = await self._join(environment, socket)
             admission_gate.leave()
             if passage is None:
-                await socket.close(code=GOING_AWAY, message=b"the executor is gone")
-                return socket
-            await self._converse(link, passage, environment.id, token, address)
-        return socket
+                await response.close(code=GOING_AWAY, message=b"the executor is gone")
+                return response
+            await self._converse(socket, passage, environment.id, token, address)
+        return response
 
-    async def _join(self, environment: Environment, link: Link) -> Passage | None:
+    async def _join(self, environment: Environment, socket: RelaySocket) -> Passage | None:
         try:
-            return await self._seats.join(environment.id, environment.registration_id, link)
+            return await self._registrations.join(
+                environment.id, environment.registration_id, socket
+            )
         except BusUnavailable as exc:
-            logger.warning("no way to %s: %s", environment.id, exc)
+            logger.warning("%s cannot be reached: %s", environment.id, exc)
             return None
 
     async def _converse(
-        self, link: Link, passage: Passage, environment_id: str, token: Token, address: str
+        self,
+        socket: RelaySocket,
+        passage: Passage,
+        environment_id: str,
+        token: AccessToken,
+        address: str,
     ) -> None:
         exchange, loop = passage.exchange, self._loop
 
@@ -197,16 +217,16 @@ class Rendezvous:
             try:
                 exchange.from_harness(passage.harness, data, now=loop.time())
             except RelayError as exc:
-                link.end(POLICY_VIOLATION, str(exc))
+                socket.end(POLICY_VIOLATION, str(exc))
 
         self.harnesses += 1
         try:
             await self._note("harness online", environment_id, token, address)
-            await link.carry(receive)
+            await socket.carry(receive)
         finally:
             self.harnesses -= 1
-            self._seats.close(passage)
-            link.give_up()
+            self._registrations.close(passage)
+            socket.give_up()
             if passage.channel is not None:
                 self._count_of(exchange)
             await self._note("harness offline", environment_id, token, address)
@@ -218,7 +238,7 @@ class Rendezvous:
         if not presence.has_room:
             raise no_socket("route_unavailable")
 
-    # Both.
+    # Executors and harnesses.
 
     async def _expected(self, granted: Pass) -> Environment:
         if self.is_draining:
@@ -228,7 +248,7 @@ class Rendezvous:
             raise no_socket("unknown_route")
         return environment
 
-    async def _good_token(self, token_id: str) -> Token:
+    async def _good_token(self, token_id: str) -> AccessToken:
         token = await self._store.token(token_id)
         if token is None or not token.is_good(self._clock()):
             raise no_socket("expired")
@@ -238,11 +258,12 @@ class Rendezvous:
         if self.is_draining:
             raise no_socket("pod_draining")
         if environment.is_plaintext and not self._allows_plaintext:
-            # It registered while that was still allowed; to register again tells it why.
+            # The executor registered while plaintext was allowed. It registers again after this
+            # answer, and the refusal of that tells it why.
             raise no_socket("unexpected_executor_registration_id")
         if self._sockets >= self._limits.hub_sockets:
             raise no_socket("route_unavailable")
-        # aiohttp wants to be told the first size that is too large.
+        # For aiohttp this is the first size that is too large.
         most = self._limits.relay_frame_bytes + 1
         if environment.is_plaintext:
             most += self._limits.message_bytes
@@ -255,21 +276,21 @@ class Rendezvous:
         )
 
     @contextmanager
-    def _counted(self, link: Link, token: Token) -> Iterator[None]:
+    def _counted(self, socket: RelaySocket, token: AccessToken) -> Iterator[None]:
         self._sockets += 1
         self._none_left.clear()
-        self._live[token.id].add(link)
+        self._live[token.id].add(socket)
         try:
             yield
         except (BusUnavailable, StoreUnavailable) as exc:
             logger.warning("a rendezvous socket failed: %s", exc)
-            link.abort()
+            socket.abort()
         except Exception:
-            # The upgrade was answered long ago, so nobody above could say anything sensible.
+            # The upgrade was answered long ago, so no HTTP answer can report this.
             logger.exception("a rendezvous socket failed")
-            link.abort()
+            socket.abort()
         finally:
-            self._live[token.id].discard(link)
+            self._live[token.id].discard(socket)
             if not self._live[token.id]:
                 del self._live[token.id]
             self._sockets -= 1
@@ -280,25 +301,25 @@ class Rendezvous:
         self.frames += exchange.frames
         self.bytes += exchange.bytes
 
-    async def _note(self, name: str, environment_id: str, token: Token, address: str) -> None:
+    async def _note(self, name: str, environment_id: str, token: AccessToken, address: str) -> None:
         await self._audit.note(name, token=token, environment_id=environment_id, address=address)
         logger.info("%s: %s", name, environment_id)
 
     async def end_revoked(self) -> None:
-        """End the sockets whose tokens are no longer good."""
+        """End the sockets whose tokens were revoked or have expired."""
         if not self._live:
             return
         for token_id in await self._store.ended_tokens(tuple(self._live), now=self._clock()):
-            for link in tuple(self._live.get(token_id, ())):
-                link.cut(POLICY_VIOLATION, "the token is no longer good")
+            for socket in tuple(self._live.get(token_id, ())):
+                socket.cut(POLICY_VIOLATION, "the token is no longer good")
             await self._audit.note("token ended", token_id=token_id)
 
     async def drain(self) -> None:
-        """Let nobody in any more and everybody go."""
+        """Refuse new sockets, and end all open ones."""
         self.is_draining = True
-        for links in tuple(self._live.values()):
-            for link in tuple(links):
-                link.cut(GOING_AWAY, "the registry stops")
+        for sockets in tuple(self._live.values()):
+            for socket in tuple(sockets):
+                socket.cut(GOING_AWAY, "the registry stops")
         try:
             async with asyncio.timeout(self._limits.close_timeout * 3):
                 await self._none_left.wait()

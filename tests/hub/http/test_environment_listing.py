@@ -13,13 +13,14 @@ from aiohttp import web
 from exec_server.cli.registry import registry_options
 from exec_server.cli.registry.registry_queries import list_environments
 from exec_server.errors import RegistryError
+from exec_server.hub.access.tokens import new_token
 from exec_server.hub.bus import BusUnavailable
-from exec_server.hub.cluster.registrations import Seats
-from exec_server.hub.entities import Event, Facts
-from exec_server.hub.observe import status_page
+from exec_server.hub.cluster.registrations import Registrations
+from exec_server.hub.http import status_page
 from exec_server.hub.store import StoreUnavailable, sql_store
+from exec_server.hub.store.entities import AuditEvent, ExecutorFacts
+from exec_server.hub.store.names import fits
 from exec_server.hub.store.open_store import open_store
-from exec_server.hub.tokens import fits, new_token
 from tests.hub.conftest import bring_online
 from tests.requirements import requirement
 
@@ -30,7 +31,12 @@ async def add(store, names, **facts):
     token, _ = new_token("farm", ("enrol",), ("*",), now=1.0)
     for name in names:
         await store.register(
-            name, registration_id="r", executor_key="{}", token=token, facts=Facts(**facts), now=2.0
+            name,
+            registration_id="r",
+            executor_key="{}",
+            token=token,
+            facts=ExecutorFacts(**facts),
+            now=2.0,
         )
 
 
@@ -82,7 +88,7 @@ def test_a_token_has_a_limited_number_of_patterns():
 async def test_old_events_are_dropped_some_at_a_time(state, no_leaks, monkeypatch):
     monkeypatch.setattr(sql_store, "_FORGOTTEN_AT_ONCE", 3)
     store = await open_store(state)
-    await store.add_events([Event(at=float(at), name=f"{at}") for at in range(10)])
+    await store.add_events([AuditEvent(at=float(at), name=f"{at}") for at in range(10)])
     await store.forget(now=0.0, events_before=8.0)
     assert [event.name for event in await store.events()] == ["9", "8"]
     await store.close()
@@ -165,13 +171,13 @@ async def test_a_limited_token_gets_full_pages_and_hears_of_nothing_else(visitor
 @requirement("hub/listing:pages")
 async def test_presence_is_asked_for_what_is_on_the_page(visitor, monkeypatch):
     asked = []
-    census = Seats.census
+    census = Registrations.census
 
     async def seen(self, wanted):
         asked.append((wanted, found := await census(self, wanted)))
         return found
 
-    monkeypatch.setattr(Seats, "census", seen)
+    monkeypatch.setattr(Registrations, "census", seen)
     for name in ("b-1", "b-2", "c-1"):
         await bring_online(visitor, name)
     _, secret = await visitor.token("list", patterns=("b-*", "c-*"))
@@ -266,10 +272,10 @@ async def test_pages_that_go_round_in_circles_end(no_leaks, link, problem):
 @requirement("hub/rendezvous:away")
 @pytest.mark.parametrize("kind", [StoreUnavailable, BusUnavailable])
 async def test_a_socket_that_fails_for_what_is_away_is_one_line(visitor, monkeypatch, caplog, kind):
-    async def leave(self, seat):
+    async def leave(self, registration):
         raise kind("gone for lunch")
 
-    monkeypatch.setattr(Seats, "leave", leave)
+    monkeypatch.setattr(Registrations, "leave", leave)
     pair = await bring_online(visitor)
     await pair.executor.close()
     async with asyncio.timeout(10):

@@ -9,8 +9,8 @@ import aiohttp
 import msgspec
 import pytest
 
+from exec_server.hub.access.signing import Pass, Signer
 from exec_server.hub.relay.routing import Exchange
-from exec_server.hub.signing import Pass, Signer
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.relay.frame import Data, RelayFrame, Reset, Resume, StreamId, decode, encode
 from tests.hub.conftest import bring_online, transport_of

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from html import escape
 
-from exec_server.hub.observe.environment_listing import Listed, Page
-from exec_server.hub.observe.metrics import Figure
+from exec_server.hub.http.environment_listing import EnvironmentPage, ListedEnvironment
+from exec_server.hub.observe.metrics import Metric
 
 # Nothing is loaded, run, framed or sent anywhere, whatever an environment calls itself.
 HEADERS = {
@@ -47,25 +47,25 @@ ENVIRONMENTS = 200
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def render(page: Page, found: Sequence[Figure], *, now: float) -> str:
+def render(page: EnvironmentPage, found: Sequence[Metric], *, now: float) -> str:
     online = sum(each.is_online for each in page.environments)
     is_all = not page.turn.after and page.following is None
     rows = "".join(_row(each, now) for each in page.environments)
     none = "<p>No environment has registered yet.</p>" if is_all else "<p>No more environments.</p>"
-    facts = "".join(_figure(each) for each in found if each.kind == "gauge")
+    facts = "".join(_metric(each) for each in found if each.kind == "gauge")
     return _PAGE.format(
         style=_STYLE,
         online=online,
         count=len(page.environments),
         where="" if is_all else " on this page",
-        figures=facts,
+        metrics=facts,
         table=_TABLE.format(rows=rows) if rows else none,
         links=_links(page),
         at=_moment(now),
     )
 
 
-def _links(page: Page) -> str:
+def _links(page: EnvironmentPage) -> str:
     links = []
     if page.turn.after:
         links.append('<a href="./">First page</a>')
@@ -74,14 +74,14 @@ def _links(page: Page) -> str:
     return f"<p>{' '.join(links)}</p>" if links else ""
 
 
-def _figure(figure: Figure) -> str:
-    is_bytes = figure.name.endswith("bytes")
-    shown = _size(figure.value) if is_bytes else f"{figure.value:.0f}"
-    title = escape(figure.name.replace("_", " "))
-    return f'<div title="{escape(figure.help)}"><dt>{title}</dt><dd>{shown}</dd></div>'
+def _metric(metric: Metric) -> str:
+    is_bytes = metric.name.endswith("bytes")
+    shown = _size(metric.value) if is_bytes else f"{metric.value:.0f}"
+    title = escape(metric.name.replace("_", " "))
+    return f'<div title="{escape(metric.help)}"><dt>{title}</dt><dd>{shown}</dd></div>'
 
 
-def _row(each: Listed, now: float) -> str:
+def _row(each: ListedEnvironment, now: float) -> str:
     labels = " ".join(f"{name}={value}" for name, value in each.labels.items())
     state = "online" if each.is_online else "offline"
     cells = [
@@ -98,7 +98,7 @@ def _row(each: Listed, now: float) -> str:
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _for_how_long(each: Listed, now: float) -> str:
+def _for_how_long(each: ListedEnvironment, now: float) -> str:
     if each.online_since is not None:
         return f" for {_length(now - each.online_since)}"
     return f'<div class="faint">registered {_moment(each.registered_at)}</div>'
@@ -134,7 +134,7 @@ _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>exec-server registry</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>
 <body><h1>exec-server registry: {online} of {count} environments{where} online</h1>
-<dl>{figures}</dl>
+<dl>{metrics}</dl>
 {table}{links}
 <p class="faint">As of {at}</p></body></html>
 """

@@ -1,8 +1,8 @@
-"""Conduits with small bounds, and a bus between them that behaves."""
+"""Channels with small bounds, and a bus between them that behaves."""
 
 from __future__ import annotations
 
-from exec_server.hub.cluster.reliable import Conduit
+from exec_server.hub.cluster.reliable import ReliableChannel
 from exec_server.hub.cluster.reliable_halves import HEAD, HEADER_BYTES, KIND, STATUS
 
 WINDOW = 400
@@ -11,11 +11,13 @@ PATIENCE = 6
 LIMIT = WINDOW + HEADER_BYTES
 
 
-def conduit(*, window: int = WINDOW, fragment: int = FRAGMENT, patience: int = PATIENCE) -> Conduit:
-    return Conduit(window=window, fragment=fragment, patience=patience)
+def channel(
+    *, window: int = WINDOW, fragment: int = FRAGMENT, patience: int = PATIENCE
+) -> ReliableChannel:
+    return ReliableChannel(window=window, fragment=fragment, patience=patience)
 
 
-def bring(packets: list[bytes], to: Conduit) -> list[bytes]:
+def bring(packets: list[bytes], to: ReliableChannel) -> list[bytes]:
     """Deliver *packets*, and return the messages that come of it."""
     messages = []
     for packet in packets:
@@ -40,7 +42,7 @@ def header(kind: int, *, number: int = 0, expected: int = 0, credit: int = LIMIT
     return HEAD.pack(kind, number, expected, credit)
 
 
-def settle(*ends: Conduit, rounds: int = 1000) -> list[list[bytes]]:
+def settle(*ends: ReliableChannel, rounds: int = 1000) -> list[list[bytes]]:
     """Let a bus that behaves carry everything; the messages that each of two ends got."""
     got: list[list[bytes]] = [[], []]
     for _ in range(rounds):
@@ -51,4 +53,4 @@ def settle(*ends: Conduit, rounds: int = 1000) -> list[list[bytes]]:
             return got
         for end in ends:
             end.tick()
-    raise AssertionError("the conduits never came to rest")
+    raise AssertionError("the channels never came to rest")

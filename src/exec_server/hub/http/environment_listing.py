@@ -9,12 +9,13 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from exec_server.hub.access.refusals import RegistryRefusal
+from exec_server.hub.access.tokens import allows
 from exec_server.hub.cluster.node_messages import Census, Presence
-from exec_server.hub.cluster.registrations import Seats
-from exec_server.hub.entities import Environment, Token
-from exec_server.hub.http.refusals import Refusal
+from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.store import Store
-from exec_server.hub.tokens import allows, fits, is_name
+from exec_server.hub.store.entities import AccessToken, Environment
+from exec_server.hub.store.names import fits, is_name
 from exec_server.limits import KIB, Limits
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _NAMES = 100
 _BYTES = 512 * KIB
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ListedEnvironment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One environment: what it says of itself, and what we see of it."""
 
     name: str
@@ -44,7 +45,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     bytes: int
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which of the environments: so many after that name, or of these names alone."""
 
     after: str = ""
@@ -58,44 +59,48 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         return urlencode(values)
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    turn: Turn
-    environments: list[Listed]
+class EnvironmentPage(msgspec.Struct, frozen=True, kw_only=True):
+    turn: ListingQuery
+    environments: list[ListedEnvironment]
     # Where to go on; None when these were the last.
-    following: Turn | None = None
+    following: ListingQuery | None = None
 
 
-def read_turn(query: MultiMapping[str], *, most: int, limits: Limits) -> Turn:
-    """What a request asks for, *most* at once. Raises Refusal."""
+def read_turn(query: MultiMapping[str], *, most: int, limits: Limits) -> ListingQuery:
+    """What a request asks for, *most* at once. Raises RegistryRefusal."""
     names = tuple(query.getall("name", ()))
     after, limit = query.get("after", ""), query.get("limit", str(most))
     if not all(is_name(name, limits=limits) for name in (*names, *filter(None, [after]))):
-        raise Refusal(400, "invalid_request", "`after` and `name` are names of environments")
+        raise RegistryRefusal(
+            400, "invalid_request", "`after` and `name` are names of environments"
+        )
     if len(names) > _NAMES:
-        raise Refusal(400, "invalid_request", f"`name` is given {_NAMES} times at the most")
+        raise RegistryRefusal(400, "invalid_request", f"`name` is given {_NAMES} times at the most")
     if not _COUNT.fullmatch(limit):
-        raise Refusal(400, "invalid_request", "`limit` is a number")
-    return Turn(after=after, limit=min(max(int(limit), 1), most), names=names)
+        raise RegistryRefusal(400, "invalid_request", "`limit` is a number")
+    return ListingQuery(after=after, limit=min(max(int(limit), 1), most), names=names)
 
 
-async def listed(store: Store, seats: Seats, token: Token, turn: Turn) -> Page:
+async def listed(
+    store: Store, registrations: Registrations, token: AccessToken, turn: ListingQuery
+) -> EnvironmentPage:
     """What the holder of *token* may see of what is asked for; at least one, when there is one."""
     patterns = _seen_by(token)
     if turn.names:
         patterns = tuple(name for name in turn.names if fits(name, patterns))
     found = await store.environments(patterns, after=turn.after, limit=turn.limit + 1)
     if not found:
-        return Page(turn=turn, environments=[])
+        return EnvironmentPage(turn=turn, environments=[])
     wanted = Census(turn.after, found[-1].id, patterns)
-    present = await seats.census(wanted)
+    present = await registrations.census(wanted)
     environments = _fitting(_describe(each, present.get(each.id)) for each in found[: turn.limit])
     if len(environments) == len(found):
-        return Page(turn=turn, environments=environments)
+        return EnvironmentPage(turn=turn, environments=environments)
     following = msgspec.structs.replace(turn, after=environments[-1].name)
-    return Page(turn=turn, environments=environments, following=following)
+    return EnvironmentPage(turn=turn, environments=environments, following=following)
 
 
-def _seen_by(token: Token) -> tuple[str, ...]:
+def _seen_by(token: AccessToken) -> tuple[str, ...]:
     if "observe" in token.rights:
         return ("*",)
     if token.is_once and token.bound_to is not None:
@@ -103,9 +108,9 @@ def _seen_by(token: Token) -> tuple[str, ...]:
     return token.patterns
 
 
-def _fitting(environments: Iterable[Listed]) -> list[Listed]:
+def _fitting(environments: Iterable[ListedEnvironment]) -> list[ListedEnvironment]:
     """The first of them, as far as they fit into an answer."""
-    found: list[Listed] = []
+    found: list[ListedEnvironment] = []
     size = 0
     for each in environments:
         size += len(msgspec.json.encode(each))
@@ -115,11 +120,11 @@ def _fitting(environments: Iterable[Listed]) -> list[Listed]:
     return found
 
 
-def _describe(environment: Environment, presence: Presence | None) -> Listed:
+def _describe(environment: Environment, presence: Presence | None) -> ListedEnvironment:
     if presence is not None and presence.registration_id != environment.registration_id:
         presence = None
     facts = environment.facts
-    return Listed(
+    return ListedEnvironment(
         name=environment.id,
         is_online=presence is not None,
         online_since=presence.since if presence else None,

@@ -29,7 +29,7 @@ class Pass(msgspec.Struct, frozen=True):
     authorization_id: str = ""
 
 
-class Refused(Exception):
+class PassRefused(Exception):
     """A URL is no pass; the text is one of the reasons that the reference knows."""
 
 
@@ -55,13 +55,13 @@ class Signer:
         return f"/rendezvous/{quote(granted.environment_id, safe='')}?{urlencode(query)}"
 
     def judge(self, environment_id: str, query_string: str, *, now: float) -> Pass:
-        """What the URL of a request allows. Raises Refused."""
+        """What the URL of a request allows. Raises PassRefused."""
         query = _parse(query_string)
         role = _required(query, "role")
         if role not in ("environment", "harness"):
-            raise Refused("invalid_role")
+            raise PassRefused("invalid_role")
         if query.get("v") != _VERSION:
-            raise Refused("missing_version")
+            raise PassRefused("missing_version")
         expires_at = _expiry(_required(query, "exp", reason="missing_expiry"))
         signature = _required(query, "sig", reason="missing_signature")
         granted = Pass(
@@ -73,13 +73,13 @@ class Signer:
             query.get("auth", ""),
         )
         if query.keys() - {*self._query(granted), "sig"}:
-            raise Refused("extra_query_param")
+            raise PassRefused("extra_query_param")
         if query.get("k") != self._key_id:
-            raise Refused("invalid_secret")
+            raise PassRefused("invalid_secret")
         if not _is_same(signature, self._sign(environment_id, self._query(granted))):
-            raise Refused("invalid_signature")
+            raise PassRefused("invalid_signature")
         if now >= expires_at:
-            raise Refused("expired")
+            raise PassRefused("expired")
         return granted
 
     def _query(self, granted: Pass) -> dict[str, str]:
@@ -108,25 +108,25 @@ def _parse(query_string: str) -> dict[str, str]:
     except ValueError:
         # An empty query says nothing at all; that is not malformed.
         if query_string:
-            raise Refused("malformed_query") from None
+            raise PassRefused("malformed_query") from None
         return {}
     query = dict(pairs)
     if len(query) != len(pairs):
-        raise Refused("malformed_query")
+        raise PassRefused("malformed_query")
     return query
 
 
 def _required(query: dict[str, str], name: str, *, reason: str | None = None) -> str:
     value = query.get(name)
     if not value:
-        raise Refused(reason or f"missing_{name}")
+        raise PassRefused(reason or f"missing_{name}")
     return value
 
 
 def _expiry(text: str) -> int:
     # More digits are no time that anybody has signed.
     if not (text.isascii() and text.isdigit()) or len(text) > 12:
-        raise Refused("invalid_expiry")
+        raise PassRefused("invalid_expiry")
     return int(text)
 
 

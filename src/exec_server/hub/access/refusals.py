@@ -11,7 +11,7 @@ REASON_HEADER = "x-codex-rendezvous-rejection-reason"
 _RETRY_SECONDS = 1, 3
 
 
-class Refusal(Exception):
+class RegistryRefusal(Exception):
     """A request is refused; the answer's body has *code* and *message*."""
 
     def __init__(
@@ -39,10 +39,10 @@ _STATUS = {
 }
 
 
-def no_socket(reason: str, *, status: int | None = None) -> Refusal:
+def no_socket(reason: str, *, status: int | None = None) -> RegistryRefusal:
     """No rendezvous for a reason that the reference knows."""
     status = status or _STATUS.get(reason, 403)
-    return Refusal(
+    return RegistryRefusal(
         status,
         reason,
         f"the rendezvous refuses: {reason.replace('_', ' ')}",
@@ -50,14 +50,14 @@ def no_socket(reason: str, *, status: int | None = None) -> Refusal:
     )
 
 
-def put_off(path: str, code: str, message: str) -> Refusal:
+def put_off(path: str, code: str, message: str) -> RegistryRefusal:
     """What *path* leads to cannot be done now; whoever asks may try again."""
     if path.startswith("/rendezvous"):
         return no_socket("route_unavailable")
     if path.endswith("/register"):
         # The one answer after which the reference's executor tries again; any other ends it.
-        return Refusal(502, "authentication_service_unavailable", message, headers=_later())
-    return Refusal(503, code, message, headers=_later())
+        return RegistryRefusal(502, "authentication_service_unavailable", message, headers=_later())
+    return RegistryRefusal(503, code, message, headers=_later())
 
 
 def _later() -> dict[str, str]:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Sequence
 
-from exec_server.hub.entities import Right, Token
-from exec_server.hub.http.refusals import Refusal
-from exec_server.hub.http.throttle import Throttle
+from exec_server.hub.access.refusals import RegistryRefusal
+from exec_server.hub.access.throttle import Throttle
 from exec_server.hub.store import Store
+from exec_server.hub.store.entities import AccessToken, Right
+from exec_server.hub.store.names import fits, is_pattern
 from exec_server.limits import Limits
 
 # So that programs that look for leaked secrets can tell what they have found.
 PREFIX = "exs_"
 _SECRET_BYTES = 32
 _ID_BYTES = 6
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
-_PATTERN = re.compile(r"[A-Za-z0-9._*?-]+")
 # Of one token; each is looked for when environments are listed.
 _PATTERNS = 100
 
@@ -42,16 +39,16 @@ def new_token(
     now: float,
     lifetime: float | None = None,
     is_once: bool = False,
-) -> tuple[Token, str]:
+) -> tuple[AccessToken, str]:
     """A token and its secret, which is shown once. ValueError for names that are none."""
     if not principal.strip() or not principal.isprintable():
         raise ValueError("a principal needs a name")
     if len(patterns) > _PATTERNS:
         raise ValueError(f"a token is for {_PATTERNS} names or patterns at the most")
     for pattern in patterns:
-        if not _PATTERN.fullmatch(pattern):
+        if not is_pattern(pattern):
             raise ValueError(f"`{pattern}` matches no environment")
-    token = Token(
+    token = AccessToken(
         id=new_id(),
         principal=principal,
         rights=tuple(rights),
@@ -68,12 +65,7 @@ def new_secret() -> str:
     return PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
 
 
-def is_name(environment_id: str, *, limits: Limits) -> bool:
-    """Whether an environment may be called so: it has to survive URLs unchanged."""
-    return bool(_NAME.fullmatch(environment_id)) and len(environment_id) <= limits.hub_name_bytes
-
-
-def allows(token: Token, right: Right, environment_id: str | None = None) -> bool:
+def allows(token: AccessToken, right: Right, environment_id: str | None = None) -> bool:
     if right not in token.rights:
         return False
     if environment_id is None:
@@ -83,11 +75,7 @@ def allows(token: Token, right: Right, environment_id: str | None = None) -> boo
     return fits(environment_id, token.patterns)
 
 
-def fits(environment_id: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(environment_id, pattern) for pattern in patterns)
-
-
-class Gate:
+class TokenGate:
     """Lets in whoever shows a token that allows it, and slows down those who guess."""
 
     def __init__(self, store: Store, *, limits: Limits, clock: Callable[[], float]) -> None:
@@ -107,8 +95,8 @@ class Gate:
         *,
         address: str,
         environment_id: str | None = None,
-    ) -> Token:
-        """The token of a request. Raises Refusal: 401, 403, or 429 for the next wrong one.
+    ) -> AccessToken:
+        """The token of a request. Raises RegistryRefusal: 401, 403, or 429 for the next wrong one.
 
         Without a *right* any good token will do. A good token is never slowed down, so nobody is
         locked out by a neighbour.
@@ -119,15 +107,15 @@ class Gate:
         if token is None or not token.is_good(now):
             raise self._failure(address, now, is_missing=secret is None)
         if right is not None and not allows(token, right, environment_id):
-            raise Refusal(403, "forbidden", "this token does not allow that")
+            raise RegistryRefusal(403, "forbidden", "this token does not allow that")
         return token
 
-    def _failure(self, address: str, now: float, *, is_missing: bool) -> Refusal:
+    def _failure(self, address: str, now: float, *, is_missing: bool) -> RegistryRefusal:
         self.failed += 1
         wait = self._failures.retry_after(address, now=now)
         self._failures.failed(address, now=now)
         if wait > 0:
-            return Refusal(
+            return RegistryRefusal(
                 429,
                 "too_many_failures",
                 "too many wrong tokens from this address",
@@ -135,7 +123,7 @@ class Gate:
             )
         what = "a token is required" if is_missing else "the token is not known, or no longer good"
         challenge = {"WWW-Authenticate": 'Basic realm="registry", charset="UTF-8"'}
-        return Refusal(401, "invalid_token", what, headers=challenge)
+        return RegistryRefusal(401, "invalid_token", what, headers=challenge)
 
 
 def secret_in(authorization: str | None) -> str | None:

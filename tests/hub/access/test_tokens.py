@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.hub.http.throttle import Throttle, network_of
-from exec_server.hub.tokens import allows, new_token
+from exec_server.hub.access.throttle import Throttle, network_of
+from exec_server.hub.access.tokens import allows, new_token
 from tests.requirements import requirement
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,8 +11,12 @@ import msgspec
 Right = Literal["enrol", "connect", "list", "observe"]
 RIGHTS: tuple[Right, ...] = ("enrol", "connect", "list", "observe")
 
+# Longer facts are cut, and further labels are dropped.
+_FACT_CHARACTERS = 200
+_FACT_LABELS = 32
 
-class Token(msgspec.Struct, frozen=True, kw_only=True):
+
+class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a token; its secret is not."""
 
     id: str
@@ -33,13 +37,36 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutorFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What an executor may tell of itself when it registers; nobody has checked it."""
 
     version: str | None = None
     platform: str | None = None
     sandbox: str | None = None
     labels: dict[str, str] = {}
+
+
+def read_facts(value: Any) -> ExecutorFacts:
+    """The facts in a request, shortened. A value that is not valid gives empty facts."""
+    try:
+        facts = msgspec.convert(value or {}, ExecutorFacts)
+    except msgspec.ValidationError:
+        return ExecutorFacts()
+    labels = list(facts.labels.items())[:_FACT_LABELS]
+    return ExecutorFacts(
+        version=_short(facts.version),
+        platform=_short(facts.platform),
+        sandbox=_short(facts.sandbox),
+        labels={_cut(name): _cut(text) for name, text in labels},
+    )
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else _cut(text)
+
+
+def _cut(text: str) -> str:
+    return text[:_FACT_CHARACTERS]
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +81,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     token_id: str
     principal: str
     registered_at: float
-    facts: Facts = Facts()
+    facts: ExecutorFacts = ExecutorFacts()
 
     @property
     def is_plaintext(self) -> bool:
@@ -72,7 +99,7 @@ class Authorization(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Who did what, when, from where; never with which content."""
 
     at: float

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from exec_server.hub.entities import Pairing, Pledge, Right, Token
-from exec_server.hub.http.refusals import Refusal
-from exec_server.hub.http.throttle import SharedThrottle
+from exec_server.hub.access.refusals import RegistryRefusal
+from exec_server.hub.access.throttle import SharedThrottle
+from exec_server.hub.access.tokens import digest_of, new_id, new_secret, new_token
 from exec_server.hub.observe.audit import Audit
 from exec_server.hub.store import Store
-from exec_server.hub.tokens import digest_of, new_id, new_secret, new_token
+from exec_server.hub.store.entities import AccessToken, Pairing, Pledge, Right
 from exec_server.limits import Limits
 from exec_server.relay.keys import PublicKeys
 
@@ -63,10 +63,10 @@ class Pairings:
             remembered=remembered,
         )
 
-    # The machine that shows a code. Every method raises Refusal.
+    # The machine that shows a code. Every method raises RegistryRefusal.
 
     async def offer(
-        self, token: Token, environment_id: str, pledge: Pledge, *, address: str
+        self, token: AccessToken, environment_id: str, pledge: Pledge, *, address: str
     ) -> dict[str, Any]:
         """A code for whoever is to use *environment_id*, which *token* may enrol."""
         if _is_strangers(token):
@@ -78,7 +78,7 @@ class Pairings:
     ) -> dict[str, Any]:
         """A code for somebody without a token. The answer's ticket becomes one by the claim."""
         if not self._is_open:
-            raise Refusal(
+            raise RegistryRefusal(
                 401,
                 "invalid_token",
                 "a token that may enrol is needed (`exec-server registry token create enrol`), "
@@ -96,7 +96,13 @@ class Pairings:
         self._offers.failed(address, now=now)
 
     async def _offer(
-        self, token: Token, environment_id: str, pledge: Pledge, *, address: str, is_open: bool
+        self,
+        token: AccessToken,
+        environment_id: str,
+        pledge: Pledge,
+        *,
+        address: str,
+        is_open: bool,
     ) -> dict[str, Any]:
         now = self._clock()
         code = "".join(secrets.choice(_ALPHABET) for _ in range(_CODE_LETTERS))
@@ -114,11 +120,13 @@ class Pairings:
             serves=pledge.serves,
         )
         if not await self._store.add_pairing(pairing, most=self._limits.hub_pairings, now=now):
-            raise Refusal(503, "too_many_pairings", "too many codes wait to be typed")
+            raise RegistryRefusal(503, "too_many_pairings", "too many codes wait to be typed")
         # Looked at when our own offer can be seen: of two at once, one or both are refused.
         if await self._is_taken(pairing, now=now):
             await self._store.drop_pairing(pairing.digest)
-            raise Refusal(409, "environment_taken", "this name is another's; choose another one")
+            raise RegistryRefusal(
+                409, "environment_taken", "this name is another's; choose another one"
+            )
         await self._audit.note(
             "pairing offered", token=token, environment_id=environment_id, address=address
         )
@@ -195,19 +203,19 @@ class Pairings:
         for pairing in await self._store.pairings_of(environment_id, now=now):
             if hmac.compare_digest(pairing.ticket, digest):
                 return pairing
-        raise Refusal(404, "unknown_pairing", "this offer is not known, or no longer good")
+        raise RegistryRefusal(404, "unknown_pairing", "this offer is not known, or no longer good")
 
     # The machine that types it.
 
     async def claim(self, typed: str, *, address: str) -> dict[str, Any]:
-        """A token for the environment behind a code. Raises Refusal."""
+        """A token for the environment behind a code. Raises RegistryRefusal."""
         now = self._clock()
         _slow_down(self._guesses, address, "too_many_failures", "too many wrong codes", now=now)
         code = "".join(typed.upper().replace("-", " ").split())
         pairing = await self._store.take_pairing(digest_of(code), now=now)
         if pairing is None or await self._has_ended(pairing, now=now):
             self._guesses.failed(address, now=now)
-            raise Refusal(404, "unknown_code", "this code is not known, or no longer good")
+            raise RegistryRefusal(404, "unknown_code", "this code is not known, or no longer good")
         if pairing.is_open:
             enrolment = _enrolment(pairing.environment_id, pairing.token_id, now=now)
             await self._store.add_token(enrolment, pairing.ticket)
@@ -231,7 +239,7 @@ class Pairings:
 
     # Either.
 
-    async def give_up(self, token: Token, *, address: str) -> dict[str, Any]:
+    async def give_up(self, token: AccessToken, *, address: str) -> dict[str, Any]:
         """End a token by the will of its holder.
 
         With the enrolment of a machine that came without a token, those who were paired with it
@@ -254,34 +262,34 @@ def _slow_down(
 ) -> None:
     wait = throttle.retry_after(address, now=now)
     if wait > 0:
-        raise Refusal(429, code, message, headers={"Retry-After": str(int(wait) + 1)})
+        raise RegistryRefusal(429, code, message, headers={"Retry-After": str(int(wait) + 1)})
 
 
 def read_pledge(body: bytes) -> Pledge:
-    """What comes with an offer; nothing is fine, nonsense is a Refusal."""
+    """What comes with an offer; nothing is fine, nonsense is a RegistryRefusal."""
     try:
         pledge = msgspec.json.decode(body, type=Pledge) if body.strip() else Pledge()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pledge = None
     if pledge is None or max(len(pledge.fingerprint), len(pledge.proof)) > _PLEDGE_CHARACTERS:
-        raise Refusal(400, "invalid_request", "`fingerprint` and `proof` are short texts")
+        raise RegistryRefusal(400, "invalid_request", "`fingerprint` and `proof` are short texts")
     return pledge
 
 
 def read_code(body: bytes) -> str:
-    """What was typed; nonsense is a Refusal."""
+    """What was typed; nonsense is a RegistryRefusal."""
     try:
         code = msgspec.json.decode(body)["code"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
         code = None
     if not isinstance(code, str) or len(code) > _TYPED_CHARACTERS:
-        raise Refusal(400, "invalid_request", "a code is needed")
+        raise RegistryRefusal(400, "invalid_request", "a code is needed")
     return code
 
 
-def _enrolment(environment_id: str, token_id: str, *, now: float) -> Token:
+def _enrolment(environment_id: str, token_id: str, *, now: float) -> AccessToken:
     """What the ticket of an open offer stands for, once its code was typed."""
-    return Token(
+    return AccessToken(
         id=token_id,
         principal=_machine(environment_id),
         rights=_ENROL,
@@ -295,7 +303,7 @@ def _machine(environment_id: str) -> str:
     return f"machine {environment_id}"
 
 
-def _is_strangers(token: Token) -> bool:
+def _is_strangers(token: AccessToken) -> bool:
     """Whether it was made for a machine that came without one."""
     return token.rights == _ENROL and [_machine(name) for name in token.patterns] == [
         token.principal
@@ -307,7 +315,7 @@ def _user(environment_id: str) -> str:
     return f"paired with {environment_id}"
 
 
-def _keeps(token: Token, environment_id: str) -> bool:
+def _keeps(token: AccessToken, environment_id: str) -> bool:
     """Whether a name is among those that a token is for, unless it is for all."""
     narrow = [pattern for pattern in token.patterns if pattern != _ANY_NAME]
     return any(fnmatchcase(environment_id, pattern) for pattern in narrow)

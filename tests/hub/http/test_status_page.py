@@ -7,8 +7,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from exec_server.hub.observe.environment_listing import Listed, Page, Turn
-from exec_server.hub.observe.status_page import render
+from exec_server.hub.http.environment_listing import (
+    EnvironmentPage,
+    ListedEnvironment,
+    ListingQuery,
+)
+from exec_server.hub.http.status_page import render
 from tests.hub.conftest import bring_online
 from tests.requirements import requirement
 
@@ -43,7 +47,7 @@ async def test_the_page_shows_the_environments(pair):
 @requirement("hub/page:escaped")
 def test_nothing_an_executor_says_becomes_markup():
     evil = "<script>alert(1)</script>\"'&<img src=x onerror=y>"
-    listed = Listed(
+    listed = ListedEnvironment(
         name=evil,
         is_online=True,
         online_since=0.0,
@@ -57,7 +61,7 @@ def test_nothing_an_executor_says_becomes_markup():
         streams=1,
         bytes=5 << 30,
     )
-    one = Page(turn=Turn(limit=1), environments=[listed])
+    one = EnvironmentPage(turn=ListingQuery(limit=1), environments=[listed])
     page = Tags(render(one, [], now=100_000.0))
     assert not {"script", "img"} & set(page.names)
     assert page.text.count(evil) == 7
