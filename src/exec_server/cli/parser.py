@@ -148,7 +148,10 @@ class Parser(argparse.ArgumentParser):
 
     def refuse_unexpected(self, name: str) -> NoReturn:
         """Exit because of an option that does not exist."""
-        tip = similar(name, self._option_string_actions, "argument")
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.7)
+        tip = similar_tip(near[0] if near else None, "argument")
         self.error(f"unexpected argument '{name}' found{tip}")
 
     def refuse_value(
@@ -277,12 +280,9 @@ class _Reading:
             self._parser.refuse_value(action, value, why=str(exc))
 
 
-def similar(word: str, known: Sequence[str] | Mapping[str, object], what: str) -> str:
-    """A paragraph that points to the known word nearest to *word*, or nothing."""
-    from difflib import get_close_matches
-
-    found = get_close_matches(word, known, n=1, cutoff=0.7)
-    return f"\n\n  tip: a similar {what} exists: '{found[0]}'" if found else ""
+def similar_tip(known: str | None, what: str) -> str:
+    """A paragraph that points to the word that was probably meant, or nothing."""
+    return f"\n\n  tip: a similar {what} exists: '{known}'" if known else ""
 
 
 def count(text: str) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from exec_server.cli import exit_codes, log_setup, server_access
+from exec_server.cli.commands import REGISTRY_COMMANDS, entries_help
 from exec_server.cli.parser import Parser, positive_count
 from exec_server.cli.registry.registry_options import BUS_VARIABLE, add_state, private_file
 from exec_server.errors import ConfigurationError
@@ -25,12 +26,6 @@ seen here. Works with unmodified Codex on either end.
 """
 
 _EPILOG = """\
-commands:
-  registry token     create, list and revoke the tokens that let executors and clients in
-  registry env       list the environments of a running registry
-  registry events    what happened there: who connected to what, when, from where
-                     (each has a --help)
-
 exit status:
   0    stopped by a signal
   1    it could not be started
@@ -58,23 +53,19 @@ examples:
 
 def registry_command(words: list[str]) -> int:
     """Serve, or do what the first word says."""
-    if words[:1] == ["token"]:
-        from exec_server.cli.registry.registry_tokens import token_command
-
-        return token_command(words[1:])
-    if words[:1] in (["env"], ["events"]):
-        from exec_server.cli.registry import registry_queries
-
-        is_env = words[0] == "env"
-        return (registry_queries.env_command if is_env else registry_queries.events_command)(
-            words[1:]
-        )
+    for entry in REGISTRY_COMMANDS:
+        if words[:1] == [entry.name]:
+            return entry.load()(words[1:])
     return _serve_command(words)
 
 
 def serve_parser() -> Parser:
+    commands = f"commands, each with a --help:\n{entries_help(REGISTRY_COMMANDS)}"
     parser = Parser(
-        "exec-server registry", usage="[OPTIONS]", description=_DESCRIPTION, epilog=_EPILOG
+        "exec-server registry",
+        usage="[OPTIONS] [COMMAND]",
+        description=f"{_DESCRIPTION}\n{commands}",
+        epilog=_EPILOG,
     )
     add = parser.add_argument
     add(

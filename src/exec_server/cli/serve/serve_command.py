@@ -13,6 +13,7 @@ import msgspec
 
 from exec_server.cli import log_setup
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
+from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
 
@@ -39,6 +40,14 @@ def serve_command(words: list[str]) -> int:
         print(f"Error: {exc}", file=sys.stderr)
         return 1
     return 0
+
+
+def forward_command(words: list[str]) -> int:
+    """Register another server as *words* say. Options of the server may stand before `forward`."""
+    if words[:1] in (["-h"], ["--help"]):
+        # Help comes before any judgement of the options and variables of the server.
+        forward_parser().parse_args(words)
+    return serve_command(["forward", *words])
 
 
 async def _serve(options: ServeOptions, limits: Limits) -> None:
