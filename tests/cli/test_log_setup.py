@@ -18,13 +18,13 @@ from tests.support import cli
 
 PROGRAM = """
 import logging, threading, warnings
-from exec_server.cli import logs
+from exec_server.cli import log_setup
 
 class Broken:
     def __del__(self):
         raise OSError("in vain")
 
-logs.configure("info", "json")
+log_setup.configure("info", "json")
 logging.getLogger("x").info("two\\nlines \\udc80")
 logging.getLogger("x").info("%d", "no number")
 warnings.warn("old", stacklevel=1)

@@ -75,7 +75,7 @@ def completion_command(words: list[str]) -> int:
         choices=("bash", "zsh", "fish", "names", "ids"),
         help="bash, zsh or fish",
     )
-    what = parser.parse_args(words).shell
+    what = parser.parse_words(words).shell
     if what in ("names", "ids"):
         _print_words(what)
     else:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from exec_server.cli.files.file_command import (
-    add_output,
     complain,
     each_target,
     remote_targets,
@@ -23,6 +22,7 @@ from exec_server.cli.files.file_command import (
     targets_parser,
 )
 from exec_server.cli.files.targets import Servers, Target
+from exec_server.cli.options import add_output
 from exec_server.cli.parser import Append, Flag, Parser, count
 from exec_server.client.files.transfer.remote_listing import Listing, describe, list_tree
 from exec_server.client.files.transfer.tree import Entry, below, parent

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import msgspec
 
 from exec_server.cli import exit_codes
+from exec_server.cli.options import read_token_file
 from exec_server.cli.pair import pairing_code
 from exec_server.cli.pair.code_at_registry import shortest
 from exec_server.cli.pair.waiting import Stop, Waiting
 from exec_server.cli.registry.registry_options import ask, token_in_variable
-from exec_server.cli.server_access import read_token_file
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.remote.enrolments import Enrolled, Enrolments
 from exec_server.remote.state_dir import state_home

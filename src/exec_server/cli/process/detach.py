@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from exec_server.cli import server_access
+from exec_server.cli.options import read_token_file
 from exec_server.cli.process.connection_notices import say
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.client.client import ExecServerClient
@@ -116,7 +117,7 @@ async def open_saved(
     expired is forgotten.
     """
     if token is None and session.token_file is not None:
-        token = server_access.read_token_file(session.token_file)
+        token = read_token_file(session.token_file)
     limits = DEFAULT_LIMITS
     if not is_patient:
         # No further attempt fits into the time there is.

@@ -9,10 +9,12 @@ import time
 import msgspec
 
 from exec_server.cli import exit_codes, server_access
+from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.files.progress_bar import duration
+from exec_server.cli.options import add_output, server_token
 from exec_server.cli.parser import Flag
 from exec_server.cli.process import detach
-from exec_server.cli.process.saved_session_options import saved_parser, token_of
+from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.tables import print_json, print_table
 from exec_server.errors import ExecServerError, InvalidRequest
@@ -70,11 +72,11 @@ def ps_command(words: list[str]) -> int:
     )
     parser.add_argument("server", metavar="SERVER", nargs="?", help="only those on this server")
     parser.add_argument("-q", "--quiet", action=Flag, help="print ids alone, without asking")
-    server_access.add_output(parser)
-    values = parser.parse_args(words)
+    add_output(parser)
+    values = parser.parse_words(words)
 
     async def ps() -> int:
-        token = token_of(parser, values)
+        token = server_token(parser, values)
         store = SessionStore()
         sessions = [each for each in store.all() if values.server in (None, each.server)]
         if values.quiet:
@@ -91,7 +93,7 @@ def ps_command(words: list[str]) -> int:
             print_table(["ID", "SERVER", "STATE", "AGE", "COMMAND"], [each.row for each in found])
         return exit_codes.OK
 
-    return server_access.run_command(ps, log_level=values.log_level)
+    return run_to_exit_status(ps, log_level=values.log_level)
 
 
 async def _look(

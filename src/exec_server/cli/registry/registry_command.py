@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 
-from exec_server.cli import exit_codes, log_setup, server_access
+from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.commands import REGISTRY_COMMANDS, entries_help
+from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
+from exec_server.cli.options import FORMATS, LOG_LEVELS
 from exec_server.cli.parser import Parser, positive_count
 from exec_server.cli.registry.registry_options import BUS_VARIABLE, add_state, private_file
 from exec_server.errors import ConfigurationError
@@ -109,18 +111,18 @@ def serve_parser() -> Parser:
         default=DEFAULT_LIMITS.hub_audit_days,
         help="how long events are kept in the state [default: %(default)s]",
     )
-    add("--log-level", choices=("error", "warning", "info", "debug"), default="info")
-    add("--log-format", choices=("text", "json"), default="text")
+    add("--log-level", choices=LOG_LEVELS, default="info")
+    add("--log-format", choices=FORMATS, default="text")
     return parser
 
 
 def _serve_command(words: list[str]) -> int:
-    values = serve_parser().parse_args(words)
+    values = serve_parser().parse_words(words)
     log_setup.configure(values.log_level, values.log_format)
     try:
-        return server_access.in_loop(_serve(vars(values)))
+        return in_loop(_serve(vars(values)))
     except ConfigurationError as exc:
-        log_setup.complain(exc, values.log_format)
+        log_setup.report_failure(exc, values.log_format)
         return exit_codes.FAILED
 
 
@@ -145,7 +147,7 @@ async def _serve(given: dict[str, Any]) -> int:
         bus=given["bus"] or os.environ.get(BUS_VARIABLE) or None,
         bus_credentials=given["bus_credentials"],
     )
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -157,11 +159,3 @@ async def _serve(given: dict[str, Any]) -> int:
             logger.warning("nobody has a token yet: see `exec-server registry token create --help`")
         await stopped.wait()
     return exit_codes.OK
-
-
-def _raise_descriptor_limit() -> None:
-    """Every socket is an open file, and thousands are usual."""
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from exec_server.cli.commands import commands_help
+from exec_server.cli.options import FORMATS, LOG_LEVELS, add_labels
 from exec_server.cli.parser import (
     Append,
     Flag,
     Parser,
     count,
-    label,
     path,
     pid_namespace,
     positive_count,
@@ -219,13 +219,13 @@ def _add_logging(parser: Parser) -> None:
     group.add_argument(
         "--log-level",
         metavar="<LEVEL>",
-        choices=("error", "warning", "info", "debug"),
+        choices=LOG_LEVELS,
         help="error, warning, info or debug [default: the level in RUST_LOG, else error]",
     )
     group.add_argument(
         "--log-format",
         metavar="<FORMAT>",
-        choices=("text", "json"),
+        choices=FORMATS,
         default="text",
         help="text, or json with one object a line [default: %(default)s]",
     )
@@ -296,14 +296,7 @@ def _add_remote(parser: Parser) -> None:
         help="file with the key that harnesses know this executor by, as `exec-server keygen` "
         "makes it [default: a new key each time]",
     )
-    group.add_argument(
-        "--label",
-        metavar="<KEY=VALUE>",
-        dest="labels",
-        action=Append,
-        type=label,
-        help="what a registry of your own shows of this environment; may be repeated",
-    )
+    add_labels(group)
     group.add_argument("--name", metavar="<NAME>", help="a name for people, sent nowhere")
     _add_credentials(group)
     group.add_argument(
