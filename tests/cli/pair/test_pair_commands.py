@@ -182,7 +182,7 @@ def offer(home, capsys):
 
     async def offered(url: str, *, name: str = "big-1") -> str:
         identity = home / "identity"
-        plan = pair_offer.Plan(registry=url, name=name, identity=identity, serves=False)
+        plan = pair_offer.OfferPlan(registry=url, name=name, identity=identity, serves=False)
         assert await pair_offer.offer(plan) == 0
         return str(capsys.readouterr().out.split()[-1])
 

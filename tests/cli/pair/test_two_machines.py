@@ -140,7 +140,7 @@ async def test_a_name_that_is_taken_gets_a_number(visitor, big, laptop, monkeypa
     for name in ("CODEX_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, laptop.env[name])
     url = visitor.hub.url
-    plan = offer.Plan(
+    plan = offer.OfferPlan(
         registry=url,
         name="big-1",
         identity=big.home / "identity",

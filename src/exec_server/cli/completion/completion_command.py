@@ -42,7 +42,7 @@ examples:
 """
 
 
-class Option(NamedTuple):
+class OptionCompletion(NamedTuple):
     names: tuple[str, ...]
     takes_value: bool
     choices: tuple[str, ...]
@@ -54,7 +54,7 @@ class CommandCompletion(NamedTuple):
     # Empty for the server, which has no command's name.
     name: str
     summary: str
-    options: tuple[Option, ...]
+    options: tuple[OptionCompletion, ...]
     words: Words
     # Words of its own that come first.
     choices: tuple[str, ...]
@@ -133,8 +133,8 @@ def _summary(text: str) -> str:
     return first if len(first) <= _SUMMARY_WIDTH else first[: _SUMMARY_WIDTH - 3] + "..."
 
 
-def _option(action: argparse.Action) -> Option:
-    return Option(
+def _option(action: argparse.Action) -> OptionCompletion:
+    return OptionCompletion(
         tuple(action.option_strings),
         action.nargs != 0,
         tuple(map(str, action.choices or ())),

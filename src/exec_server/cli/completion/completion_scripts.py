@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from exec_server.cli.completion.completion_command import CommandCompletion, Option
+    from exec_server.cli.completion.completion_command import CommandCompletion, OptionCompletion
 
 # What prints the words that only the moment of the completion knows.
 _DYNAMIC = {
@@ -18,11 +18,11 @@ _DYNAMIC = {
 }
 
 
-def _all_names(options: Iterable[Option]) -> str:
+def _all_names(options: Iterable[OptionCompletion]) -> str:
     return " ".join(name for option in options for name in option.names)
 
 
-def _valued(command: CommandCompletion) -> tuple[list[Option], str, str]:
+def _valued(command: CommandCompletion) -> tuple[list[OptionCompletion], str, str]:
     """Options with choices; the names of those with files, and of those with any other value."""
     with_choices = [each for each in command.options if each.choices]
     rest = [each for each in command.options if each.takes_value and not each.choices]
@@ -198,7 +198,7 @@ def _fish_command(command: CommandCompletion) -> list[str]:
     return lines
 
 
-def _fish_option(when: str, option: Option) -> str:
+def _fish_option(when: str, option: OptionCompletion) -> str:
     line = f"complete -c exec-server {when}"
     for name in option.names:
         line += f" -l {name[2:]}" if name.startswith("--") else f" -s {name[1:]}"

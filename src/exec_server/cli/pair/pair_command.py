@@ -168,7 +168,7 @@ def _serve_or_offer(values: argparse.Namespace, serving: list[str]) -> int:
     return _serve(plan)
 
 
-def _plan(values: argparse.Namespace, serving: list[str]) -> offer.Plan:
+def _plan(values: argparse.Namespace, serving: list[str]) -> offer.OfferPlan:
     """Raises ConfigurationError."""
     name = check_name(values.word) if values.word is not None else offer.host_name()
     known = offer.known_enrolment(name, values.registry)
@@ -180,7 +180,7 @@ def _plan(values: argparse.Namespace, serving: list[str]) -> offer.Plan:
     if registry is None:
         assert known is not None
         registry = known.registry
-    return offer.Plan(
+    return offer.OfferPlan(
         registry=registry,
         name=name,
         identity=Path(identity).absolute(),
@@ -191,7 +191,7 @@ def _plan(values: argparse.Namespace, serving: list[str]) -> offer.Plan:
     )
 
 
-def _serve(plan: offer.Plan) -> int:
+def _serve(plan: offer.OfferPlan) -> int:
     from exec_server.cli.serve.serve_command import serve_command
 
     holder = offer.holder_of(plan)

@@ -10,7 +10,7 @@ from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.terminal_bridge import Joined, Manner
+from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest
 
@@ -65,7 +65,7 @@ async def _attach(
     except InvalidRequest as exc:
         raise detach.expired(store, session) from exc
     has_keys = process.is_terminal and os.isatty(0)
-    manner = Manner(
+    bridge_options = BridgeOptions(
         is_terminal=process.is_terminal,
         has_input=has_keys,
         has_escape_keys=has_keys,
@@ -73,14 +73,14 @@ async def _attach(
     )
     if process.is_truncated:
         say("output is missing here: the server could not keep all of it")
-    joined = Joined(process, manner, notices)
+    bridge = TerminalBridge(process, bridge_options, notices)
     try:
-        async with joined:
-            status = await joined.follow()
+        async with bridge:
+            status = await bridge.follow()
     finally:
         is_over = process.returncode is not None and process.taken is None
         code = None if process.returncode is None else process.returncode & 0xFF
         detach.update(store, client, session, exit_code=code if is_over else None)
-    if joined.is_detached:
+    if bridge.is_detached:
         say(f"detached; come back with: exec-server attach {session.id}")
     return status

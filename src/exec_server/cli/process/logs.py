@@ -13,7 +13,7 @@ from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.run import output_facts
 from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.terminal_bridge import Joined, Manner
+from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.cli.process.terminal_io import LocalOutput
 from exec_server.cli.tables import print_json
 from exec_server.client.client import ExecServerClient
@@ -76,10 +76,12 @@ async def _follow(client: ExecServerClient, session: SavedSession, notices: Noti
     process = await client.attach(session.process_id, 0)
     if process.is_truncated:
         _tell_missing(process.dropped_bytes)
-    async with Joined(process, Manner(has_input=False, at_end="leave"), notices) as joined:
-        status = await joined.follow()
+    async with TerminalBridge(
+        process, BridgeOptions(has_input=False, at_end="leave"), notices
+    ) as bridge:
+        status = await bridge.follow()
     # How the process ended is not how we did.
-    return status if joined.is_detached else exit_codes.OK
+    return status if bridge.is_detached else exit_codes.OK
 
 
 async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> None:

@@ -37,7 +37,7 @@ _EXAMPLES = """\
 """
 
 
-class Found(msgspec.Struct, frozen=True):
+class DetachedProcess(msgspec.Struct, frozen=True):
     """A detached process and how it is."""
 
     session: SavedSession
@@ -102,20 +102,22 @@ async def _look(
     token: str | None,
     pin: str | None,
     slots: asyncio.Semaphore,
-) -> Found:
+) -> DetachedProcess:
     opening = detach.open_saved(
         store, session, client_name="exec-server ps", token=token, pin=pin, is_patient=False
     )
     try:
         async with slots, opening as client:
             answer = await client.read(session.process_id, max_bytes=1)
-    except detach.Unavailable as exc:
+    except detach.SessionUnavailable as exc:
         is_told = exc.state not in ("attached", "expired")
-        return Found(session, exc.state, problem=str(exc) if is_told else None)
+        return DetachedProcess(session, exc.state, problem=str(exc) if is_told else None)
     except InvalidRequest:
-        return Found(session, detach.expired(store, session).state)
+        return DetachedProcess(session, detach.expired(store, session).state)
     except ExecServerError as exc:
-        return Found(session, "unknown", problem=str(exc))
+        return DetachedProcess(session, "unknown", problem=str(exc))
     if not answer.exited:
-        return Found(session, "running")
-    return Found(session, "exited", None if answer.exit_code is None else answer.exit_code & 0xFF)
+        return DetachedProcess(session, "running")
+    return DetachedProcess(
+        session, "exited", None if answer.exit_code is None else answer.exit_code & 0xFF
+    )

@@ -15,8 +15,8 @@ from exec_server.cli.os_error_text import os_error_number
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.connection_notices import Notices
 from exec_server.cli.process.run_options import RunOptions, parse_run
-from exec_server.cli.process.terminal_bridge import Joined, Manner
-from exec_server.cli.sandbox.sandbox_options import Unconfined, check_confined, context_for
+from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import OnGap, RemoteProcess
 from exec_server.errors import ConfigurationError, RpcError
@@ -42,21 +42,21 @@ async def _run(options: RunOptions) -> int:
 async def run_on(client: ExecServerClient, options: RunOptions, notices: Notices) -> int:
     """Run as *options* say on the server of *client*; the exit status."""
     process = await start_command(client, options)
-    manner = Manner(
+    bridge_options = BridgeOptions(
         is_terminal=options.tty,
         has_input=options.stdin,
         is_collected=options.output == "json",
         time_limit=options.time_limit,
         size=terminal_io.terminal_size(),
     )
-    async with Joined(process, manner, notices) as joined:
-        status = await joined.follow()
+    async with TerminalBridge(process, bridge_options, notices) as bridge:
+        status = await bridge.follow()
         if options.sandbox is not None and process.sandbox_rung == "none":
             # It was refused; what was said in its place tells why.
             status = exit_codes.NOT_STARTED
         if options.output == "json":
-            await joined.show(_as_json(joined, status, process))
-    if joined.is_timed_out and options.output == "text":
+            await bridge.show(_as_json(bridge, status, process))
+    if bridge.is_timed_out and options.output == "text":
         print_error(f"the command took longer than {options.time_limit:g} seconds")
     return status
 
@@ -143,21 +143,21 @@ async def start_command(
             on_gap=on_gap,
         )
         check_confined(process, options.sandbox)
-    except (RpcError, Unconfined) as exc:
+    except (RpcError, CannotConfine) as exc:
         is_missing = os_error_number(str(exc)) == errno.ENOENT
         status = exit_codes.NOT_FOUND if is_missing else exit_codes.NOT_STARTED
         raise exit_codes.StatusError(f"cannot run `{options.argv[0]}`: {exc}", status) from exc
     return process
 
 
-def _as_json(joined: Joined, status: int, process: RemoteProcess) -> bytes:
+def _as_json(bridge: TerminalBridge, status: int, process: RemoteProcess) -> bytes:
     result: dict[str, object] = {"exitCode": status}
     if process.sandbox_type not in (None, "none"):
         result["sandboxRung"] = process.sandbox_rung
         result["sandboxDenied"] = process.sandbox_denied
-    if joined.is_timed_out:
+    if bridge.is_timed_out:
         result["timedOut"] = True
-    result |= output_facts(joined.collected)
+    result |= output_facts(bridge.collected)
     return msgspec.json.encode(result) + b"\n"
 
 

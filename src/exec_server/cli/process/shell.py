@@ -21,7 +21,7 @@ from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.run import start_command
 from exec_server.cli.process.run_options import RunOptions, split_server
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.terminal_bridge import Joined, Manner
+from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.cli.server_access import SERVER_HELP
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
@@ -116,17 +116,17 @@ async def _shell(options: RunOptions) -> int:
             options = msgspec.structs.replace(options, argv=await _login_shell(client))
         # Whoever looks on can do without what flooded by during an outage, and not without a shell.
         process = await start_command(client, options, on_gap="skip")
-        manner = Manner(
+        bridge_options = BridgeOptions(
             is_terminal=True,
             has_escape_keys=True,
             at_end="hang up",
             size=terminal_io.terminal_size(),
         )
         detaching = _Detaching(client, process, options)
-        async with Joined(process, manner, notices) as joined:
-            joined.on_detach = detaching.begin
-            status = await joined.follow()
-        if joined.is_detached:
+        async with TerminalBridge(process, bridge_options, notices) as bridge:
+            bridge.on_detach = detaching.begin
+            status = await bridge.follow()
+        if bridge.is_detached:
             detaching.finish()
         return status
 

@@ -13,7 +13,7 @@ from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_output
 from exec_server.cli.parser import Parser, positive_count
 from exec_server.cli.registry.registry_options import add_registry, ask, pages, registry_token
-from exec_server.cli.tables import JsonList, Table, print_json, print_table
+from exec_server.cli.tables import JsonListPrinter, TablePrinter, print_json, print_table
 
 _HEADINGS = ("NAME", "STATE", "VERSION", "PLATFORM", "SANDBOX", "STREAMS", "LABELS")
 # As many as one line of a request has room for; of more all environments are asked for.
@@ -45,7 +45,7 @@ async def list_environments(
     path = "/api/environments"
     if 0 < len(names) <= _NAMES:
         path += "?" + urlencode([("name", name) for name in names])
-    table, values, missing = Table(_HEADINGS), JsonList(), set(names)
+    table, values, missing = TablePrinter(_HEADINGS), JsonListPrinter(), set(names)
     async with aclosing(pages(registry, path, token=token)) as found:
         async for page in found:
             # A registry may be too old to be asked for names.
