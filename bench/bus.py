@@ -29,7 +29,7 @@ import nats
 from nats.aio.msg import Msg
 
 from bench import machine
-from exec_server.cli.server_access import in_loop
+from exec_server.cli.event_loop import in_loop
 from exec_server.hub.bus.nats_bus import NatsBus
 from tests.support.nats import NatsCluster
 

@@ -32,7 +32,7 @@ from bench import proc
 from bench.hub import raise_files, ratios, show_machine
 from bench.registries import Node, Registry, Spent, all_of, fill, joined, started
 from bench.relay_ends import End, Measured, directly, measure, middle
-from exec_server.cli.server_access import in_loop
+from exec_server.cli.event_loop import in_loop
 from exec_server.errors import ExecServerError
 
 _SECONDS = 900

@@ -28,7 +28,7 @@ import aiohttp
 from bench import machine
 from bench.registries import Registry, fill, joined, started
 from bench.relay_ends import Measured, directly, measure, middle
-from exec_server.cli.server_access import in_loop
+from exec_server.cli.event_loop import in_loop
 
 _SECONDS = 900
 # Beside the sockets of the executors.

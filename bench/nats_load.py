@@ -30,7 +30,7 @@ import aiohttp
 from bench import proc
 from bench.hub import show_machine
 from bench.registries import Meter, Spent, all_of
-from exec_server.cli.server_access import in_loop
+from exec_server.cli.event_loop import in_loop
 from exec_server.hub.bus.nats_bus import NatsBus
 from exec_server.hub.cluster.channels import new_node
 from exec_server.hub.cluster.node_messages import Beat, OwnerRecord, encode, ownership_key

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from exec_server.cli.server_access import in_loop
+from exec_server.cli.event_loop import in_loop
 from soak import report
 from soak.chaos import CONNECTIONS, Chaos
 from soak.harnesses import Echoes, Files, Flood, Harness, Ticks, Visits

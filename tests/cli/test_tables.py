@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from exec_server.cli.tables import JsonList, Table, print_json, print_table
+from exec_server.cli.tables import JsonListPrinter, TablePrinter, print_json, print_table
 
 
 def test_columns_grow_with_the_pages(capsys):
-    table = Table(["A", "B"])
+    table = TablePrinter(["A", "B"])
     table.add([["1", "2"]])
     table.add([])
     table.add([["wide", "x\x1b"], ["", "y"]])
@@ -23,7 +23,7 @@ def test_columns_grow_with_the_pages(capsys):
     "pages", [[], [[]], [[1]], [[], [{"a": [1, {}]}, "\u2028\\n"], [], [None]]]
 )
 def test_a_list_in_pages_is_printed_like_one_that_is_whole(pages, capsys):
-    values = JsonList()
+    values = JsonListPrinter()
     for page in pages:
         values.add(page)
     values.end()

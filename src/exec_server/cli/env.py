@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from exec_server.cli import exit_codes, server_access
+from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.options import add_connection_options, add_output, server_token
 from exec_server.cli.parser import Parser
-from exec_server.cli.process.saved_session_options import token_of
 from exec_server.cli.tables import print_json, print_table
 from exec_server.errors import ExecServerError
 
@@ -114,8 +115,8 @@ def env_parser() -> Parser:
         metavar="<URL>",
         help="list what this registry knows instead, as far as the token allows",
     )
-    server_access.add_output(parser)
-    server_access.add_connection_options(parser)
+    add_output(parser)
+    add_connection_options(parser)
     return parser
 
 
@@ -123,14 +124,14 @@ def env_command(words: list[str]) -> int:
     """List or check as *words* say."""
     parser = env_parser()
     # Names may follow options.
-    values = parser.parse_intermixed_args(words)
+    values = parser.parse_words(words)
     is_json = values.output == "json"
     if values.registry is not None and values.action != "list":
         parser.error("--registry is for list; what was paired has a name here and can be checked")
 
     async def env() -> int:
         if values.registry is not None:
-            token = token_of(parser, values)
+            token = server_token(parser, values)
             return await _list_registry(values.registry, token, values.names, is_json=is_json)
         manager = server_access.environments()
         for name in values.names:
@@ -141,7 +142,7 @@ def env_command(words: list[str]) -> int:
         if values.action == "check":
             opening = partial(
                 server_access.open_server,
-                token=token_of(parser, values),
+                token=server_token(parser, values),
                 pin=values.pin,
                 client_name="exec-server env",
             )
@@ -149,7 +150,7 @@ def env_command(words: list[str]) -> int:
         _list(chosen, is_json=is_json)
         return exit_codes.OK
 
-    return server_access.run_command(env, log_level=values.log_level)
+    return run_to_exit_status(env, log_level=values.log_level)
 
 
 async def _list_registry(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from exec_server.errors import ExecServerError
+
 # Done as asked.
 OK = 0
 # It could not be done: no connection, a lost one, a refusal of the server.
@@ -15,6 +17,15 @@ NOT_STARTED = 126
 NOT_FOUND = 127
 # Plus the number of the signal that ended it.
 BY_SIGNAL = 128
+
+
+class StatusError(ExecServerError):
+    """An error that ends the program with a status of its own, instead of 1."""
+
+    def __init__(self, message: str, exit_status: int) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+
 
 RUN_STATUS_HELP = """\
 exit status:

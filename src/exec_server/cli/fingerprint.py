@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exec_server.cli import exit_codes, server_access
+from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.options import TOKEN_HELP, TOKEN_VARIABLE, add_connection_options, server_token
 from exec_server.cli.parser import Parser
-from exec_server.cli.process.saved_session_options import token_of
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.remote.identity import load_identity
@@ -23,7 +24,7 @@ registry is until it was compared with the former.
 """
 
 _EPILOG = f"""\
-{server_access.TOKEN_HELP}
+{TOKEN_HELP}
 exit status:
   0    printed
   1    no fingerprint could be found, or it is not the pinned or known one
@@ -52,10 +53,10 @@ def fingerprint_command(words: list[str]) -> int:
         help="an identity file (./FILE where it has the name of an environment), the name of an "
         "environment, or noise+https://REGISTRY/ENVIRONMENT",
     )
-    server_access.add_connection_options(parser)
-    values = parser.parse_intermixed_args(words)
+    add_connection_options(parser)
+    values = parser.parse_words(words)
 
-    token = token_of(parser, values)
+    token = server_token(parser, values)
 
     async def fingerprint() -> int:
         dialler = _dialler(values.of, token, values.pin)
@@ -68,7 +69,7 @@ def fingerprint_command(words: list[str]) -> int:
         dialler.trust.check(found)
         return exit_codes.OK
 
-    return server_access.run_command(fingerprint, log_level=values.log_level)
+    return run_to_exit_status(fingerprint, log_level=values.log_level)
 
 
 def _dialler(text: str, token: str | None, pin: str | None) -> NoiseDialler | None:
@@ -83,7 +84,7 @@ def _dialler(text: str, token: str | None, pin: str | None) -> NoiseDialler | No
         return noise_dialler(
             Where(
                 url=text,
-                token=token or os.environ.get(server_access.TOKEN_VARIABLE) or None,
+                token=token or os.environ.get(TOKEN_VARIABLE) or None,
                 pin=pin,
                 connect_timeout=limits.connect_timeout,
                 ssl_context=None,

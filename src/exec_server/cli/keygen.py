@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from exec_server.cli import exit_codes
+from exec_server.cli.log_setup import print_error
 from exec_server.cli.parser import Flag, Parser
 from exec_server.errors import ConfigurationError
 
@@ -42,7 +43,7 @@ def keygen_command(words: list[str]) -> int:
         help="where to keep it [default: identity in $XDG_STATE_HOME/exec-server]",
     )
     parser.add_argument("--force", action=Flag, help="replace a key that is there; it is lost")
-    values = parser.parse_args(words)
+    values = parser.parse_words(words)
     from exec_server.remote.identity import create_identity
     from exec_server.remote.state_dir import state_home
 
@@ -50,7 +51,7 @@ def keygen_command(words: list[str]) -> int:
     try:
         made = create_identity(path, may_replace=values.force)
     except ConfigurationError as exc:
-        print(f"Error: {exc}", file=sys.stderr)
+        print_error(str(exc))
         return exit_codes.FAILED
     print(made.public.fingerprint)
     print(f"the key is in {path}; use it with --identity {path}", file=sys.stderr)

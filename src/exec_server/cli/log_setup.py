@@ -47,12 +47,17 @@ def configure(level: str, style: Style) -> None:
     root.setLevel(level.upper())
 
 
-def complain(error: Exception, style: Style) -> None:
-    """Say why the program ends: as people expect it, or in a line like all others."""
+def print_error(text: str) -> None:
+    """Say on stderr why a command failed."""
+    print(f"Error: {text}", file=sys.stderr)
+
+
+def report_failure(error: Exception, style: Style) -> None:
+    """Say why a server ends: in a line for people, or as an event in a log of JSON."""
     if style == "json":
         logger.critical("%s", error)
     else:
-        print(f"Error: {error}", file=sys.stderr)
+        print_error(str(error))
 
 
 def _moment(at: float) -> str:

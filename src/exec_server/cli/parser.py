@@ -74,10 +74,17 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose options follow the rules of the reference.
 
-    Declare options with `add_argument`, where a metavar is written ``<URL>``, and read them with
-    `parse_options`. Names are never abbreviated, and only an Append option may be repeated. An
-    error ends the program with status 2. The inherited `parse_args` is for parsers with
-    positional words; its errors have the same layout in argparse's words.
+    Declare options with `add_argument`, where a metavar is written ``<URL>``. There are two ways
+    to read a command line, and an error of either ends the program with status 2:
+
+    `parse_options` is for the server and for commands that pass the rest of their words on to a
+    program (`run`, `shell`, `sandbox`): options end at the first other word, and refusals have the
+    words of the reference. Only an Append option may be repeated.
+
+    `parse_words` is for all other commands, whose positional words are declared. Options may
+    stand anywhere; refusals have the same layout, in argparse's words.
+
+    Names of options are never abbreviated.
     """
 
     def __init__(self, prog: str, *, usage: str, **rest: Any) -> None:
@@ -114,6 +121,12 @@ class Parser(argparse.ArgumentParser):
         reading.take_environment(environ)
         return reading.arguments
 
+    def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
+        """Read options and positional words in any order; after ``--`` there are only words."""
+        # Python 3.11's `parse_intermixed_args` forgets the `--`; with one, the order is given.
+        has_end = "--" in words
+        return self.parse_args(words) if has_end else self.parse_intermixed_args(words)
+
     def refuse_together(self, arguments: Arguments, *dests: str) -> None:
         """Exit when more than one of these options was given."""
         first_two = [dest for dest in arguments.given if dest in dests][:2]
@@ -148,7 +161,10 @@ class Parser(argparse.ArgumentParser):
 
     def refuse_unexpected(self, name: str) -> NoReturn:
         """Exit because of an option that does not exist."""
-        tip = similar(name, self._option_string_actions, "argument")
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.7)
+        tip = similar_tip(near[0] if near else None, "argument")
         self.error(f"unexpected argument '{name}' found{tip}")
 
     def refuse_value(
@@ -277,12 +293,9 @@ class _Reading:
             self._parser.refuse_value(action, value, why=str(exc))
 
 
-def similar(word: str, known: Sequence[str] | Mapping[str, object], what: str) -> str:
-    """A paragraph that points to the known word nearest to *word*, or nothing."""
-    from difflib import get_close_matches
-
-    found = get_close_matches(word, known, n=1, cutoff=0.7)
-    return f"\n\n  tip: a similar {what} exists: '{found[0]}'" if found else ""
+def similar_tip(known: str | None, what: str) -> str:
+    """A paragraph that points to the word that was probably meant, or nothing."""
+    return f"\n\n  tip: a similar {what} exists: '{known}'" if known else ""
 
 
 def count(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 
-class Table:
+class TablePrinter:
     """Columns, printed a page of rows at a time, each as wide as it had to be so far."""
 
     def __init__(self, headings: Sequence[str]) -> None:
@@ -28,7 +28,7 @@ class Table:
         sys.stdout.flush()
 
 
-class JsonList:
+class JsonListPrinter:
     """One JSON list, printed a page of values at a time; the end has to be said."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class JsonList:
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as wide as they need to be."""
-    Table(headings).add(rows)
+    TablePrinter(headings).add(rows)
 
 
 def print_json(value: Any) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from exec_server.cli import exit_codes
+from exec_server.cli.commands import GROUPS, CommandEntry, command_names, find_command
 from exec_server.cli.completion import completion_command
-from exec_server.cli.main import command_names, find_command
 from exec_server.cli.parser import parser_of
 from exec_server.cli.process.saved_sessions import SessionStore
 from tests.cli.process.test_detach import record
@@ -27,6 +27,10 @@ compopt() { COMPOPT="$*"; }
 _exec_server
 printf '%s\\n' "${COMPREPLY[@]}" "$COMPOPT"
 """
+
+
+def every_entry() -> list[CommandEntry]:
+    return [entry for group in GROUPS for entry in group.entries]
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def complete(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @requirement("cli/completion:bash")
 def test_bash_completes_commands_and_options(complete):
-    assert complete("") == {*command_names(), "help"}
+    assert complete("") == set(command_names())
     assert complete("sh") == {"shell"}
     assert complete("--ws-a") == {"--ws-auth", "--ws-audience"}
     assert complete("--ws-auth", "") == {"capability-token", "signed-bearer-token"}
@@ -100,9 +104,9 @@ def test_a_wrong_configuration_does_not_show_in_a_command_line(complete, home):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 async def test_every_shell_has_every_option(shell, tmp_path):
     script = (await finished("completion", shell)).stdout.decode()
-    for name in command_names():
-        assert name in script
-        for option in completion_command._command(name).options:
+    for entry in every_entry():
+        assert entry.name in script
+        for option in completion_command.complete_entry(entry).options:
             long = option.names[-1]
             assert f"-l {long[2:]} " in script if shell == "fish" else long in script
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.cli.process.escape_keys import EscapeKeys
-from exec_server.cli.process.type_ahead import Typed
+from exec_server.cli.process.type_ahead import TypeAhead
 from tests.requirements import requirement
 
 
@@ -65,7 +65,7 @@ async def test_what_was_typed_is_passed_on_in_order():
     async def write(data: bytes) -> None:
         written.extend(data)
 
-    typed = Typed(write)
+    typed = TypeAhead(write)
     writing = asyncio.ensure_future(typed.pass_on())
     for number in range(1000):
         await typed.put(b"%d\n" % number)
@@ -80,7 +80,7 @@ async def test_too_much_waits_until_it_is_wanted():
     async def write(data: bytes) -> None:
         await may_write.wait()
 
-    typed = Typed(write)
+    typed = TypeAhead(write)
     putting = asyncio.ensure_future(typed.put(bytes(1 << 20)))
     await asyncio.sleep(0)
     assert not putting.done()
@@ -95,7 +95,7 @@ async def test_nobody_waits_for_a_process_that_takes_no_more():
     async def write(data: bytes) -> None:
         raise BrokenPipeError
 
-    typed = Typed(write)
+    typed = TypeAhead(write)
     putting = asyncio.ensure_future(typed.put(bytes(1 << 20)))
     with pytest.raises(BrokenPipeError):
         await typed.pass_on()

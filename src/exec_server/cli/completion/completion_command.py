@@ -7,6 +7,7 @@ import sys
 from typing import Literal, NamedTuple
 
 from exec_server.cli import exit_codes
+from exec_server.cli.commands import GROUPS, CommandEntry
 from exec_server.cli.completion import completion_scripts
 from exec_server.cli.parser import Parser, parser_of, path
 from exec_server.errors import ExecServerError
@@ -41,7 +42,7 @@ examples:
 """
 
 
-class Option(NamedTuple):
+class OptionCompletion(NamedTuple):
     names: tuple[str, ...]
     takes_value: bool
     choices: tuple[str, ...]
@@ -49,11 +50,11 @@ class Option(NamedTuple):
     help: str
 
 
-class Command(NamedTuple):
+class CommandCompletion(NamedTuple):
     # Empty for the server, which has no command's name.
     name: str
     summary: str
-    options: tuple[Option, ...]
+    options: tuple[OptionCompletion, ...]
     words: Words
     # Words of its own that come first.
     choices: tuple[str, ...]
@@ -74,12 +75,13 @@ def completion_command(words: list[str]) -> int:
         choices=("bash", "zsh", "fish", "names", "ids"),
         help="bash, zsh or fish",
     )
-    what = parser.parse_args(words).shell
+    what = parser.parse_words(words).shell
     if what in ("names", "ids"):
         _print_words(what)
     else:
         render = getattr(completion_scripts, what)
-        sys.stdout.write(render(_server(), [_command(name) for name in _names()]))
+        commands = [complete_entry(entry) for group in GROUPS for entry in group.entries]
+        sys.stdout.write(render(_server(), commands))
     return exit_codes.OK
 
 
@@ -98,25 +100,18 @@ def _print_words(what: str) -> None:
     print("\n".join(found), end="\n" if found else "")
 
 
-def _names() -> list[str]:
-    from exec_server.cli.main import command_names
-
-    return command_names()
-
-
-def _server() -> Command:
+def _server() -> CommandCompletion:
     from exec_server.cli.serve.serve_parser import serve_parser
 
-    return _describe("", serve_parser())
+    return _describe("", "start a server", serve_parser())
 
 
-def _command(name: str) -> Command:
-    from exec_server.cli.main import find_command
+def complete_entry(entry: CommandEntry) -> CommandCompletion:
+    """What can follow the name of a command."""
+    return _describe(entry.name, entry.summary, parser_of(entry.load()))
 
-    return _describe(name, parser_of(find_command(name)))
 
-
-def _describe(name: str, parser: Parser) -> Command:
+def _describe(name: str, summary: str, parser: Parser) -> CommandCompletion:
     actions = parser._actions
     choices = [
         str(choice)
@@ -124,9 +119,9 @@ def _describe(name: str, parser: Parser) -> Command:
         if not action.option_strings
         for choice in action.choices or ()
     ]
-    return Command(
+    return CommandCompletion(
         name,
-        _summary(parser.description or ""),
+        summary,
         tuple(_option(action) for action in actions if action.option_strings),
         next((words for mark, words in _WORDS_BY_USAGE if mark in (parser.usage or "")), "none"),
         tuple(choices),
@@ -138,8 +133,8 @@ def _summary(text: str) -> str:
     return first if len(first) <= _SUMMARY_WIDTH else first[: _SUMMARY_WIDTH - 3] + "..."
 
 
-def _option(action: argparse.Action) -> Option:
-    return Option(
+def _option(action: argparse.Action) -> OptionCompletion:
+    return OptionCompletion(
         tuple(action.option_strings),
         action.nargs != 0,
         tuple(map(str, action.choices or ())),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from exec_server.cli.completion.completion_command import Command, Option
+    from exec_server.cli.completion.completion_command import CommandCompletion, OptionCompletion
 
 # What prints the words that only the moment of the completion knows.
 _DYNAMIC = {
@@ -18,11 +18,11 @@ _DYNAMIC = {
 }
 
 
-def _all_names(options: Iterable[Option]) -> str:
+def _all_names(options: Iterable[OptionCompletion]) -> str:
     return " ".join(name for option in options for name in option.names)
 
 
-def _valued(command: Command) -> tuple[list[Option], str, str]:
+def _valued(command: CommandCompletion) -> tuple[list[OptionCompletion], str, str]:
     """Options with choices; the names of those with files, and of those with any other value."""
     with_choices = [each for each in command.options if each.choices]
     rest = [each for each in command.options if each.takes_value and not each.choices]
@@ -34,7 +34,7 @@ def _valued(command: Command) -> tuple[list[Option], str, str]:
 # bash
 
 
-def bash(server: Command, commands: list[Command]) -> str:
+def bash(server: CommandCompletion, commands: list[CommandCompletion]) -> str:
     names = " ".join(command.name for command in commands)
     branches = "".join(map(_bash_branch, commands))
     return f"""\
@@ -56,7 +56,7 @@ _exec_server() {{
     *)
 {_bash_values(server)}\
         options={shlex.quote(_all_names(server.options))}
-        if (( COMP_CWORD == 1 )); then words={shlex.quote(names + " help")}; fi
+        if (( COMP_CWORD == 1 )); then words={shlex.quote(names)}; fi
         ;;
     esac
     if [[ $cur == -* ]]; then
@@ -73,7 +73,7 @@ complete -F _exec_server exec-server
 """
 
 
-def _bash_branch(command: Command) -> str:
+def _bash_branch(command: CommandCompletion) -> str:
     lines = f"    {command.name})\n{_bash_values(command)}"
     lines += f"        options={shlex.quote(_all_names(command.options))}\n"
     words = " ".join(command.choices)
@@ -87,7 +87,7 @@ def _bash_branch(command: Command) -> str:
     return f"{lines}        ;;\n"
 
 
-def _bash_values(command: Command) -> str:
+def _bash_values(command: CommandCompletion) -> str:
     """What follows an option that takes a value."""
     with_choices, files, others = _valued(command)
     lines = "        case $prev in\n"
@@ -105,7 +105,7 @@ def _bash_values(command: Command) -> str:
 # zsh
 
 
-def zsh(server: Command, commands: list[Command]) -> str:
+def zsh(server: CommandCompletion, commands: list[CommandCompletion]) -> str:
     described = "\n".join(
         f"        {shlex.quote(f'{command.name}:{command.summary}')}" for command in commands
     )
@@ -142,7 +142,7 @@ fi
 """
 
 
-def _zsh_branch(command: Command) -> str:
+def _zsh_branch(command: CommandCompletion) -> str:
     lines = f"    {command.name})\n{_zsh_values(command)}"
     lines += f"        if [[ $PREFIX == -* ]]; then compadd -- {_all_names(command.options)}\n"
     words = [*command.choices]
@@ -154,7 +154,7 @@ def _zsh_branch(command: Command) -> str:
     return f"{lines}        ;;\n"
 
 
-def _zsh_values(command: Command) -> str:
+def _zsh_values(command: CommandCompletion) -> str:
     with_choices, files, others = _valued(command)
     lines = ""
     for option in with_choices:
@@ -170,7 +170,7 @@ def _zsh_values(command: Command) -> str:
 # fish
 
 
-def fish(server: Command, commands: list[Command]) -> str:
+def fish(server: CommandCompletion, commands: list[CommandCompletion]) -> str:
     lines = [
         "# fish completion of exec-server; made by `exec-server completion fish`.",
         "complete -c exec-server -f",
@@ -186,7 +186,7 @@ def fish(server: Command, commands: list[Command]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fish_command(command: Command) -> list[str]:
+def _fish_command(command: CommandCompletion) -> list[str]:
     when = f"-n {_fish(f'__fish_seen_subcommand_from {command.name}')}"
     lines = [_fish_option(when, option) for option in command.options]
     if command.choices:
@@ -198,7 +198,7 @@ def _fish_command(command: Command) -> list[str]:
     return lines
 
 
-def _fish_option(when: str, option: Option) -> str:
+def _fish_option(when: str, option: OptionCompletion) -> str:
     line = f"complete -c exec-server {when}"
     for name in option.names:
         line += f" -l {name[2:]}" if name.startswith("--") else f" -s {name[1:]}"

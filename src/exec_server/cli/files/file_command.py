@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -13,16 +12,15 @@ from typing import Any
 
 import msgspec
 
-from exec_server.cli import log_setup
+from exec_server.cli import exit_codes
+from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.files.targets import TARGET_HELP, Servers, Target, parse_target
+from exec_server.cli.log_setup import print_error
+from exec_server.cli.options import TOKEN_HELP, add_connection_options, server_token
+from exec_server.cli.os_error_text import without_os_error
 from exec_server.cli.parser import Parser
-from exec_server.cli.server_access import TOKEN_HELP, add_connection_options, in_loop, read_token
 from exec_server.errors import ExecServerError
 
-_FAILED = 1
-_BY_SIGNAL = 128
-
-_OS_ERROR = re.compile(r" \(os error \d+\)\Z")
 # A name must not be able to move the cursor or to set the title of a window.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\udc80-\udcff]")
 
@@ -54,34 +52,18 @@ def targets_parser(
     return parser
 
 
-def add_output(parser: Parser) -> None:
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="<FORMAT>",
-        choices=("text", "json"),
-        default="text",
-        help="text for people, json for programs [default: text]",
-    )
-
-
 def run_file_command(parser: Parser, words: list[str], action: Action) -> int:
     """Do as *words* say and return the exit status; wrong ones end the program with status 2."""
-    values = parser.parse_args(words)
-    if values.token is not None and values.token_file is not None:
-        parser.error("the argument '--token <TOKEN>' cannot be used with '--token-file <PATH>'")
-    log_setup.configure(values.log_level, "text")
-    try:
-        return in_loop(_connected(parser.prog, values, action))
-    except KeyboardInterrupt:
-        return _BY_SIGNAL + signal.SIGINT
-    except BrokenPipeError:
-        # Whoever read our output has had enough, as after `| head`; so has the interpreter.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BY_SIGNAL + signal.SIGPIPE
-    except ExecServerError as exc:
-        complain(str(exc))
-        return _FAILED
+    values = parser.parse_words(words)
+
+    async def work() -> int:
+        token = server_token(parser, values)
+        async with Servers(token=token, pin=values.pin, client_name=parser.prog) as servers:
+            status = await action(values, servers)
+            sys.stdout.flush()
+            return status
+
+    return run_to_exit_status(work, log_level=values.log_level, complain=complain)
 
 
 def run_for_targets(parser: Parser, words: list[str], work: Work) -> int:
@@ -93,17 +75,9 @@ def run_for_targets(parser: Parser, words: list[str], work: Work) -> int:
     return run_file_command(parser, words, act)
 
 
-async def _connected(prog: str, values: argparse.Namespace, action: Action) -> int:
-    token = read_token(values)
-    async with Servers(token=token, pin=values.pin, client_name=prog) as servers:
-        status = await action(values, servers)
-        sys.stdout.flush()
-        return status
-
-
 async def each_target(targets: list[Target], work: Callable[[Target], Awaitable[None]]) -> int:
     """Await *work* for every target; one that fails does not keep the others from their turn."""
-    status = 0
+    status = exit_codes.OK
     for target in targets:
         try:
             await work(target)
@@ -114,7 +88,7 @@ async def each_target(targets: list[Target], work: Callable[[Target], Awaitable[
                 # The connection is gone, for the others as well.
                 raise
             complain(f"{target}: {reason(exc)}")
-            status = _FAILED
+            status = exit_codes.FAILED
     return status
 
 
@@ -131,11 +105,11 @@ def reason(exc: BaseException) -> str:
     """Why something failed, for people."""
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror
-    return _OS_ERROR.sub("", str(exc))
+    return without_os_error(str(exc))
 
 
 def complain(text: str) -> None:
-    print(f"Error: {readable(text)}", file=sys.stderr)
+    print_error(readable(text))
 
 
 def warn(text: str) -> None:

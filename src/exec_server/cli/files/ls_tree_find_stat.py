@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from exec_server.cli.files.file_command import (
-    add_output,
     complain,
     each_target,
     remote_targets,
@@ -23,6 +22,7 @@ from exec_server.cli.files.file_command import (
     targets_parser,
 )
 from exec_server.cli.files.targets import Servers, Target
+from exec_server.cli.options import add_output
 from exec_server.cli.parser import Append, Flag, Parser, count
 from exec_server.client.files.transfer.remote_listing import Listing, describe, list_tree
 from exec_server.client.files.transfer.tree import Entry, below, parent
@@ -34,7 +34,7 @@ _FORMATS = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S_I
 # What is there.
 
 
-class _Found:
+class _ListingResult:
     """What goes into one piece of JSON, and whether something could not be looked at."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class _Found:
         self.has_errors = False
 
 
-_Show = Callable[[_Found, argparse.Namespace, Servers, Target], Awaitable[None]]
+_Show = Callable[[_ListingResult, argparse.Namespace, Servers, Target], Awaitable[None]]
 
 
 def _run(parser: Parser, words: list[str], show: _Show, *, tells_list: bool = True) -> int:
@@ -50,7 +50,7 @@ def _run(parser: Parser, words: list[str], show: _Show, *, tells_list: bool = Tr
     add_output(parser)
 
     async def act(values: argparse.Namespace, servers: Servers) -> int:
-        found = _Found()
+        found = _ListingResult()
         targets = remote_targets(parser, values)
         status = await each_target(targets, partial(show, found, values, servers))
         if values.output == "json" and (tells_list or found.entries):
@@ -61,7 +61,7 @@ def _run(parser: Parser, words: list[str], show: _Show, *, tells_list: bool = Tr
 
 
 async def _listed(
-    found: _Found, servers: Servers, target: Target, *, max_depth: int | None
+    found: _ListingResult, servers: Servers, target: Target, *, max_depth: int | None
 ) -> tuple[bytes, Listing]:
     """A target's path without links, and what is there; what cannot be looked at is said."""
     files, path = await servers.files(target), await servers.path(target)
@@ -119,7 +119,9 @@ def ls_command(words: list[str]) -> int:
     return _run(parser, words, _ls)
 
 
-async def _ls(found: _Found, values: argparse.Namespace, servers: Servers, target: Target) -> None:
+async def _ls(
+    found: _ListingResult, values: argparse.Namespace, servers: Servers, target: Target
+) -> None:
     root, listing = await _listed(found, servers, target, max_depth=1)
     entries = listing.entries
     if entries[0].kind == "directory":
@@ -172,7 +174,7 @@ def tree_command(words: list[str]) -> int:
 
 
 async def _tree(
-    found: _Found, values: argparse.Namespace, servers: Servers, target: Target
+    found: _ListingResult, values: argparse.Namespace, servers: Servers, target: Target
 ) -> None:
     root, listing = await _listed(found, servers, target, max_depth=values.max_depth)
     children = _children(listing.entries, includes_hidden=values.all)
@@ -263,7 +265,7 @@ def find_command(words: list[str]) -> int:
 
 
 async def _find(
-    found: _Found, values: argparse.Namespace, servers: Servers, target: Target
+    found: _ListingResult, values: argparse.Namespace, servers: Servers, target: Target
 ) -> None:
     root, listing = await _listed(found, servers, target, max_depth=values.max_depth)
     for entry in listing.entries:
@@ -302,7 +304,7 @@ def stat_command(words: list[str]) -> int:
 
 
 async def _stat(
-    found: _Found, values: argparse.Namespace, servers: Servers, target: Target
+    found: _ListingResult, values: argparse.Namespace, servers: Servers, target: Target
 ) -> None:
     files, path = await servers.files(target), await servers.path(target)
     entry = await describe(files, path)

@@ -6,8 +6,8 @@ import os
 import sys
 
 from exec_server.cli import exit_codes
+from exec_server.cli.options import read_token_file
 from exec_server.cli.registry.registry_options import ask
-from exec_server.cli.server_access import read_token_file
 from exec_server.client.environments import paired
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.remote.enrolments import Enrolled, Enrolments

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import msgspec
 
 from exec_server.cli import exit_codes
+from exec_server.cli.options import read_token_file
 from exec_server.cli.pair import pairing_code
 from exec_server.cli.pair.code_at_registry import shortest
-from exec_server.cli.pair.waiting import Stop, Waiting
+from exec_server.cli.pair.waiting import PendingOffer, StopSignals
 from exec_server.cli.registry.registry_options import ask, token_in_variable
-from exec_server.cli.server_access import read_token_file
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.remote.enrolments import Enrolled, Enrolments
 from exec_server.remote.state_dir import state_home
@@ -24,7 +24,7 @@ from exec_server.remote.state_dir import state_home
 _HOST_NAME_CHARACTERS = 64
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class OfferPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asks for."""
 
     registry: str
@@ -37,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     is_json: bool = False
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class TokenHolder(msgspec.Struct, frozen=True, kw_only=True):
     """Whose token a machine shows: a file's, the variable's, or nobody's yet."""
 
     token: str | None
@@ -45,7 +45,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     is_own: bool
 
     def __repr__(self) -> str:
-        return f"Holder({self.token_file!r})"
+        return f"TokenHolder({self.token_file!r})"
 
 
 class _Offered(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ def host_name() -> str:
 # Serving.
 
 
-def serving_words(plan: Plan, token_file: str | None) -> list[str]:
+def serving_words(plan: OfferPlan, token_file: str | None) -> list[str]:
     """The command line of a server that is this environment, wherever it is started."""
     words = ["--remote", plan.registry, "--environment-id", plan.name]
     words += ["--identity", str(plan.identity)]
@@ -90,7 +90,7 @@ def known_enrolment(name: str, registry: str | None) -> Enrolled | None:
 # The offer.
 
 
-async def offer(plan: Plan) -> int:
+async def offer(plan: OfferPlan) -> int:
     """Show a code; with *plan.serves* also wait for it, and then all is ready to be served."""
     fingerprint = _fingerprint(plan.identity)
     secret = pairing_code.new_secret()
@@ -108,11 +108,11 @@ async def offer(plan: Plan) -> int:
         is_own=holder.is_own,
     )
     # Whoever has seen the code can also withdraw it.
-    with Stop() as stop:
+    with StopSignals() as stop:
         is_served = offered.registered_fingerprint == fingerprint
         _show(plan, enrolled, offered, secret, is_served=is_served)
         if plan.serves:
-            waiting = Waiting(plan.registry, plan.name, offered.ticket)
+            waiting = PendingOffer(plan.registry, plan.name, offered.ticket)
             status = await waiting.until_typed(stop, seconds=offered.expires_in)
             if status != exit_codes.OK:
                 return status
@@ -131,27 +131,27 @@ def _remember(enrolled: Enrolled, new_token: str | None) -> None:
         Enrolments().save(enrolled, new_token)
 
 
-def holder_of(plan: Plan) -> Holder:
+def holder_of(plan: OfferPlan) -> TokenHolder:
     """A file that is given, else what this machine was enrolled with, else the variable."""
     if plan.token_file is not None:
         path = str(Path(plan.token_file).absolute())
-        return Holder(token=_read(path), token_file=path, is_own=False)
+        return TokenHolder(token=_read(path), token_file=path, is_own=False)
     known = known_enrolment(plan.name, plan.registry)
     if known is not None and known.token_file is not None:
         token = _read(known.token_file)
-        return Holder(token=token, token_file=known.token_file, is_own=known.is_own)
+        return TokenHolder(token=token, token_file=known.token_file, is_own=known.is_own)
     try:
-        return Holder(token=token_in_variable(), token_file=None, is_own=False)
+        return TokenHolder(token=token_in_variable(), token_file=None, is_own=False)
     except ConfigurationError:
         return _nobody(plan.name)
 
 
-def _nobody(name: str) -> Holder:
+def _nobody(name: str) -> TokenHolder:
     path = Enrolments().own_token_file(name)
-    return Holder(token=None, token_file=str(path), is_own=True)
+    return TokenHolder(token=None, token_file=str(path), is_own=True)
 
 
-async def _ask_for_code(plan: Plan, pledge: dict[str, Any]) -> tuple[Holder, _Offered]:
+async def _ask_for_code(plan: OfferPlan, pledge: dict[str, Any]) -> tuple[TokenHolder, _Offered]:
     holder = holder_of(plan)
     path = f"/api/pairings/{plan.name}"
     try:
@@ -160,7 +160,7 @@ async def _ask_for_code(plan: Plan, pledge: dict[str, Any]) -> tuple[Holder, _Of
         if exc.status != 401 or not holder.is_own or holder.token is None:
             raise
         # Our own is not good: nobody has typed the last code, or it was revoked.
-        await Waiting(plan.registry, plan.name, holder.token).withdraw()
+        await PendingOffer(plan.registry, plan.name, holder.token).withdraw()
         holder = _nobody(plan.name)
         answer = await ask(plan.registry, "POST", path, body=pledge)
     try:
@@ -191,7 +191,7 @@ def _fingerprint(path: Path) -> str:
 
 
 def _show(
-    plan: Plan, enrolled: Enrolled, offered: _Offered, secret: str, *, is_served: bool
+    plan: OfferPlan, enrolled: Enrolled, offered: _Offered, secret: str, *, is_served: bool
 ) -> None:
     code = f"{offered.code}-{secret}"
     typed = shlex.join(["exec-server", "pair", f"{code}@{shortest(plan.registry)}"])
@@ -219,7 +219,7 @@ def _show(
         )
 
 
-def _tell_how_to_serve(plan: Plan, enrolled: Enrolled) -> None:
+def _tell_how_to_serve(plan: OfferPlan, enrolled: Enrolled) -> None:
     if plan.is_json:
         _print_line({"name": plan.name, "state": "paired"})
         return

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import shlex
 import signal
-import sys
 from pathlib import Path
 
-from exec_server.cli import exit_codes, server_access
+from exec_server.cli import exit_codes
+from exec_server.cli.event_loop import in_loop, run_to_exit_status
+from exec_server.cli.log_setup import print_error
+from exec_server.cli.options import add_labels, add_output
 from exec_server.cli.pair import claim, forget, offer
 from exec_server.cli.pair.code_at_registry import full, is_address, read_address
-from exec_server.cli.parser import Append, Parser, label
+from exec_server.cli.parser import Parser
 from exec_server.cli.registry.registry_options import add_registry
 from exec_server.errors import ConfigurationError, ExecServerError
 from exec_server.remote.enrolments import check_name
@@ -64,7 +66,7 @@ def pair_command(words: list[str]) -> int:
     """Offer a code and serve, use a code, or forget what was paired."""
     words, serving = _split(words)
     parser = _parser()
-    values = parser.parse_intermixed_args(words)
+    values = parser.parse_words(words)
     _check(parser, values, serving)
     try:
         if values.word is not None and is_address(values.word):
@@ -76,7 +78,7 @@ def pair_command(words: list[str]) -> int:
     except KeyboardInterrupt:
         return exit_codes.BY_SIGNAL + signal.SIGINT
     except ExecServerError as exc:
-        print(f"Error: {exc}", file=sys.stderr)
+        print_error(str(exc))
         return exit_codes.FAILED
 
     async def work() -> int:
@@ -85,7 +87,7 @@ def pair_command(words: list[str]) -> int:
         is_json = values.output == "json"
         return await claim.claim(values.registry, values.code, values.alias, is_json=is_json)
 
-    return server_access.run_command(work, log_level="warning")
+    return run_to_exit_status(work, log_level="warning")
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -120,18 +122,11 @@ def _parser() -> Parser:
         metavar="<FILE>",
         help="the key to serve with [default: identity in $XDG_STATE_HOME/exec-server]",
     )
-    add(
-        "--label",
-        metavar="<KEY=VALUE>",
-        dest="labels",
-        action=Append,
-        type=label,
-        help="what the registry shows of this machine; may be repeated",
-    )
+    add_labels(parser)
     add("--serve", action="store_true", help="serve what was paired before, without a new code")
     add("--no-serve", action="store_true", help="only print a code, and how to serve")
     add("--forget", metavar="<NAME>", help="undo it, here and at the registry")
-    server_access.add_output(parser)
+    add_output(parser)
     return parser
 
 
@@ -167,13 +162,13 @@ def _serve_or_offer(values: argparse.Namespace, serving: list[str]) -> int:
     parse_serve(offer.serving_words(plan, values.token_file))
     if not values.serve:
         # Not as other commands: what is logged, and how, is the server's to say.
-        status = server_access.in_loop(offer.offer(plan))
+        status = in_loop(offer.offer(plan))
         if status != exit_codes.OK or not plan.serves:
             return status
     return _serve(plan)
 
 
-def _plan(values: argparse.Namespace, serving: list[str]) -> offer.Plan:
+def _plan(values: argparse.Namespace, serving: list[str]) -> offer.OfferPlan:
     """Raises ConfigurationError."""
     name = check_name(values.word) if values.word is not None else offer.host_name()
     known = offer.known_enrolment(name, values.registry)
@@ -185,7 +180,7 @@ def _plan(values: argparse.Namespace, serving: list[str]) -> offer.Plan:
     if registry is None:
         assert known is not None
         registry = known.registry
-    return offer.Plan(
+    return offer.OfferPlan(
         registry=registry,
         name=name,
         identity=Path(identity).absolute(),
@@ -196,7 +191,7 @@ def _plan(values: argparse.Namespace, serving: list[str]) -> offer.Plan:
     )
 
 
-def _serve(plan: offer.Plan) -> int:
+def _serve(plan: offer.OfferPlan) -> int:
     from exec_server.cli.serve.serve_command import serve_command
 
     holder = offer.holder_of(plan)

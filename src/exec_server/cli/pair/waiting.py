@@ -20,7 +20,7 @@ _WITHDRAWAL_SECONDS = 5.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Stop:
+class StopSignals:
     """A block in which signals end what is waited for, and nothing else."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Stop:
             self._work.cancel()
 
 
-class Waiting:
+class PendingOffer:
     """An offer at a registry, which its *ticket* is good for asking about."""
 
     def __init__(self, registry: str, name: str, ticket: str) -> None:
@@ -71,7 +71,7 @@ class Waiting:
         self._path = f"/api/pairings/{name}"
         self._ticket = ticket
 
-    async def until_typed(self, stop: Stop, *, seconds: float) -> int:
+    async def until_typed(self, stop: StopSignals, *, seconds: float) -> int:
         """The exit status: OK, or that of a signal, by which the code is withdrawn.
 
         RegistryError when nobody has typed it while it was good, which it is for *seconds*.

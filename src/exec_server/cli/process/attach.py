@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
-from exec_server.cli import server_access
+from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.options import add_verbose, server_token
 from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
-from exec_server.cli.process.saved_session_options import saved_parser, token_of
+from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.terminal_bridge import Joined, Manner
+from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest
 
@@ -32,8 +33,8 @@ def attach_command(words: list[str]) -> int:
         examples=_EXAMPLES,
     )
     parser.add_argument("id", metavar="<ID>", help="the id, or how it alone begins")
-    server_access.add_verbose(parser)
-    values = parser.parse_args(words)
+    add_verbose(parser)
+    values = parser.parse_words(words)
 
     async def attach() -> int:
         store = SessionStore()
@@ -46,14 +47,14 @@ def attach_command(words: list[str]) -> int:
             store,
             session,
             client_name=parser.prog,
-            token=token_of(parser, values),
+            token=server_token(parser, values),
             pin=values.pin,
             on_state=notices.on_state,
         )
         async with opening as client:
             return await _attach(store, session, client, notices)
 
-    return server_access.run_command(attach, log_level=values.log_level)
+    return run_to_exit_status(attach, log_level=values.log_level)
 
 
 async def _attach(
@@ -64,7 +65,7 @@ async def _attach(
     except InvalidRequest as exc:
         raise detach.expired(store, session) from exc
     has_keys = process.is_terminal and os.isatty(0)
-    manner = Manner(
+    bridge_options = BridgeOptions(
         is_terminal=process.is_terminal,
         has_input=has_keys,
         has_escape_keys=has_keys,
@@ -72,14 +73,14 @@ async def _attach(
     )
     if process.is_truncated:
         say("output is missing here: the server could not keep all of it")
-    joined = Joined(process, manner, notices)
+    bridge = TerminalBridge(process, bridge_options, notices)
     try:
-        async with joined:
-            status = await joined.follow()
+        async with bridge:
+            status = await bridge.follow()
     finally:
         is_over = process.returncode is not None and process.taken is None
         code = None if process.returncode is None else process.returncode & 0xFF
         detach.update(store, client, session, exit_code=code if is_over else None)
-    if joined.is_detached:
+    if bridge.is_detached:
         say(f"detached; come back with: exec-server attach {session.id}")
     return status

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from exec_server.cli import server_access
+from exec_server.cli.options import read_token_file
 from exec_server.cli.process.connection_notices import say
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.client.client import ExecServerClient
@@ -28,7 +29,7 @@ from exec_server.limits import DEFAULT_LIMITS
 State = Literal["attached", "expired", "refused", "unreachable"]
 
 
-class Unavailable(ExecServerError):
+class SessionUnavailable(ExecServerError):
     """A saved session that cannot be had now; `state` says why."""
 
     def __init__(self, message: str, state: State) -> None:
@@ -110,13 +111,13 @@ async def open_saved(
     on_state: Callable[[ConnectionState], None] | None = None,
     is_patient: bool = True,
 ) -> AsyncIterator[ExecServerClient]:
-    """Resume a saved session for the length of a block; Unavailable when that cannot be.
+    """Resume a saved session for the length of a block; SessionUnavailable when that cannot be.
 
     One that is attached elsewhere is waited for, for some seconds, if *is_patient*. One that has
     expired is forgotten.
     """
     if token is None and session.token_file is not None:
-        token = server_access.read_token_file(session.token_file)
+        token = read_token_file(session.token_file)
     limits = DEFAULT_LIMITS
     if not is_patient:
         # No further attempt fits into the time there is.
@@ -138,17 +139,21 @@ async def open_saved(
         yield client
 
 
-def expired(store: SessionStore, session: SavedSession) -> Unavailable:
+def expired(store: SessionStore, session: SavedSession) -> SessionUnavailable:
     """Forget a session that its server has forgotten."""
     store.remove(session.id)
-    return Unavailable(f"`{session.id}` has expired: the server knows it no longer", "expired")
+    return SessionUnavailable(
+        f"`{session.id}` has expired: the server knows it no longer", "expired"
+    )
 
 
-def _unavailable(store: SessionStore, session: SavedSession, exc: ExecServerError) -> Unavailable:
+def _unavailable(
+    store: SessionStore, session: SavedSession, exc: ExecServerError
+) -> SessionUnavailable:
     if isinstance(exc, SessionAttached):
         text = f"`{session.id}` is attached elsewhere; leave it there first, with ~d or Ctrl-C"
-        return Unavailable(text, "attached")
+        return SessionUnavailable(text, "attached")
     if isinstance(exc, InvalidRequest):
         return expired(store, session)
     is_refused = isinstance(exc, ConnectionRejected)
-    return Unavailable(str(exc), "refused" if is_refused else "unreachable")
+    return SessionUnavailable(str(exc), "refused" if is_refused else "unreachable")

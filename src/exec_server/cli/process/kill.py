@@ -6,9 +6,12 @@ import argparse
 import signal
 import sys
 
-from exec_server.cli import exit_codes, server_access
+from exec_server.cli import exit_codes
+from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.log_setup import print_error
+from exec_server.cli.options import add_output, server_token
 from exec_server.cli.process import detach
-from exec_server.cli.process.saved_session_options import saved_parser, token_of
+from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.tables import print_json
 from exec_server.client.client import ExecServerClient
@@ -43,12 +46,12 @@ def kill_command(words: list[str]) -> int:
         default=signal.SIGTERM,
         help="name or number [default: TERM]; KILL works on every server, INT too",
     )
-    server_access.add_output(parser)
-    values = parser.parse_args(words)
+    add_output(parser)
+    values = parser.parse_words(words)
 
     async def kill() -> int:
         store = SessionStore()
-        token = token_of(parser, values)
+        token = server_token(parser, values)
         killed = [await _kill(store, text, values.signal, token, values.pin) for text in values.ids]
         facts = [each for each in killed if each is not None]
         if values.output == "json":
@@ -59,7 +62,7 @@ def kill_command(words: list[str]) -> int:
                     print(f"{each['id']} has ended already", file=sys.stderr)
         return exit_codes.FAILED if None in killed else exit_codes.OK
 
-    return server_access.run_command(kill, log_level=values.log_level)
+    return run_to_exit_status(kill, log_level=values.log_level)
 
 
 async def _kill(
@@ -74,7 +77,7 @@ async def _kill(
         async with opening as client:
             was_running = await _signalled(store, client, session, signum)
     except ExecServerError as exc:
-        print(f"Error: {exc}", file=sys.stderr)
+        print_error(str(exc))
         return None
     return {"id": session.id, "signal": signum.name, "wasRunning": was_running}
 

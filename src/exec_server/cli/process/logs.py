@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from exec_server.cli import exit_codes, server_access
+from exec_server.cli import exit_codes
+from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.options import add_output, add_verbose, server_token
 from exec_server.cli.parser import Flag
 from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.run import output_facts
-from exec_server.cli.process.saved_session_options import saved_parser, token_of
+from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.terminal_bridge import Joined, Manner
+from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.cli.process.terminal_io import LocalOutput
 from exec_server.cli.tables import print_json
 from exec_server.client.client import ExecServerClient
@@ -39,9 +41,9 @@ def logs_command(words: list[str]) -> int:
     )
     parser.add_argument("id", metavar="<ID>", help="the id, or how it alone begins")
     parser.add_argument("-f", "--follow", action=Flag, help="go on until it has ended")
-    server_access.add_output(parser)
-    server_access.add_verbose(parser)
-    values = parser.parse_args(words)
+    add_output(parser)
+    add_verbose(parser)
+    values = parser.parse_words(words)
     if values.follow and values.output == "json":
         parser.error("the argument '--follow' cannot be used with '--output json'")
 
@@ -53,7 +55,7 @@ def logs_command(words: list[str]) -> int:
             store,
             session,
             client_name=parser.prog,
-            token=token_of(parser, values),
+            token=server_token(parser, values),
             pin=values.pin,
             on_state=notices.on_state,
         )
@@ -67,17 +69,19 @@ def logs_command(words: list[str]) -> int:
         await _show(session, answer, as_json=values.output == "json")
         return exit_codes.OK
 
-    return server_access.run_command(logs, log_level=values.log_level)
+    return run_to_exit_status(logs, log_level=values.log_level)
 
 
 async def _follow(client: ExecServerClient, session: SavedSession, notices: Notices) -> int:
     process = await client.attach(session.process_id, 0)
     if process.is_truncated:
         _tell_missing(process.dropped_bytes)
-    async with Joined(process, Manner(has_input=False, at_end="leave"), notices) as joined:
-        status = await joined.follow()
+    async with TerminalBridge(
+        process, BridgeOptions(has_input=False, at_end="leave"), notices
+    ) as bridge:
+        status = await bridge.follow()
     # How the process ended is not how we did.
-    return status if joined.is_detached else exit_codes.OK
+    return status if bridge.is_detached else exit_codes.OK
 
 
 async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> None:

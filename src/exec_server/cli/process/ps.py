@@ -9,10 +9,12 @@ import time
 import msgspec
 
 from exec_server.cli import exit_codes, server_access
+from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.files.progress_bar import duration
+from exec_server.cli.options import add_output, server_token
 from exec_server.cli.parser import Flag
 from exec_server.cli.process import detach
-from exec_server.cli.process.saved_session_options import saved_parser, token_of
+from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.tables import print_json, print_table
 from exec_server.errors import ExecServerError, InvalidRequest
@@ -35,7 +37,7 @@ _EXAMPLES = """\
 """
 
 
-class Found(msgspec.Struct, frozen=True):
+class DetachedProcess(msgspec.Struct, frozen=True):
     """A detached process and how it is."""
 
     session: SavedSession
@@ -70,11 +72,11 @@ def ps_command(words: list[str]) -> int:
     )
     parser.add_argument("server", metavar="SERVER", nargs="?", help="only those on this server")
     parser.add_argument("-q", "--quiet", action=Flag, help="print ids alone, without asking")
-    server_access.add_output(parser)
-    values = parser.parse_args(words)
+    add_output(parser)
+    values = parser.parse_words(words)
 
     async def ps() -> int:
-        token = token_of(parser, values)
+        token = server_token(parser, values)
         store = SessionStore()
         sessions = [each for each in store.all() if values.server in (None, each.server)]
         if values.quiet:
@@ -91,7 +93,7 @@ def ps_command(words: list[str]) -> int:
             print_table(["ID", "SERVER", "STATE", "AGE", "COMMAND"], [each.row for each in found])
         return exit_codes.OK
 
-    return server_access.run_command(ps, log_level=values.log_level)
+    return run_to_exit_status(ps, log_level=values.log_level)
 
 
 async def _look(
@@ -100,20 +102,22 @@ async def _look(
     token: str | None,
     pin: str | None,
     slots: asyncio.Semaphore,
-) -> Found:
+) -> DetachedProcess:
     opening = detach.open_saved(
         store, session, client_name="exec-server ps", token=token, pin=pin, is_patient=False
     )
     try:
         async with slots, opening as client:
             answer = await client.read(session.process_id, max_bytes=1)
-    except detach.Unavailable as exc:
+    except detach.SessionUnavailable as exc:
         is_told = exc.state not in ("attached", "expired")
-        return Found(session, exc.state, problem=str(exc) if is_told else None)
+        return DetachedProcess(session, exc.state, problem=str(exc) if is_told else None)
     except InvalidRequest:
-        return Found(session, detach.expired(store, session).state)
+        return DetachedProcess(session, detach.expired(store, session).state)
     except ExecServerError as exc:
-        return Found(session, "unknown", problem=str(exc))
+        return DetachedProcess(session, "unknown", problem=str(exc))
     if not answer.exited:
-        return Found(session, "running")
-    return Found(session, "exited", None if answer.exit_code is None else answer.exit_code & 0xFF)
+        return DetachedProcess(session, "running")
+    return DetachedProcess(
+        session, "exited", None if answer.exit_code is None else answer.exit_code & 0xFF
+    )

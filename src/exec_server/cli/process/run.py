@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import sys
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
 from exec_server.cli import exit_codes, server_access
+from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.log_setup import print_error
+from exec_server.cli.os_error_text import os_error_number
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.connection_notices import Notices
 from exec_server.cli.process.run_options import RunOptions, parse_run
-from exec_server.cli.process.terminal_bridge import Joined, Manner
-from exec_server.cli.sandbox.sandbox_options import Unconfined, check_confined, context_for
+from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import OnGap, RemoteProcess
 from exec_server.errors import ConfigurationError, RpcError
@@ -24,10 +27,10 @@ def run_command(words: list[str]) -> int:
     try:
         options = parse_run(words)
     except ConfigurationError as exc:
-        print(f"Error: {exc}", file=sys.stderr)
+        print_error(str(exc))
         return exit_codes.FAILED
     work = _detach if options.detach else _run
-    return server_access.run_command(lambda: work(options), log_level=options.log_level)
+    return run_to_exit_status(lambda: work(options), log_level=options.log_level)
 
 
 async def _run(options: RunOptions) -> int:
@@ -38,26 +41,23 @@ async def _run(options: RunOptions) -> int:
 
 async def run_on(client: ExecServerClient, options: RunOptions, notices: Notices) -> int:
     """Run as *options* say on the server of *client*; the exit status."""
-    process = await start_or_explain(client, options)
-    if isinstance(process, int):
-        return process
-    manner = Manner(
+    process = await start_command(client, options)
+    bridge_options = BridgeOptions(
         is_terminal=options.tty,
         has_input=options.stdin,
         is_collected=options.output == "json",
         time_limit=options.time_limit,
         size=terminal_io.terminal_size(),
     )
-    async with Joined(process, manner, notices) as joined:
-        status = await joined.follow()
+    async with TerminalBridge(process, bridge_options, notices) as bridge:
+        status = await bridge.follow()
         if options.sandbox is not None and process.sandbox_rung == "none":
             # It was refused; what was said in its place tells why.
             status = exit_codes.NOT_STARTED
         if options.output == "json":
-            await joined.show(_as_json(joined, status, process))
-    if joined.is_timed_out and options.output == "text":
-        text = f"the command took longer than {options.time_limit:g} seconds"
-        print(f"Error: {text}", file=sys.stderr)
+            await bridge.show(_as_json(bridge, status, process))
+    if bridge.is_timed_out and options.output == "text":
+        print_error(f"the command took longer than {options.time_limit:g} seconds")
     return status
 
 
@@ -88,10 +88,11 @@ async def _detach(options: RunOptions) -> int:
             pin=options.pin,
             kept=kept,
         )
-        process = await start_or_explain(client, options, process_id=session.process_id)
-        if isinstance(process, int):
+        try:
+            await start_command(client, options, process_id=session.process_id)
+        except exit_codes.StatusError:
             store.remove(session.id)
-            return process
+            raise
         detach.update(store, client, session)
     detach.tell_kept(kept, options.keep)
     print(msgspec.json.encode(session.facts).decode() if options.output == "json" else session.id)
@@ -108,14 +109,17 @@ def _open(options: RunOptions, notices: Notices) -> AbstractAsyncContextManager[
     )
 
 
-async def start_or_explain(
+async def start_command(
     client: ExecServerClient,
     options: RunOptions,
     *,
     process_id: str | None = None,
     on_gap: OnGap = "fail",
-) -> RemoteProcess | int:
-    """The started command, or the status that says why there is none; stderr says more."""
+) -> RemoteProcess:
+    """Start the command of *options*.
+
+    Raises StatusError, with the exit status of a shell, if it cannot be started or confined.
+    """
     size = terminal_io.terminal_size() if options.tty else None
     env = dict(options.env)
     if options.tty:
@@ -139,20 +143,21 @@ async def start_or_explain(
             on_gap=on_gap,
         )
         check_confined(process, options.sandbox)
-    except (RpcError, Unconfined) as exc:
-        print(f"Error: cannot run `{options.argv[0]}`: {exc}", file=sys.stderr)
-        return exit_codes.NOT_FOUND if "(os error 2)" in str(exc) else exit_codes.NOT_STARTED
+    except (RpcError, CannotConfine) as exc:
+        is_missing = os_error_number(str(exc)) == errno.ENOENT
+        status = exit_codes.NOT_FOUND if is_missing else exit_codes.NOT_STARTED
+        raise exit_codes.StatusError(f"cannot run `{options.argv[0]}`: {exc}", status) from exc
     return process
 
 
-def _as_json(joined: Joined, status: int, process: RemoteProcess) -> bytes:
+def _as_json(bridge: TerminalBridge, status: int, process: RemoteProcess) -> bytes:
     result: dict[str, object] = {"exitCode": status}
     if process.sandbox_type not in (None, "none"):
         result["sandboxRung"] = process.sandbox_rung
         result["sandboxDenied"] = process.sandbox_denied
-    if joined.is_timed_out:
+    if bridge.is_timed_out:
         result["timedOut"] = True
-    result |= output_facts(joined.collected)
+    result |= output_facts(bridge.collected)
     return msgspec.json.encode(result) + b"\n"
 
 

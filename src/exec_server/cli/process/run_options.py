@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -10,22 +9,22 @@ from typing import Literal
 import msgspec
 
 from exec_server.cli.exit_codes import RUN_STATUS_HELP
-from exec_server.cli.parser import Append, Flag, Parser, path, seconds
+from exec_server.cli.options import (
+    TOKEN_HELP,
+    add_connection_options,
+    add_output,
+    add_place_on_server,
+    add_verbose,
+    server_token,
+)
+from exec_server.cli.parser import Flag, Parser, seconds
 from exec_server.cli.sandbox.sandbox_options import (
     SANDBOX_HELP,
     Confinement,
     add_sandbox_options,
     confinement,
 )
-from exec_server.cli.server_access import (
-    SERVER_HELP,
-    TOKEN_HELP,
-    add_connection_options,
-    add_verbose,
-    expected_server,
-    is_server,
-    read_token,
-)
+from exec_server.cli.server_access import SERVER_HELP, expected_server, is_server
 
 # A day: over a night and a morning, and not for ever.
 DEFAULT_KEEP = 24 * 3600.0
@@ -109,7 +108,6 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
     environ = os.environ if environ is None else environ
     parser = _parser()
     arguments = parser.parse_options(words, environ)
-    parser.refuse_together(arguments, "token", "token_file")
     values = arguments.values
     if values.tty and values.output == "json":
         parser.error("the argument '--tty' cannot be used with '--output json'")
@@ -132,7 +130,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         keep=DEFAULT_KEEP if values.keep is None else values.keep,
         verbose=values.verbose,
         sandbox=confinement(parser, arguments),
-        token=read_token(values),
+        token=server_token(parser, values),
         token_file=values.token_file,
         pin=values.pin,
         log_level=values.log_level,
@@ -147,15 +145,7 @@ def _parser() -> Parser:
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add("--cwd", metavar="<DIR>", type=path, help="directory on the server [default: its own]")
-    add(
-        "-e",
-        "--env",
-        metavar="<NAME=VALUE>",
-        action=Append,
-        type=variable,
-        help="set a variable on top of the server's environment; may be repeated",
-    )
+    add_place_on_server(parser)
     add("-t", "--tty", action=Flag, help="run on a terminal, and make this one raw")
     add("-n", "--no-stdin", action=Flag, help="give the command no input")
     add("--timeout", metavar="<SECONDS>", type=seconds, help="kill it after that long")
@@ -172,25 +162,13 @@ def _parser() -> Parser:
         help="with --detach: how long the server should keep it while nobody is attached, if it "
         f"lets itself be asked [default: {DEFAULT_KEEP:g}]",
     )
-    add(
-        "-o",
-        "--output",
-        metavar="<FORMAT>",
-        choices=("text", "json"),
-        default="text",
-        help="text passes output through; json prints one object at the end [default: text]",
+    add_output(
+        parser, "text passes output through; json prints one object at the end [default: text]"
     )
     add_sandbox_options(parser)
     add_verbose(parser)
     add_connection_options(parser)
     return parser
-
-
-def variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError("expected NAME=VALUE")
-    return name, value
 
 
 def _split(parser: Parser, rest: list[str]) -> tuple[str, list[str]]:

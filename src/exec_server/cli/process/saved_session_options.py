@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-
+from exec_server.cli.options import TOKEN_HELP, add_connection_options
 from exec_server.cli.parser import Parser
-from exec_server.cli.server_access import TOKEN_HELP, add_connection_options, read_token
 
 _STATUS_HELP = """\
 exit status:
@@ -34,10 +32,3 @@ def saved_parser(
     )
     add_connection_options(parser)
     return parser
-
-
-def token_of(parser: Parser, values: argparse.Namespace) -> str | None:
-    """The token that the command line gives, in one of two ways."""
-    if values.token is not None and values.token_file is not None:
-        parser.error("the argument '--token <TOKEN>' cannot be used with '--token-file <PATH>'")
-    return read_token(values)

@@ -8,14 +8,21 @@ import sys
 import msgspec
 
 from exec_server.cli import server_access
-from exec_server.cli.parser import Append, Parser, path
+from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.options import (
+    TOKEN_HELP,
+    add_connection_options,
+    add_place_on_server,
+    server_token,
+)
+from exec_server.cli.parser import Parser
 from exec_server.cli.process import detach, terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
-from exec_server.cli.process.run import start_or_explain
-from exec_server.cli.process.run_options import RunOptions, split_server, variable
+from exec_server.cli.process.run import start_command
+from exec_server.cli.process.run_options import RunOptions, split_server
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.terminal_bridge import Joined, Manner
-from exec_server.cli.server_access import SERVER_HELP, TOKEN_HELP
+from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.server_access import SERVER_HELP
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import ConfigurationError, ExecServerError, RpcError
@@ -59,17 +66,8 @@ def shell_parser() -> Parser:
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
-    add = parser.add_argument
-    add("--cwd", metavar="<DIR>", type=path, help="directory on the server [default: its own]")
-    add(
-        "-e",
-        "--env",
-        metavar="<NAME=VALUE>",
-        action=Append,
-        type=variable,
-        help="set a variable on top of the server's environment; may be repeated",
-    )
-    server_access.add_connection_options(parser)
+    add_place_on_server(parser)
+    add_connection_options(parser)
     return parser
 
 
@@ -77,7 +75,6 @@ def shell_command(words: list[str]) -> int:
     """Open a shell as *words* say and return its exit status."""
     parser = shell_parser()
     arguments = parser.parse_options(words, os.environ)
-    parser.refuse_together(arguments, "token", "token_file")
     if not arguments.rest:
         parser.error("the following required arguments were not provided:\n  <SERVER>")
     server, argv = split_server(parser, arguments.rest)
@@ -96,13 +93,13 @@ def shell_command(words: list[str]) -> int:
                 cwd=values.cwd,
                 env=dict(values.env),
                 tty=True,
-                token=server_access.read_token(values),
+                token=server_token(parser, values),
                 token_file=values.token_file,
                 pin=values.pin,
             )
         )
 
-    return server_access.run_command(shell, log_level=values.log_level)
+    return run_to_exit_status(shell, log_level=values.log_level)
 
 
 async def _shell(options: RunOptions) -> int:
@@ -118,20 +115,18 @@ async def _shell(options: RunOptions) -> int:
         if not options.argv:
             options = msgspec.structs.replace(options, argv=await _login_shell(client))
         # Whoever looks on can do without what flooded by during an outage, and not without a shell.
-        process = await start_or_explain(client, options, on_gap="skip")
-        if isinstance(process, int):
-            return process
-        manner = Manner(
+        process = await start_command(client, options, on_gap="skip")
+        bridge_options = BridgeOptions(
             is_terminal=True,
             has_escape_keys=True,
             at_end="hang up",
             size=terminal_io.terminal_size(),
         )
         detaching = _Detaching(client, process, options)
-        async with Joined(process, manner, notices) as joined:
-            joined.on_detach = detaching.begin
-            status = await joined.follow()
-        if joined.is_detached:
+        async with TerminalBridge(process, bridge_options, notices) as bridge:
+            bridge.on_detach = detaching.begin
+            status = await bridge.follow()
+        if bridge.is_detached:
             detaching.finish()
         return status
 

@@ -16,7 +16,7 @@ from exec_server.cli import exit_codes
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.escape_keys import HELP, EscapeKeys, Key
-from exec_server.cli.process.type_ahead import Typed
+from exec_server.cli.process.type_ahead import TypeAhead
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import ExecServerError, MethodNotFound, StdinClosed
 
@@ -35,7 +35,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 AtEnd = Literal["kill", "hang up", "leave"]
 
 
-class Manner(msgspec.Struct, frozen=True, kw_only=True):
+class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a process is joined."""
 
     # The process is on a terminal: ours, if there is one, is made raw and its size passed on.
@@ -50,21 +50,21 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
     size: tuple[int, int] | None = None
 
 
-class Joined:
+class TerminalBridge:
     """One process, from now until it has closed, its time is over, or we are to leave.
 
     The block restores the terminal at its end, whatever happened. Then the process is killed if it
     still runs, unless it is to run on.
     """
 
-    def __init__(self, process: RemoteProcess, manner: Manner, notices: Notices) -> None:
+    def __init__(self, process: RemoteProcess, options: BridgeOptions, notices: Notices) -> None:
         self.is_detached = False
         self.is_timed_out = False
         self.collected: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         # Asked before `~d` is obeyed, if there is one; it says itself why it refuses.
         self.on_detach: Callable[[], Awaitable[bool]] | None = None
         self._process = process
-        self._manner = manner
+        self._options = options
         self._notices = notices
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,18 +79,18 @@ class Joined:
         self._output = terminal_io.LocalOutput()
         self._copying: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Joined:
+    async def __aenter__(self) -> TerminalBridge:
         # Before the terminal is changed: from now on no signal ends us without restoring it.
         self._on_signal(signal.SIGINT, self._interrupt)
         for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             self._on_signal(signum, self._end, signum)
         self._notices.on_reconnected = self._reconnected
-        if self._manner.is_terminal:
+        if self._options.is_terminal:
             self._on_signal(signal.SIGWINCH, self._resize)
-            if self._manner.has_input and os.isatty(_STDIN):
+            if self._options.has_input and os.isatty(_STDIN):
                 self._cleanup.enter_context(terminal_io.raw_terminal(_STDIN))
                 self._notices.is_raw = True
-            if terminal_io.terminal_size() != self._manner.size:
+            if terminal_io.terminal_size() != self._options.size:
                 self._resize()
         return self
 
@@ -106,17 +106,17 @@ class Joined:
         finally:
             self._notices.is_raw = False
             self._cleanup.close()
-        if not self.is_detached and self._manner.at_end != "leave":
+        if not self.is_detached and self._options.at_end != "leave":
             self._process.abandon()
 
     async def follow(self) -> int:
         """Until the command has closed, the time is over, or we are told to leave; the status."""
-        if self._manner.has_input:
+        if self._options.has_input:
             self._help(self._forward_input())
         copying = self._copying = self._loop.create_task(self._copy())
         await asyncio.wait(
             {copying, self._left},
-            timeout=self._manner.time_limit,
+            timeout=self._options.time_limit,
             return_when=asyncio.FIRST_COMPLETED,
         )
         if not copying.done() and not self._left.done():
@@ -146,7 +146,7 @@ class Joined:
     async def _copy(self) -> None:
         async for chunk in self._process:
             is_error = chunk.stream == "stderr"
-            if self._manner.is_collected:
+            if self._options.is_collected:
                 self.collected["stderr" if is_error else "stdout"] += chunk.data
             else:
                 await self._output.write(_STDERR if is_error else _STDOUT, chunk.data)
@@ -155,9 +155,9 @@ class Joined:
 
     async def _forward_input(self) -> None:
         """Type what is typed here; keys of ours work even while there is no connection."""
-        typed = Typed(self._process.write)
+        typed = TypeAhead(self._process.write)
         writing = self._keep(_quietly(typed.pass_on()))
-        keys = EscapeKeys() if self._manner.has_escape_keys else None
+        keys = EscapeKeys() if self._options.has_escape_keys else None
         async for data in terminal_io.read_chunks(_STDIN):
             for part in (data,) if keys is None else keys.feed(data):
                 if isinstance(part, bytes):
@@ -167,7 +167,7 @@ class Joined:
             if writing.done():
                 return
         typed.end()
-        if self._manner.at_end == "hang up":
+        if self._options.at_end == "hang up":
             # Nobody is there any more who could type, or read.
             self._end(signal.SIGHUP)
             return
@@ -180,22 +180,22 @@ class Joined:
         except MethodNotFound:
             logger.debug("this server cannot end a command's input; it stays open")
 
-    async def _obey(self, key: Key, typed: Typed) -> None:
+    async def _obey(self, key: Key, typed: TypeAhead) -> None:
         if key == "help":
-            leave = ", and end what runs" if self._manner.at_end != "leave" else ""
+            leave = ", and end what runs" if self._options.at_end != "leave" else ""
             text = HELP.format(leave=leave)
             with contextlib.suppress(OSError):
                 os.write(_STDERR, b"\r\n" + text.replace("\n", "\r\n").encode())
-        elif key == "leave" and self._manner.at_end != "leave":
+        elif key == "leave" and self._options.at_end != "leave":
             self._end(signal.SIGHUP)
         elif await self._may_detach(typed):
             self.is_detached = True
             self._status = exit_codes.OK
             self._leave()
 
-    async def _may_detach(self, typed: Typed) -> bool:
+    async def _may_detach(self, typed: TypeAhead) -> bool:
         """Once what was typed before has arrived; not while that takes a connection."""
-        if self._manner.at_end == "leave" and self._notices.is_lost:
+        if self._options.at_end == "leave" and self._notices.is_lost:
             return True
         try:
             async with asyncio.timeout(0 if self._notices.is_lost else _LAST_WORDS):
@@ -213,7 +213,7 @@ class Joined:
 
     def _interrupt(self) -> None:
         self._interrupts += 1
-        if self._manner.at_end == "leave":
+        if self._options.at_end == "leave":
             self._end(signal.SIGINT)
         elif self._interrupts == 1:
             self._help(self._process.send_signal(signal.SIGINT))
@@ -228,7 +228,7 @@ class Joined:
     def _end(self, signum: int) -> None:
         """Leave because of a signal; the process is dealt with as it should be."""
         self._status = exit_codes.BY_SIGNAL + signum
-        if self._manner.at_end == "leave":
+        if self._options.at_end == "leave":
             self.is_detached = True
             self._leave()
         else:
@@ -239,7 +239,7 @@ class Joined:
             # Whoever gave up waiting is not kept; the server ends what nobody comes back to.
             self._leave()
             return
-        if self._manner.at_end == "hang up":
+        if self._options.at_end == "hang up":
             await self._hang_up()
         await self._kill()
         self._leave()
@@ -260,7 +260,7 @@ class Joined:
         if self._missing > missing:
             count = self._missing - missing
             say(f"{count} bytes of output could not be kept", is_raw=self._notices.is_raw)
-        if self._manner.is_terminal:
+        if self._options.is_terminal:
             # A new size may have been lost with the connection.
             self._resize()
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 _MOST_BYTES = 256 * 1024
 
 
-class Typed:
+class TypeAhead:
     """Lets one side go on reading keys while the other waits for a process to take them."""
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:

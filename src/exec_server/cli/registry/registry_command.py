@@ -10,7 +10,10 @@ from typing import Any
 
 import msgspec
 
-from exec_server.cli import exit_codes, log_setup, server_access
+from exec_server.cli import exit_codes, log_setup
+from exec_server.cli.commands import REGISTRY_COMMANDS, entries_help
+from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
+from exec_server.cli.options import FORMATS, LOG_LEVELS
 from exec_server.cli.parser import Parser, positive_count
 from exec_server.cli.registry.registry_options import BUS_VARIABLE, add_state, private_file
 from exec_server.errors import ConfigurationError
@@ -25,12 +28,6 @@ seen here. Works with unmodified Codex on either end.
 """
 
 _EPILOG = """\
-commands:
-  registry token     create, list and revoke the tokens that let executors and clients in
-  registry env       list the environments of a running registry
-  registry events    what happened there: who connected to what, when, from where
-                     (each has a --help)
-
 exit status:
   0    stopped by a signal
   1    it could not be started
@@ -58,23 +55,19 @@ examples:
 
 def registry_command(words: list[str]) -> int:
     """Serve, or do what the first word says."""
-    if words[:1] == ["token"]:
-        from exec_server.cli.registry.registry_tokens import token_command
-
-        return token_command(words[1:])
-    if words[:1] in (["env"], ["events"]):
-        from exec_server.cli.registry import registry_queries
-
-        is_env = words[0] == "env"
-        return (registry_queries.env_command if is_env else registry_queries.events_command)(
-            words[1:]
-        )
+    for entry in REGISTRY_COMMANDS:
+        if words[:1] == [entry.name]:
+            return entry.load()(words[1:])
     return _serve_command(words)
 
 
 def serve_parser() -> Parser:
+    commands = f"commands, each with a --help:\n{entries_help(REGISTRY_COMMANDS)}"
     parser = Parser(
-        "exec-server registry", usage="[OPTIONS]", description=_DESCRIPTION, epilog=_EPILOG
+        "exec-server registry",
+        usage="[OPTIONS] [COMMAND]",
+        description=f"{_DESCRIPTION}\n{commands}",
+        epilog=_EPILOG,
     )
     add = parser.add_argument
     add(
@@ -118,18 +111,18 @@ def serve_parser() -> Parser:
         default=DEFAULT_LIMITS.hub_audit_days,
         help="how long events are kept in the state [default: %(default)s]",
     )
-    add("--log-level", choices=("error", "warning", "info", "debug"), default="info")
-    add("--log-format", choices=("text", "json"), default="text")
+    add("--log-level", choices=LOG_LEVELS, default="info")
+    add("--log-format", choices=FORMATS, default="text")
     return parser
 
 
 def _serve_command(words: list[str]) -> int:
-    values = serve_parser().parse_args(words)
+    values = serve_parser().parse_words(words)
     log_setup.configure(values.log_level, values.log_format)
     try:
-        return server_access.in_loop(_serve(vars(values)))
+        return in_loop(_serve(vars(values)))
     except ConfigurationError as exc:
-        log_setup.complain(exc, values.log_format)
+        log_setup.report_failure(exc, values.log_format)
         return exit_codes.FAILED
 
 
@@ -154,7 +147,7 @@ async def _serve(given: dict[str, Any]) -> int:
         bus=given["bus"] or os.environ.get(BUS_VARIABLE) or None,
         bus_credentials=given["bus_credentials"],
     )
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -166,11 +159,3 @@ async def _serve(given: dict[str, Any]) -> int:
             logger.warning("nobody has a token yet: see `exec-server registry token create --help`")
         await stopped.wait()
     return exit_codes.OK
-
-
-def _raise_descriptor_limit() -> None:
-    """Every socket is an open file, and thousands are usual."""
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

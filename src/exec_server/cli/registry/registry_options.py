@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from exec_server.cli.options import read_token_file
 from exec_server.cli.parser import Parser
-from exec_server.cli.server_access import read_token_file
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.remote.state_dir import state_home
 
@@ -63,7 +63,8 @@ def add_registry(parser: Parser, *, required: bool = True) -> None:
     )
 
 
-def token_of(values: argparse.Namespace) -> str:
+def registry_token(values: argparse.Namespace) -> str:
+    """The token for a registry: from --token-file, else from the variable."""
     if values.token_file is None:
         return token_in_variable()
     token = read_token_file(values.token_file)

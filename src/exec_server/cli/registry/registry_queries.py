@@ -8,10 +8,12 @@ from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlencode
 
-from exec_server.cli import exit_codes, server_access
+from exec_server.cli import exit_codes
+from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.options import add_output
 from exec_server.cli.parser import Parser, positive_count
-from exec_server.cli.registry.registry_options import add_registry, ask, pages, token_of
-from exec_server.cli.tables import JsonList, Table, print_json, print_table
+from exec_server.cli.registry.registry_options import add_registry, ask, pages, registry_token
+from exec_server.cli.tables import JsonListPrinter, TablePrinter, print_json, print_table
 
 _HEADINGS = ("NAME", "STATE", "VERSION", "PLATFORM", "SANDBOX", "STREAMS", "LABELS")
 # As many as one line of a request has room for; of more all environments are asked for.
@@ -26,14 +28,14 @@ def env_command(words: list[str]) -> int:
         description="List the environments of a registry, as far as the token allows.",
     )
     add_registry(parser)
-    server_access.add_output(parser)
-    values = parser.parse_args(words)
+    add_output(parser)
+    values = parser.parse_words(words)
 
     async def work() -> int:
         is_json = values.output == "json"
-        return await list_environments(values.registry, token_of(values), is_json=is_json)
+        return await list_environments(values.registry, registry_token(values), is_json=is_json)
 
-    return server_access.run_command(work, log_level="warning")
+    return run_to_exit_status(work, log_level="warning")
 
 
 async def list_environments(
@@ -43,7 +45,7 @@ async def list_environments(
     path = "/api/environments"
     if 0 < len(names) <= _NAMES:
         path += "?" + urlencode([("name", name) for name in names])
-    table, values, missing = Table(_HEADINGS), JsonList(), set(names)
+    table, values, missing = TablePrinter(_HEADINGS), JsonListPrinter(), set(names)
     async with aclosing(pages(registry, path, token=token)) as found:
         async for page in found:
             # A registry may be too old to be asked for names.
@@ -83,13 +85,15 @@ def events_command(words: list[str]) -> int:
     parser.add_argument("--env", metavar="<NAME>", help="only of this environment")
     parser.add_argument("--principal", metavar="<NAME>", help="only of this holder of a token")
     parser.add_argument("--limit", metavar="<N>", type=positive_count, default=100)
-    server_access.add_output(parser)
-    values = parser.parse_args(words)
+    add_output(parser)
+    values = parser.parse_words(words)
 
     async def work() -> int:
         wanted = {"environment": values.env, "principal": values.principal, "limit": values.limit}
         query = urlencode({name: value for name, value in wanted.items() if value is not None})
-        found = await ask(values.registry, "GET", f"/api/events?{query}", token=token_of(values))
+        found = await ask(
+            values.registry, "GET", f"/api/events?{query}", token=registry_token(values)
+        )
         if values.output == "json":
             print_json(found)
         else:
@@ -97,7 +101,7 @@ def events_command(words: list[str]) -> int:
             print_table(headings, [_event_row(each) for each in found])
         return exit_codes.OK
 
-    return server_access.run_command(work, log_level="warning")
+    return run_to_exit_status(work, log_level="warning")
 
 
 def _event_row(each: dict[str, Any]) -> list[str]:

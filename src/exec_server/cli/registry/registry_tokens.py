@@ -7,7 +7,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from exec_server.cli import exit_codes, server_access
+from exec_server.cli import exit_codes
+from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.log_setup import print_error
+from exec_server.cli.options import add_output
 from exec_server.cli.parser import Append, Parser, seconds
 from exec_server.cli.registry.registry_options import add_state, private_file
 from exec_server.cli.tables import print_json, print_table
@@ -71,8 +74,8 @@ def token_command(words: list[str]) -> int:
         "--once", action="store_true", help="for the first environment it is used for, and no other"
     )
     add_state(parser)
-    server_access.add_output(parser)
-    values = parser.parse_intermixed_args(words)
+    add_output(parser)
+    values = parser.parse_words(words)
 
     async def work() -> int:
         from exec_server.hub.store.open_store import open_store
@@ -83,7 +86,7 @@ def token_command(words: list[str]) -> int:
         finally:
             await store.close()
 
-    return server_access.run_command(work, log_level="warning")
+    return run_to_exit_status(work, log_level="warning")
 
 
 async def _create(parser: Parser, values: argparse.Namespace, store: Store) -> int:
@@ -128,7 +131,7 @@ async def _revoke(parser: Parser, values: argparse.Namespace, store: Store) -> i
     status = exit_codes.OK
     for token_id in values.rest:
         if not await store.revoke_token(token_id, now=time.time()):
-            print(f"Error: no token {token_id} to revoke", file=sys.stderr)
+            print_error(f"no token {token_id} to revoke")
             status = exit_codes.FAILED
     return status
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from exec_server.cli import exit_codes, server_access
+from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.options import TOKEN_HELP, add_connection_options, add_output, server_token
 from exec_server.cli.parser import Parser, path
-from exec_server.cli.process.saved_session_options import token_of
-from exec_server.cli.server_access import SERVER_HELP, TOKEN_HELP
+from exec_server.cli.server_access import SERVER_HELP
 from exec_server.cli.tables import print_json, readable
 from exec_server.errors import ConfigurationError
 
@@ -97,8 +98,8 @@ def doctor_parser() -> Parser:
         type=path,
         help="look for files below DIR that have other names outside of it",
     )
-    server_access.add_output(parser)
-    server_access.add_connection_options(parser)
+    add_output(parser)
+    add_connection_options(parser)
     return parser
 
 
@@ -106,7 +107,7 @@ def doctor_command(words: list[str]) -> int:
     """Look as *words* say; the status tells whether all is well."""
     parser = doctor_parser()
     # The server may follow options.
-    values = parser.parse_intermixed_args(words)
+    values = parser.parse_words(words)
     server: str | None = values.server
     if server is not None and not server_access.is_server(server):
         expected = server_access.expected_server()
@@ -118,14 +119,14 @@ def doctor_command(words: list[str]) -> int:
         if server is None:
             diagnosis = await _here(values.hard_links)
         else:
-            diagnosis = await _there(server, token_of(parser, values), values.pin)
+            diagnosis = await _there(server, server_token(parser, values), values.pin)
         if values.output == "json":
             print_json(diagnosis.as_json)
         else:
             _show(diagnosis)
         return exit_codes.OK if diagnosis.is_well else exit_codes.FAILED
 
-    return server_access.run_command(doctor, log_level=values.log_level)
+    return run_to_exit_status(doctor, log_level=values.log_level)
 
 
 async def _here(directory: str | None) -> Diagnosis:

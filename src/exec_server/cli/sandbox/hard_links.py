@@ -39,7 +39,7 @@ def find_hard_links(directory: str, *, max_entries: int = MAX_ENTRIES) -> HardLi
     Raises OSError when *directory* itself cannot be read.
     """
     os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-    scan = _Scan(max_entries)
+    scan = _HardLinkScan(max_entries)
     scan.walk(directory)
     outside = [path for path, missing in scan.linked.values() if missing > 0]
     return HardLinks(
@@ -51,7 +51,7 @@ def find_hard_links(directory: str, *, max_entries: int = MAX_ENTRIES) -> HardLi
     )
 
 
-class _Scan:
+class _HardLinkScan:
     def __init__(self, max_entries: int) -> None:
         self.left = max_entries
         self.unreadable = 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-from exec_server.cli import server_access
+from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.exit_codes import RUN_STATUS_HELP
-from exec_server.cli.parser import Append, Flag, Parser, path, seconds
+from exec_server.cli.options import add_output, add_place
+from exec_server.cli.parser import Flag, Parser, seconds
 from exec_server.cli.process.connection_notices import Notices
-from exec_server.cli.process.run_options import RunOptions, variable
+from exec_server.cli.process.run_options import RunOptions
 from exec_server.cli.sandbox.sandbox_options import (
     READ_ONLY,
     SANDBOX_HELP,
@@ -49,18 +50,14 @@ def sandbox_parser() -> Parser:
     )
     add = parser.add_argument
     add_sandbox_options(parser, default=READ_ONLY)
-    add("--cwd", metavar="<DIR>", type=path, help="directory to run it in [default: this one]")
-    add(
-        "-e",
-        "--env",
-        metavar="<NAME=VALUE>",
-        action=Append,
-        type=variable,
-        help="set a variable on top of this program's environment; may be repeated",
+    add_place(
+        parser,
+        directory="directory to run it in [default: this one]",
+        environment="this program's environment",
     )
     add("-n", "--no-stdin", action=Flag, help="give the command no input")
     add("--timeout", metavar="<SECONDS>", type=seconds, help="kill it after that long")
-    server_access.add_output(parser)
+    add_output(parser)
     return parser
 
 
@@ -97,4 +94,4 @@ def sandbox_command(words: list[str]) -> int:
         async with local(client_name="exec-server sandbox") as client:
             return await run_on(client, options, Notices())
 
-    return server_access.run_command(run, log_level=options.log_level)
+    return run_to_exit_status(run, log_level=options.log_level)

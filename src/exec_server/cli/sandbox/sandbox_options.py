@@ -28,7 +28,7 @@ stay as they are.
 """
 
 
-class Unconfined(ConfigurationError):
+class CannotConfine(ConfigurationError):
     """A command cannot be confined as it was asked for, and so may not run."""
 
 
@@ -101,7 +101,7 @@ async def context_for(
 ) -> SandboxContext:
     """*wanted* for a command in *cwd* on the server.
 
-    Raises Unconfined when the server says that it cannot enforce it.
+    Raises CannotConfine when the server says that it cannot enforce it.
     """
     from exec_server.protocol.sandbox import read_only, workspace_write
 
@@ -109,7 +109,7 @@ async def context_for(
     if wanted.kind == "read-only":
         return read_only(network=wanted.network)
     if only_landlock and wanted.protects_metadata:
-        raise Unconfined(_unprotectable())
+        raise CannotConfine(_unprotectable())
     own = cwd or "."
     folders = [posixpath.join(own, folder) for folder in wanted.folders] or [own]
     return workspace_write(
@@ -122,10 +122,10 @@ async def context_for(
 
 
 def check_confined(process: RemoteProcess, wanted: Confinement | None) -> None:
-    """End *process*, and raise Unconfined, if the server does not say that it is confined."""
+    """End *process*, and raise CannotConfine, if the server does not say that it is confined."""
     if wanted is not None and process.sandbox_type in (None, "none"):
         process.abandon()
-        raise Unconfined("the server does not say that it confines commands; it was killed")
+        raise CannotConfine("the server does not say that it confines commands; it was killed")
 
 
 async def _has_only_landlock(client: ExecServerClient) -> bool:
@@ -139,7 +139,7 @@ async def _has_only_landlock(client: ExecServerClient) -> bool:
     if found.rung in ("bubblewrap", "landlock"):
         return found.rung == "landlock"
     reasons = "; ".join(f"{each.rung}: {each.obstacle}" for each in found.rungs if each.obstacle)
-    raise Unconfined(f"files cannot be kept from a command there ({reasons})")
+    raise CannotConfine(f"files cannot be kept from a command there ({reasons})")
 
 
 def _unprotectable() -> str:

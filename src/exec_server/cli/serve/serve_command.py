@@ -6,13 +6,15 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from exec_server.cli import log_setup
+from exec_server.cli import exit_codes, log_setup
+from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
+from exec_server.cli.log_setup import print_error
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
+from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
 
@@ -31,14 +33,20 @@ def serve_command(words: list[str]) -> int:
     options = parse_serve(words)
     log_setup.configure(options.log_level, options.log_format)
     try:
-        limits = msgspec.structs.replace(
-            options.limits, child_descriptors=_raise_descriptor_limit()
-        )
-        _run(_serve(options, limits))
+        limits = msgspec.structs.replace(options.limits, child_descriptors=raise_descriptor_limit())
+        in_loop(_serve(options, limits))
     except (ConfigurationError, RegistryError) as exc:
-        print(f"Error: {exc}", file=sys.stderr)
-        return 1
-    return 0
+        print_error(str(exc))
+        return exit_codes.FAILED
+    return exit_codes.OK
+
+
+def forward_command(words: list[str]) -> int:
+    """Register another server as *words* say. Options of the server may stand before `forward`."""
+    if words[:1] in (["-h"], ["--help"]):
+        # Help comes before any judgement of the options and variables of the server.
+        forward_parser().parse_args(words)
+    return serve_command(["forward", *words])
 
 
 async def _serve(options: ServeOptions, limits: Limits) -> None:
@@ -99,23 +107,3 @@ def _announce(url: str) -> None:
         print(_HOW_TO_USE.format(url=url), end="", file=sys.stderr, flush=True)
     # What start-up made lives as long as the process: the collector need not walk it again.
     gc.freeze()
-
-
-def _run(main: Coroutine[Any, Any, None]) -> None:
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main)
-        return
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main)
-
-
-def _raise_descriptor_limit() -> int:
-    """Allow more open files: a process needs up to three here. The former limit is returned."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return soft

@@ -9,7 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from exec_server.cli.parser import Arguments, Parser, similar
+from exec_server.cli.commands import find_entry, nearest_command
+from exec_server.cli.parser import Arguments, Parser, similar_tip
 from exec_server.cli.serve.serve_parser import forward_parser, serve_parser
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import AuthOptions
@@ -17,12 +18,6 @@ from exec_server.transport.address import DEFAULT_LISTEN_URL
 
 LogLevel = Literal["error", "warning", "info", "debug"]
 LogFormat = Literal["text", "json"]
-
-_COMMANDS = (
-    *("forward", "help", "run", "shell", "attach", "ps", "logs", "kill", "env", "completion"),
-    *("cp", "ls", "tree", "find", "stat", "cat", "mkdir", "rm", "registry", "pair"),
-    *("keygen", "fingerprint"),
-)
 
 # RUST_LOG has two levels more than we do; "off" is nearest to errors only.
 _RUST_LEVELS: dict[str, LogLevel] = {
@@ -133,7 +128,7 @@ def _run_command(parser: Parser, arguments: Arguments, environ: Mapping[str, str
 
 
 def _help(parser: Parser, words: list[str]) -> None:
-    is_known = words[:1] and words[0] in _COMMANDS
+    is_known = words and find_entry(words[0]) is not None
     topic = forward_parser() if words[:1] == ["forward"] else parser
     if strange := words[1:] if is_known else words:
         _refuse_command(topic, strange[0])
@@ -142,10 +137,10 @@ def _help(parser: Parser, words: list[str]) -> None:
 
 
 def _refuse_command(parser: Parser, word: str) -> None:
-    if word in _COMMANDS:
+    if find_entry(word) is not None:
         tip = f"\n\n  tip: '{word}' comes before all options"
     else:
-        tip = similar(word, _COMMANDS, "subcommand")
+        tip = similar_tip(nearest_command(word), "subcommand")
     parser.error(f"unrecognized subcommand '{word}'{tip}")
 
 

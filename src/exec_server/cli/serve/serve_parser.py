@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from exec_server.cli.commands import commands_help
+from exec_server.cli.options import FORMATS, LOG_LEVELS, add_labels
 from exec_server.cli.parser import (
     Append,
     Flag,
     Parser,
     count,
-    label,
     path,
     pid_namespace,
     positive_count,
@@ -23,49 +24,55 @@ from exec_server.transport.address import DEFAULT_LISTEN_URL
 
 PROG = "exec-server"
 
-_EPILOG = """\
-commands:
-  run URL -- CMD...  run a command on a server and pass its input and output through
-                     (see `exec-server run --help`)
-  shell URL          open a terminal on a server
-  sandbox -- CMD...  run a command on this machine that can touch only what it is given
-  doctor             tell what works on this machine, and what would make the rest work
-  ps, attach, logs, kill
-                     find what `run --detach` left running, go on with it, read it, end it
-  env                list and check the servers that have a name in environments.toml; such a name
-                     can be given wherever a URL can
-  cp SRC... DST      copy files and, with -r, trees; URL:/PATH is a file on a server
-  ls, tree, find, stat, cat, mkdir, rm
-                     what their namesakes do, for URL:/PATH; each has a --help
-  registry           run a registry, through which servers are reached that nobody can connect to
-  pair               introduce two machines to each other with a code, through a registry
-  keygen             make a key for an executor, which harnesses know it by (--identity)
-  fingerprint        print the fingerprint of such a key, to compare and to pin (--pin)
-  completion SHELL   print the completions of this program for bash, zsh or fish
-  help               print this text
+_DESCRIPTION = """\
+Run processes, terminals and files on one machine for clients on another one. Without a command
+this starts a server, which prints its URL; the commands use such a server.
 
+      exec-server                                         # start a server
+      exec-server run ws://127.0.0.1:41181 -- uname -a    # use it, from another terminal
+
+"""
+
+_SERVER_WORD = """
+SERVER is a URL as a server prints it, unix://PATH, stdio:PROGRAM, or a name that `exec-server env`
+lists. `exec-server help COMMAND` explains a command. The options below are those of the server.
+"""
+
+_EPILOG = """\
 examples:
   Start a server on a free port of this machine. It prints its URL, for example
-  ws://127.0.0.1:41181, and serves until it is told to stop:
+  ws://127.0.0.1:41181, and serves until Ctrl-C or SIGTERM:
       exec-server
 
   Use it from another terminal:
       exec-server run ws://127.0.0.1:41181 -- uname -a
       exec-server cp -r src ws://127.0.0.1:41181:/tmp/
 
-  Let in only clients that show a token, as `Authorization: Bearer TOKEN`:
+  Accept only clients that send a token, as `Authorization: Bearer TOKEN`:
       openssl rand -hex 32 > token
       exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token
 
-  Listen where file permissions decide who may connect:
+  Listen on a Unix socket, whose file permissions decide who may connect:
       exec-server --listen unix:///run/user/1000/exec.sock
 
-  Serve one client over ssh, with nothing listening on the far side:
+  Serve one client over ssh; nothing listens on the far side:
       ssh HOST exec-server --listen stdio
 
 exit status:
-  0 after SIGTERM, SIGINT or, with --listen stdio, the end of input; 1 when the server cannot
-  start; 2 when the command line is wrong.
+  0 after SIGTERM, SIGINT or, with --listen stdio, the end of input; 1 if the server cannot
+  start; 2 if the command line is wrong.
+"""
+
+_FORWARD_EPILOG = """\
+exit status:
+  0    stopped by a signal
+  1    the registry refused, or the options cannot be used together
+  2    the command line is wrong
+
+examples:
+  Offer a server of this machine, which clients outside cannot reach, at a registry:
+      exec-server forward --remote https://registry.example.net --environment-id build-1 \\
+          --connect ws://127.0.0.1:41181
 """
 
 
@@ -74,7 +81,7 @@ def serve_parser() -> Parser:
     parser = Parser(
         PROG,
         usage="[OPTIONS] [COMMAND]",
-        description="Run processes on this machine for clients that speak JSON-RPC.",
+        description=_DESCRIPTION + commands_help() + _SERVER_WORD,
         epilog=_EPILOG,
         add_help=False,
     )
@@ -93,7 +100,9 @@ def forward_parser() -> Parser:
     parser = Parser(
         f"{PROG} forward",
         usage="[OPTIONS] --remote <URL> --environment-id <ID> --connect <URL>",
-        description="Register an existing WebSocket server as a remote environment.",
+        description="Register a WebSocket server that is already running as an environment of a "
+        "registry.",
+        epilog=_FORWARD_EPILOG,
         add_help=False,
     )
     parser.add_argument("--connect", metavar="<URL>", help="the server to register")
@@ -210,13 +219,13 @@ def _add_logging(parser: Parser) -> None:
     group.add_argument(
         "--log-level",
         metavar="<LEVEL>",
-        choices=("error", "warning", "info", "debug"),
+        choices=LOG_LEVELS,
         help="error, warning, info or debug [default: the level in RUST_LOG, else error]",
     )
     group.add_argument(
         "--log-format",
         metavar="<FORMAT>",
-        choices=("text", "json"),
+        choices=FORMATS,
         default="text",
         help="text, or json with one object a line [default: %(default)s]",
     )
@@ -287,14 +296,7 @@ def _add_remote(parser: Parser) -> None:
         help="file with the key that harnesses know this executor by, as `exec-server keygen` "
         "makes it [default: a new key each time]",
     )
-    group.add_argument(
-        "--label",
-        metavar="<KEY=VALUE>",
-        dest="labels",
-        action=Append,
-        type=label,
-        help="what a registry of your own shows of this environment; may be repeated",
-    )
+    add_labels(group)
     group.add_argument("--name", metavar="<NAME>", help="a name for people, sent nowhere")
     _add_credentials(group)
     group.add_argument(

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from exec_server.cli.options import read_token_file
 from exec_server.errors import ConfigurationError
 from exec_server.limits import Limits
 
@@ -102,8 +103,6 @@ def _token(remote: RemoteOptions) -> Credentials | None:
     # What we run for others inherits our environment, but not this.
     token = os.environ.pop(TOKEN_VARIABLE, "").strip()
     if remote.registry_token_file is not None:
-        from exec_server.cli.server_access import read_token_file
-
         token = read_token_file(remote.registry_token_file)
     elif remote.use_agent_identity_auth:
         return None

@@ -15,35 +15,20 @@ from exec_server.cli.env import env_command
 from exec_server.cli.pair import claim, offer, pair_command
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.relay.keys import SEED_BYTES, KeyPair
-from tests.hub.conftest import Visitor
+from tests.cli.pair.conftest import Machine, Visitor
 from tests.requirements import requirement
-from tests.support.cli import Finished, finished, running, terminals
+from tests.support.cli import Finished, running, terminals
 
 pytestmark = pytest.mark.one_loop
 
 
-class Machine:
-    """What runs here has a home of its own."""
+class PairedMachine(Machine):
+    """A machine that pairs at one registry."""
 
     def __init__(self, home: Path, url: str) -> None:
-        self.home = home
+        super().__init__(home)
         self.where = ("--registry", url)
         self.token_file = ""
-        self.env = {
-            **os.environ,
-            "XDG_STATE_HOME": str(home / "state"),
-            "CODEX_HOME": str(home / "codex"),
-        }
-        for name in ("EXEC_SERVER_REGISTRY_TOKEN", "EXEC_SERVER_PIN", "EXEC_SERVER_TOKEN"):
-            self.env.pop(name, None)
-        (home / "codex").mkdir(parents=True)
-
-    def file(self, name: str, text: str) -> str:
-        (self.home / name).write_text(text)
-        return str(self.home / name)
-
-    async def run(self, *words: str) -> Finished:
-        return await finished(*words, env=self.env)
 
     async def pair(self, *words: str) -> Finished:
         return await self.run("pair", *self.where, *words)
@@ -51,7 +36,7 @@ class Machine:
 
 @pytest.fixture
 async def big(visitor, tmp_path):
-    machine = Machine(tmp_path / "big", visitor.hub.url)
+    machine = PairedMachine(tmp_path / "big", visitor.hub.url)
     _, secret = await visitor.token("enrol", principal="farm")
     machine.token_file = machine.file("enrol.token", secret)
     return machine
@@ -59,10 +44,10 @@ async def big(visitor, tmp_path):
 
 @pytest.fixture
 def laptop(visitor, tmp_path):
-    return Machine(tmp_path / "laptop", visitor.hub.url)
+    return PairedMachine(tmp_path / "laptop", visitor.hub.url)
 
 
-async def offered(big: Machine, name: str = "big-1") -> str:
+async def offered(big: PairedMachine, name: str = "big-1") -> str:
     offer = await big.pair("--no-serve", "--token-file", big.token_file, name)
     assert offer.status == 0, offer.stderr
     return offer.stdout.decode().strip()
@@ -79,7 +64,7 @@ async def until_online(visitor: Visitor) -> str:
 
 
 @asynccontextmanager
-async def serving(big: Machine, visitor: Visitor, *options: str):
+async def serving(big: PairedMachine, visitor: Visitor, *options: str):
     words = ("--remote", visitor.hub.url, "--environment-id", "big-1")
     token = ("--registry-token-file", big.token_file)
     async with running(*words, *token, *options, env=big.env):
@@ -155,7 +140,7 @@ async def test_a_name_that_is_taken_gets_a_number(visitor, big, laptop, monkeypa
     for name in ("CODEX_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, laptop.env[name])
     url = visitor.hub.url
-    plan = offer.Plan(
+    plan = offer.OfferPlan(
         registry=url,
         name="big-1",
         identity=big.home / "identity",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shlex
 import signal
 import time
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,52 +20,11 @@ from exec_server.errors import ConfigurationError, RegistryError, UntrustedExecu
 from exec_server.hub.store.open_store import open_store
 from exec_server.remote.enrolments import Enrolled, Enrolments
 from exec_server.remote.known_executors import KnownExecutors
+from tests.cli.pair.conftest import Machine
 from tests.requirements import requirement
-from tests.support.cli import Finished, finished, line, running, status
+from tests.support.cli import line, status
 
 pytestmark = pytest.mark.one_loop
-
-
-class Machine:
-    """What runs here has a home of its own, and no token."""
-
-    # Of what it serves.
-    url: str
-
-    def __init__(self, home: Path) -> None:
-        self.state = home / "state" / "exec-server"
-        self.known = KnownExecutors(self.state / "known_executors")
-        self.env = {
-            **os.environ,
-            "HOME": str(home),
-            "XDG_STATE_HOME": str(home / "state"),
-            "CODEX_HOME": str(home / "codex"),
-        }
-        for name in ("EXEC_SERVER_REGISTRY_TOKEN", "EXEC_SERVER_PIN", "EXEC_SERVER_TOKEN"):
-            self.env.pop(name, None)
-        home.mkdir()
-
-    async def run(self, *words: str) -> Finished:
-        return await finished(*words, env=self.env)
-
-    def running(self, *words: str) -> Any:
-        return running(*words, env=self.env)
-
-    @asynccontextmanager
-    async def offering(self, url: str, *words: str):
-        """A command that waits for its code to be typed, and what it has said."""
-        async with self.running("pair", "--registry", url, "-o", "json", *words) as process:
-            yield process, json.loads(await line(process))
-
-
-@pytest.fixture
-def big(tmp_path):
-    return Machine(tmp_path / "big")
-
-
-@pytest.fixture
-def laptop(tmp_path):
-    return Machine(tmp_path / "laptop")
 
 
 @pytest.fixture
@@ -225,7 +182,7 @@ def offer(home, capsys):
 
     async def offered(url: str, *, name: str = "big-1") -> str:
         identity = home / "identity"
-        plan = pair_offer.Plan(registry=url, name=name, identity=identity, serves=False)
+        plan = pair_offer.OfferPlan(registry=url, name=name, identity=identity, serves=False)
         assert await pair_offer.offer(plan) == 0
         return str(capsys.readouterr().out.split()[-1])
 

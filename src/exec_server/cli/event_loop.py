@@ -1,0 +1,62 @@
+"""Running a command: its event loop, its limits, and its errors as an exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from exec_server.cli import exit_codes, log_setup
+from exec_server.errors import ExecServerError
+
+T = TypeVar("T")
+
+
+def in_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run *main* on uvloop if it is installed, else on asyncio's own event loop."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+def run_to_exit_status(
+    main: Callable[[], Coroutine[Any, Any, int]],
+    *,
+    log_level: str,
+    complain: Callable[[str], None] = log_setup.print_error,
+) -> int:
+    """Run a whole command; an error is passed to *complain* and becomes the exit status."""
+    log_setup.configure(log_level, "text")
+    try:
+        status = in_loop(main())
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return exit_codes.BY_SIGNAL + signal.SIGINT
+    except BrokenPipeError:
+        # The reader of our output has closed it, as `| head` does. The interpreter flushes
+        # standard output once more when it exits, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.BY_SIGNAL + signal.SIGPIPE
+    except ExecServerError as exc:
+        complain(str(exc))
+        return exc.exit_status if isinstance(exc, exit_codes.StatusError) else exit_codes.FAILED
+
+
+def raise_descriptor_limit() -> int:
+    """Allow as many open files as the system lets us; the former limit is returned.
+
+    A server needs up to three descriptors for a process, and a registry one for each socket.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft

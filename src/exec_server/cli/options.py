@@ -1,0 +1,138 @@
+"""Options that several commands have, each declared once.
+
+This module loads little: the server's parser uses it, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from exec_server.cli.parser import Append, Flag, Parser, label, path
+from exec_server.errors import ConfigurationError
+
+# An option can be declared on a parser, or on a group of one.
+Options = Parser | argparse._ArgumentGroup
+
+TOKEN_VARIABLE = "EXEC_SERVER_TOKEN"
+LOG_LEVELS = ("error", "warning", "info", "debug")
+FORMATS = ("text", "json")
+
+TOKEN_HELP = f"""\
+environment:
+  {TOKEN_VARIABLE}  the bearer token, used if neither --token nor --token-file is given and none
+                     is configured
+"""
+
+
+def add_connection_options(parser: Parser) -> None:
+    """The token, the pinned key, and the log level: every command that connects has them."""
+    add = parser.add_argument
+    add("--token", metavar="<TOKEN>", help="bearer token; others may see it in process lists")
+    add("--token-file", metavar="<PATH>", type=path, help="file that holds the bearer token")
+    add(
+        "--pin",
+        metavar="<PIN>",
+        type=_pin,
+        help="accept only an executor behind a registry whose key has this fingerprint; "
+        "first-use: accept the key that is seen first, and no other one later "
+        "[default: EXEC_SERVER_PIN]",
+    )
+    add(
+        "--log-level",
+        metavar="<LEVEL>",
+        choices=LOG_LEVELS,
+        default="error",
+        help="what to log to stderr: error, warning, info or debug [default: error]",
+    )
+
+
+def server_token(parser: Parser, values: argparse.Namespace) -> str | None:
+    """The token that the command line gives, by `add_connection_options`.
+
+    Giving it in both ways is a usage error. Raises ConfigurationError for a file that cannot be
+    read.
+    """
+    if values.token is not None and values.token_file is not None:
+        parser.error("the argument '--token <TOKEN>' cannot be used with '--token-file <PATH>'")
+    if values.token is not None:
+        return str(values.token)
+    return None if values.token_file is None else read_token_file(values.token_file)
+
+
+def read_token_file(name: str) -> str:
+    """The text of a file without the white space around it. Raises ConfigurationError."""
+    try:
+        with open(name, encoding="utf-8") as file:
+            return file.read().strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
+        raise ConfigurationError(f"cannot read `{name}`: {why}") from None
+
+
+def add_output(
+    parser: Parser, help: str = "text for people, json for programs [default: text]"
+) -> None:
+    """The format of what a command prints."""
+    parser.add_argument(
+        "-o", "--output", metavar="<FORMAT>", choices=FORMATS, default="text", help=help
+    )
+
+
+def add_verbose(parser: Parser) -> None:
+    """Whether to report lost connections also where stderr is not a terminal."""
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action=Flag,
+        help="report lost connections even if stderr is not a terminal",
+    )
+
+
+def add_place(parser: Parser, *, directory: str, environment: str) -> None:
+    """Where a command runs: its directory, and variables on top of an environment."""
+    parser.add_argument("--cwd", metavar="<DIR>", type=path, help=directory)
+    parser.add_argument(
+        "-e",
+        "--env",
+        metavar="<NAME=VALUE>",
+        action=Append,
+        type=_variable,
+        help=f"set a variable on top of {environment}; may be repeated",
+    )
+
+
+def add_place_on_server(parser: Parser) -> None:
+    """`add_place` for a command that runs on a server."""
+    add_place(
+        parser,
+        directory="directory on the server [default: its own]",
+        environment="the server's environment",
+    )
+
+
+def add_labels(options: Options) -> None:
+    """What a registry shows of an environment."""
+    options.add_argument(
+        "--label",
+        metavar="<KEY=VALUE>",
+        dest="labels",
+        action=Append,
+        type=label,
+        help="a label that the registry shows for this environment; may be repeated",
+    )
+
+
+def _pin(text: str) -> str:
+    from exec_server.remote.executor_trust import check_pin
+
+    try:
+        return check_pin(text)
+    except ConfigurationError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from None
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError("expected NAME=VALUE")
+    return name, value
