@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from exec_server.client import tracing
 from exec_server.client.connect_options import ExecServerClientConnectOptions
-from exec_server.client.connection_link import Link
+from exec_server.client.connection_link import ConnectionLink
 from exec_server.client.flow.pacing import Flow
-from exec_server.client.session_link import Lifeline
+from exec_server.client.session_link import SessionLink
 from exec_server.errors import CallTimeout, ConnectionClosed, MethodNotFound, RpcError
 from exec_server.limits import Limits
 from exec_server.protocol import environment
@@ -40,12 +40,12 @@ class Calls:
         self._options = options
         self._limits = limits
         self._flow = Flow(patience=limits.reader_patience)
-        self._lifeline: Lifeline
+        self._lifeline: SessionLink
         self._info: environment.EnvironmentInfo | None = None
         self._uses_uris = True
 
     @property
-    def _link(self) -> Link | None:
+    def _link(self) -> ConnectionLink | None:
         return self._lifeline.link
 
     async def environment_info(self) -> environment.EnvironmentInfo:

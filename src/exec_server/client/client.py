@@ -15,13 +15,13 @@ from exec_server.client.connect_options import (
     ExecServerClientConnectOptions,
     RemoteExecServerConnectArgs,
 )
-from exec_server.client.connection_link import Link
+from exec_server.client.connection_link import ConnectionLink
 from exec_server.client.discovery import RemoteDiscovery
 from exec_server.client.files.remote_files import RemoteFiles
 from exec_server.client.http.remote_http import RemoteHttp
 from exec_server.client.network_policy import NetworkPolicy, OnPolicyDecision, OnPolicyRequest
 from exec_server.client.process.processes import Processes
-from exec_server.client.session_link import DISCONNECTED, ConnectionState, Dialler, Lifeline
+from exec_server.client.session_link import DISCONNECTED, ConnectionState, Dialler, SessionLink
 from exec_server.client.session_token import Cursor, SessionToken
 from exec_server.client.url_schemes import Where, find_way
 from exec_server.errors import ConfigurationError, ConnectionClosed, SessionAttached
@@ -128,7 +128,7 @@ class ExecServerClient(Processes):
         super().__init__(options, limits=limits)
         self.policy = NetworkPolicy()
         self.routes = self.policy.routes
-        self._lifeline = Lifeline(
+        self._lifeline = SessionLink(
             self, options, limits=limits, flow=self._flow, dialler=dialler, on_state=on_state
         )
         self.fs = RemoteFiles(self)
@@ -328,7 +328,7 @@ class ExecServerClient(Processes):
         else:
             self._followed.event_received(event)
 
-    def connected(self, result: InitializeResult, link: Link) -> None:
+    def connected(self, result: InitializeResult, link: ConnectionLink) -> None:
         self.concurrency = result.concurrent_requests or 1
         self._info = self._info or result.environment_info
         # Servers older than sessions take native paths.
@@ -343,7 +343,7 @@ class ExecServerClient(Processes):
     def flow_taken(self) -> dict[str, int]:
         return self._followed.windows.taken()
 
-    async def restore(self, link: Link) -> None:
+    async def restore(self, link: ConnectionLink) -> None:
         await self._followed.restore(link)
 
     def session_lost(self, error: ConnectionClosed) -> None:

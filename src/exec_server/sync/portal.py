@@ -54,7 +54,7 @@ class Portal:
     def wait(self, awaitable: Awaitable[T]) -> T:
         """What *awaitable* comes to, in the loop."""
         outcome: Future[T] = Future()
-        job = _Job(awaitable, outcome)
+        job = _PortalJob(awaitable, outcome)
         is_begun = False
         try:
             is_begun = self._submit(job.start)
@@ -140,7 +140,7 @@ class Portal:
         self._thread.join()
 
 
-class _Job(Generic[T]):
+class _PortalJob(Generic[T]):
     """Something that one thread waits for and the loop does."""
 
     def __init__(self, awaitable: Awaitable[T], outcome: Future[T]) -> None:

@@ -29,7 +29,7 @@ import msgspec
 
 from exec_server.client.client import ExecServerClient
 from exec_server.client.environments import environments_toml, paired
-from exec_server.client.environments.bearer_tokens import Token
+from exec_server.client.environments.bearer_tokens import GivenToken
 from exec_server.client.environments.kinds import Environment, Kind, WebSocketEnvironment
 from exec_server.client.environments.lazy import EnvironmentStatus, LazyClient
 from exec_server.client.environments.open_environment import (
@@ -177,7 +177,7 @@ class EnvironmentManager:
         """Add a WebSocket environment, or replace one; the default stays what it is."""
         environments_toml.check_id(name, taken=())
         where = environments_toml.check_url(url)
-        secret = None if token is None else Token(token)
+        secret = None if token is None else GivenToken(token)
         old = self._lazy.get(name)
         self._lazy[name] = self._new(
             WebSocketEnvironment(name, where, secret, connect_timeout=connect_timeout)

@@ -40,7 +40,7 @@ class Block(NamedTuple):
     eof: bool
 
 
-class _Pending(Generic[T]):
+class _CallQueue(Generic[T]):
     """Calls under way, in the order in which their answers are wanted."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class _Pending(Generic[T]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Handle:
+class _OpenFile:
     """A file that is open on the server until it is let go of, whatever happens."""
 
     def __init__(self, files: RemoteFiles) -> None:
@@ -117,8 +117,8 @@ class ReadStream:
         self._window = window
         # Grows with every full block: most files are shorter than a window.
         self._width = window if length is not None else 1
-        self._pending: _Pending[tuple[int, Block]] = _Pending()
-        self._handle: _Handle | None = None
+        self._pending: _CallQueue[tuple[int, Block]] = _CallQueue()
+        self._handle: _OpenFile | None = None
         self._is_ended = False
 
     async def __aenter__(self) -> Self:
@@ -160,7 +160,7 @@ class ReadStream:
 
     async def _open(self) -> None:
         if self._handle is None and not self._is_ended:
-            self._handle = _Handle(self._files)
+            self._handle = _OpenFile(self._files)
             await self._handle.open(self._path, "read")
 
     async def _next(self) -> bytes:
@@ -216,13 +216,13 @@ class WriteStream:
         self._window = window
         self._buffer = bytearray()
         self._offset = 0
-        self._pending: _Pending[None] = _Pending()
-        self._handle: _Handle | None = None
+        self._pending: _CallQueue[None] = _CallQueue()
+        self._handle: _OpenFile | None = None
         self._is_open = False
 
     async def __aenter__(self) -> Self:
         if await self._files.offers("fileWriteStreaming"):
-            self._handle = _Handle(self._files)
+            self._handle = _OpenFile(self._files)
             await self._handle.open(self._path, "replace")
         self._is_open = True
         return self

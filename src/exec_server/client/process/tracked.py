@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from exec_server.client.connection_link import Link
+from exec_server.client.connection_link import ConnectionLink
 from exec_server.client.flow.windows import Windows
 from exec_server.client.process.remote_process import OnDisconnect, OnGap, RemoteProcess
 from exec_server.client.session_link import DISCONNECTED
@@ -141,7 +141,7 @@ class Followed:
         if link is not None:
             self._kill(link, process_id)
 
-    def _kill(self, link: Link, process_id: str) -> None:
+    def _kill(self, link: ConnectionLink, process_id: str) -> None:
         answer = link.send(process.TERMINATE, process.TerminateParams(process_id))
         answer.add_done_callback(partial(self._killed, process_id))
 
@@ -162,7 +162,7 @@ class Followed:
         if handle.is_settled:
             self.drop(handle.process_id)
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: ConnectionLink) -> None:
         for process_id in tuple(self.orphans):
             self._kill(link, process_id)
         self.windows.connected()
@@ -175,7 +175,7 @@ class Followed:
                 self.drop(handle.process_id)
                 handle.fail(ConnectionClosed(DISCONNECTED))
 
-    async def restore(self, link: Link) -> None:
+    async def restore(self, link: ConnectionLink) -> None:
         """Catch up with all processes over a connection that nobody else uses yet."""
         handles = [handle for handle in self.handles.values() if handle.is_started]
         for handle in handles:
@@ -191,7 +191,7 @@ class Followed:
                 if error is not None:
                     raise error
 
-    async def _restore(self, link: Link, handle: RemoteProcess) -> None:
+    async def _restore(self, link: ConnectionLink, handle: RemoteProcess) -> None:
         """Fetch what a process has said meanwhile; what cannot be had fails it alone."""
         process_id = handle.process_id
         seconds = self._client._options.initialize_timeout
