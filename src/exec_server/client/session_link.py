@@ -32,8 +32,9 @@ _CLOSED = "the client is closed"
 class SessionListener(Protocol):
     """Whom a lifeline serves."""
 
-    # Who answers the requests of the server.
-    routes: dict[str, Route]
+    @property
+    def routes(self) -> dict[str, Route]:
+        """The handlers of the server's own requests, by method."""
 
     def flow_taken(self) -> dict[str, int]:
         """The processes with windows, and up to which number their output was taken."""

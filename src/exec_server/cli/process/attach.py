@@ -77,7 +77,7 @@ async def _attach(
         async with joined:
             status = await joined.follow()
     finally:
-        is_over = process.returncode is not None and process.taken is None
+        is_over = process.returncode is not None and process.is_done
         code = None if process.returncode is None else process.returncode & 0xFF
         detach.update(store, client, session, exit_code=code if is_over else None)
     if joined.is_detached:

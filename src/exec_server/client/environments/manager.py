@@ -75,26 +75,6 @@ class EnvironmentManager:
         self._options = ConnectOptions(**options)
         self._lazy = {each.id: self._new(each) for each in configuration.environments}
 
-    @classmethod
-    def load(
-        cls,
-        home: Path | None = None,
-        env: Mapping[str, str] = os.environ,
-        *,
-        local: LocalFactory | None = None,
-        rendezvous: RendezvousFactory | None = None,
-        **options: Unpack[ConnectKeywords],
-    ) -> Self:
-        """As the variables and the `environments.toml` of *home* (by default Codex's) say.
-
-        After these come the environments that `exec-server pair` has made known.
-
-        Raises ConfigurationError for what they cannot mean. Nothing is connected yet.
-        """
-        directory = environments_toml.home_directory(env) if home is None else home
-        found = paired.add_to(environments_toml.load(directory, env), paired.folder(env))
-        return cls(found, local=local, rendezvous=rendezvous, **options)
-
     # What there is.
 
     @property
@@ -204,3 +184,21 @@ class EnvironmentManager:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def load_environments(
+    home: Path | None = None,
+    env: Mapping[str, str] = os.environ,
+    *,
+    local: LocalFactory | None = None,
+    rendezvous: RendezvousFactory | None = None,
+    **options: Unpack[ConnectKeywords],
+) -> EnvironmentManager:
+    """The environments of the variables and of `environments.toml` in *home*, by default Codex's.
+
+    After these come the environments that `exec-server pair` has added. Nothing is connected yet.
+    Raises ConfigurationError for a configuration that is not valid.
+    """
+    directory = environments_toml.home_directory(env) if home is None else home
+    found = paired.add_to(environments_toml.load(directory, env), paired.folder(env))
+    return EnvironmentManager(found, local=local, rendezvous=rendezvous, **options)

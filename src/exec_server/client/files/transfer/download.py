@@ -36,7 +36,8 @@ from exec_server.client.files.transfer.tree import TreeEntry, part_name
 from exec_server.errors import NotFound, ProcessFailed, ProtocolError, RpcError, StdinClosed
 
 if TYPE_CHECKING:
-    from exec_server.client.files.remote_files import AnyPath, RemoteFiles
+    from exec_server.client.files.file_methods import AnyPath
+    from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.client.process.remote_process import RemoteProcess
 
 logger = logging.getLogger(__name__)

@@ -32,7 +32,8 @@ from exec_server.client.files.transfer.tree import TreeEntry, parent, part_name
 from exec_server.errors import ConnectionClosed, NotFound, RpcError
 
 if TYPE_CHECKING:
-    from exec_server.client.files.remote_files import AnyPath, RemoteFiles
+    from exec_server.client.files.file_methods import AnyPath
+    from exec_server.client.files.remote_files import RemoteFiles
 
 _APPEND_BYTES = 4 * BLOCK_BYTES
 # A part may have holes where its last blocks were under way when it was cut.
