@@ -24,39 +24,21 @@ CLASSES = {
     "RemotePath": "client.files.remote_path",
     "ReadStream": "client.files.file_streams",
     "WriteStream": "client.files.file_streams",
-    "MissingWatch": "client.files.remote_files",
+    "MissingWatch": "client.files.missing_watch",
+    "FileMethods": "client.files.file_methods",
     "RemoteFiles": "client.files.remote_files",
     "StreamedHttpResponse": "client.http.remote_http",
     "RemoteHttp": "client.http.remote_http",
     "RemoteDiscovery": "client.discovery",
     "OutputView": "client.process.output_buffer",
     "RemoteProcess": "client.process.remote_process",
-    "Calls": "client.calls",
     "Processes": "client.process.processes",
     "ExecServerClient": "client.client",
     "EnvironmentManager": "client.environments.manager",
 }
 # Bases that are merged into the class that is used.
-MERGED = {"ExecServerClient": ("Calls", "Processes")}
+MERGED = {"ExecServerClient": ("Processes",), "RemoteFiles": ("FileMethods",)}
 OPENERS = {"connect": "client.client", "local": "local_server", "environments": "local_server"}
-# What the parts of a client say to each other, and ways to make one.
-HIDDEN = {
-    "RemoteFiles": {"missing_changed", "connection_lost", "forget_handle"},
-    "MissingWatch": {"settle"},
-    "RemoteHttp": {"delta_received", "connection_lost"},
-    "RemoteProcess": {
-        "receive", "disconnected", "expect_answer", "recover", "fail", "is_settled", "cursor",
-        "taken", "confined", "flow_taken", "windowed", "acknowledge", "page_bytes", "recover_page",
-    },
-    "ExecServerClient": {
-        "connect_websocket", "connect_through", "connect", "event_received", "connected",
-        "connection_lost", "restore", "session_lost", "flow_taken", "offers_flow",
-    },
-    "EnvironmentManager": {"load"},
-}  # fmt: skip
-HIDDEN_ATTRIBUTES = {"span", "policy", "routes"}
-# Of attributes that say nothing of it themselves.
-ATTRIBUTE_TYPES = {"status": "int"}
 # Text alone: nothing of it needs the loop.
 PURE = {"RemotePath"}
 DUNDERS = {"__str__", "__truediv__", "__lt__"}
@@ -268,58 +250,25 @@ def write_class(name: str, out: Module) -> None:
         "",
     ]
     for part in (*MERGED.get(name, ()), name):
-        lines += [f"    {line}" for line in members(part, hidden=HIDDEN.get(name, set()), out=out)]
+        lines += [f"    {line}" for line in members(part, out=out)]
     out.lines += [*lines, ""]
 
 
-def members(name: str, *, hidden: set[str], out: Module) -> Iterator[str]:
+def members(name: str, *, out: Module) -> Iterator[str]:
     source = Source(CLASSES[name])
     writer = Writer(source, out)
     node = source.find(name)
     assert isinstance(node, ast.ClassDef)
     for each in node.body:
-        if not isinstance(each, FunctionNode) or each.name in hidden:
+        if not isinstance(each, FunctionNode) or _is_decorated(each, "classmethod"):
+            # Class methods make a client; the twin's functions do that in OPENERS.
             continue
-        if each.name == "__init__":
-            yield from attributes(each, writer)
-        elif each.name in PROTOCOLS:
+        if each.name in PROTOCOLS:
             yield from PROTOCOLS[each.name](each, writer)
         elif each.name in DUNDERS or not each.name.startswith("_"):
-            is_property = any(ast.unparse(d) == "property" for d in each.decorator_list)
-            is_pure = name in PURE
+            is_property = _is_decorated(each, "property")
+            is_pure = name in PURE or (is_property and _reads_an_attribute(each))
             yield from writer.function(each, is_property=is_property, is_pure=is_pure)
-
-
-def attributes(init: FunctionNode, writer: Writer) -> Iterator[str]:
-    """What `__init__` leaves for everybody to read."""
-    given = {each.arg: each.annotation for each in _all_arguments(init.args)}
-    for node in ast.walk(init):
-        annotation = node.annotation if isinstance(node, ast.AnnAssign) else None
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        target = targets[0]
-        if not (isinstance(target, ast.Attribute) and isinstance(node, ast.Assign | ast.AnnAssign)):
-            continue
-        name = target.attr
-        if (
-            ast.unparse(target) != f"self.{name}"
-            or name.startswith("_")
-            or name in HIDDEN_ATTRIBUTES
-        ):
-            continue
-        value = node.value
-        if annotation is None and isinstance(value, ast.Name):
-            annotation = given[value.id]
-        elif annotation is None and isinstance(value, ast.Call):
-            annotation = value.func
-        elif annotation is None and isinstance(value, ast.Constant):
-            annotation = ast.Name(type(value.value).__name__)
-        elif annotation is None:
-            annotation = ast.Name(ATTRIBUTE_TYPES[name])
-        assert annotation is not None, f"what type has {name}?"
-        text = writer.type_of(annotation)
-        inner = f"self._inner.{name}"
-        shown = f"{text}(self._portal, {inner})" if text in CLASSES else inner
-        yield from ["@property", f"def {name}(self) -> {text}:", f"    return {shown}", ""]
 
 
 def _enter(node: FunctionNode, writer: Writer) -> list[str]:
@@ -408,6 +357,22 @@ def _names(node: ast.expr | None) -> set[str]:
 def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
     more = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *more]
+
+
+def _is_decorated(node: FunctionNode, name: str) -> bool:
+    return any(ast.unparse(each) == name for each in node.decorator_list)
+
+
+def _reads_an_attribute(node: FunctionNode) -> bool:
+    """True for a property that only returns an attribute, which any thread may do."""
+    *_, last = node.body
+    return len(node.body) == 2 and isinstance(last, ast.Return) and _is_attribute(last.value)
+
+
+def _is_attribute(node: ast.expr | None) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
 
 
 def _is_async(value: object) -> bool:

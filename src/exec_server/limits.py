@@ -11,7 +11,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     # The wire.
     frame_bytes: int = 16 * MIB
     message_bytes: int = 64 * MIB

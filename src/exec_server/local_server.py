@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Unpack
 
 from exec_server.client.client import ExecServerClient
+from exec_server.client.client_session import open_session
 from exec_server.client.connect_options import DEFAULT_CLIENT_NAME, ExecServerClientConnectOptions
-from exec_server.client.environments.manager import EnvironmentManager
+from exec_server.client.environments.manager import EnvironmentManager, load_environments
 from exec_server.client.environments.open_environment import ConnectKeywords
 from exec_server.client.session_link import ConnectionState
 from exec_server.client_urls import rendezvous
@@ -42,10 +43,10 @@ async def local(
     options = ExecServerClientConnectOptions(client_name=client_name, call_timeout=call_timeout)
     core = ExecServer(limits=limits)
     try:
-        client = await ExecServerClient.connect_through(
+        session = await open_session(
             lambda: dial_core(core), options, on_state=on_state, limits=limits
         )
-        async with client:
+        async with ExecServerClient(session) as client:
             yield client
     finally:
         await core.stop()
@@ -58,6 +59,6 @@ def environments(
 ) -> EnvironmentManager:
     """The environments of `environments.toml` and the variables, this machine among them.
 
-    See EnvironmentManager, whose `load` it is; *options* are those of `connect`.
+    *options* are those of `connect`, for everything that is connected here.
     """
-    return EnvironmentManager.load(home, env, local=local, rendezvous=rendezvous, **options)
+    return load_environments(home, env, local=local, rendezvous=rendezvous, **options)

@@ -323,7 +323,7 @@ async def test_a_reply_of_the_wrong_shape_fails_the_call_alone():
 async def test_a_client_is_closed_while_calls_are_pending(client):
     process = await client.start(["sleep", "60"])
     polling = asyncio.ensure_future(client.read(process.process_id, wait=60))
-    await eventually(lambda: client._link._peer._calls)
+    await eventually(lambda: client._session.connection._peer._calls)
     client.close()
     with pytest.raises(ConnectionClosed):
         await polling

@@ -54,8 +54,8 @@ async def test_a_connection_that_ends_is_replaced():
     async with exec_server.local(on_state=states.append) as box:
         process = await box.start(["sh", "-c", "echo one; read x; echo $x"], stdin=True)
         assert (await anext(process)).data == b"one\n"
-        assert box._link is not None
-        box._link._peer._connection.abort()
+        assert box._session.connection is not None
+        box._session.connection._peer._connection.abort()
         await process.write(b"two\n")
         assert (await anext(process)).data == b"two\n"
     assert states == ["connected", "recovering", "connected", "closed"]

@@ -71,6 +71,11 @@ async def talking(*scripts: Script, **options) -> AsyncIterator[ExecServerClient
     assert not list(turns), "not every script was played"
 
 
+def is_followed(client: ExecServerClient) -> bool:
+    """True once a process of the client is known to run."""
+    return any(each.is_started for each in client._session.processes.handles.values())
+
+
 async def hang_up(talk: Talk) -> None:
     talk.socket.transport.abort()
 
@@ -340,8 +345,8 @@ async def test_a_program_that_ends_is_final():
     url = f"stdio:{sys.executable} -m exec_server --listen stdio"
     async with connect(url) as client:
         process = await client.start(["sleep", "60"])
-        assert client._link is not None
-        client._link._peer._connection.abort()
+        assert client._session.connection is not None
+        client._session.connection._peer._connection.abort()
         with pytest.raises(SessionLost):
             await process.wait()
 
@@ -358,7 +363,7 @@ async def test_a_call_that_waits_has_a_deadline(proxy):
         with pytest.raises(CallTimeout) as caught:
             await client.start(["true"], process_id="p")
         assert not caught.value.may_have_run
-        assert not client._followed.orphans and not client._followed.handles
+        assert not client._session.processes.orphans and not client._session.processes.handles
         proxy.is_down = False
 
 
@@ -490,7 +495,7 @@ async def test_a_lost_start_is_ended_until_that_is_answered():
         # Not even by hand, or the next terminate would hit the wrong one.
         with pytest.raises(InvalidRequest, match="already exists"):
             await client.start(["x"], cwd="/", process_id="p")
-        await eventually(lambda: not client._followed.orphans)
+        await eventually(lambda: not client._session.processes.orphans)
         assert await client.environment_status() == "ready"
         await lost(client)
         assert await client.environment_status() == "ready"
@@ -638,7 +643,7 @@ async def test_an_ensured_start_runs_once(server, tmp_path, direction):
         async with asyncio.timeout(PATIENCE):
             assert await process.stdout.read() == b"hello\n"
             assert await process.wait() == 3
-        assert proxy.connections == 2 and not client._followed.orphans
+        assert proxy.connections == 2 and not client._session.processes.orphans
     assert ran.read_text() == "x\n"
 
 
@@ -684,7 +689,7 @@ async def test_a_plain_start_runs_at_most_once(server, tmp_path, direction):
         with pytest.raises(ConnectionClosed) as caught:
             await client.start(["sh", "-c", f"echo x >> {ran}; sleep 60"], process_id="p")
         assert caught.value.may_have_run
-        await eventually(lambda: not client._followed.orphans)
+        await eventually(lambda: not client._session.processes.orphans)
         listed = {info.process_id: info for info in await client.list_processes()}
         if direction == "up":
             assert not listed and not ran.exists()
@@ -811,7 +816,7 @@ async def test_a_command_says_when_output_was_cut(tmp_path):
         script = f"echo first; mkfifo {go}; read x < {go}; seq 100000; echo done > {go}.done"
         running = asyncio.ensure_future(client.run(["sh", "-c", script]))
         await eventually(go.exists)
-        await eventually(lambda: any(h.is_started for h in client._followed.handles.values()))
+        await eventually(lambda: is_followed(client))
         proxy.is_down = True
         proxy.cut()
         await lost(client)
@@ -829,7 +834,7 @@ async def test_a_command_says_when_output_was_cut(tmp_path):
 @requirement("reconnect/truncated")
 async def test_a_command_whose_output_is_whole_says_so(proxy, client):
     running = asyncio.ensure_future(client.run(["sh", "-c", "echo 1; cat"], input=b"x" * 100_000))
-    await eventually(lambda: any(h.is_started for h in client._followed.handles.values()))
+    await eventually(lambda: is_followed(client))
     proxy.cut()
     done = await running
     assert done.stdout == b"1\n" + b"x" * 100_000
@@ -841,7 +846,7 @@ async def test_a_command_that_takes_too_long_is_killed_after_the_recovery(
 ):
     monkeypatch.setattr("exec_server.client.process.run_to_end._LAST_WORDS", 0.01)
     running = asyncio.ensure_future(client.run(["sleep", "60"], timeout=0.05))
-    await eventually(lambda: any(h.is_started for h in client._followed.handles.values()))
+    await eventually(lambda: is_followed(client))
     proxy.is_down = True
     proxy.cut()
     with pytest.raises(Exception, match="took longer"):

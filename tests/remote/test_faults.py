@@ -241,14 +241,14 @@ async def test_a_rendezvous_that_stops_reading_does_not_fill_the_memory(online):
 async def test_a_stream_whose_reader_is_behind_does_not_delay_another(online):
     async with connect(online) as slow, connect(online) as quick:
         blocked = await slow.start(["sleep", "60"])
-        link = slow._lifeline.link
+        link = slow._session.connection
         waiting = asyncio.ensure_future(blocked.read(wait=30))
         for _ in range(20):
             assert (await quick.run(["echo", "quick"])).stdout == b"quick\n"
         assert not waiting.done()
         waiting.cancel()
         await blocked.terminate()
-        assert slow._lifeline.link is link
+        assert slow._session.connection is link
 
 
 @pytest.mark.one_loop

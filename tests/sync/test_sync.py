@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -260,6 +261,37 @@ with sync.connect(sys.argv[1]) as box:
     except KeyboardInterrupt:
         print("interrupted", len(box.list_processes()))
 """
+
+
+@requirement("sync/interrupt")
+@pytest.mark.parametrize("is_handed_over", [True, False])
+def test_an_interrupt_while_work_is_handed_over_cancels_it(monkeypatch, is_handed_over):
+    portal = Portal()
+    begun, cancelled = threading.Event(), threading.Event()
+    submit = portal._submit
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def interrupted(callback: Callable[[], None]) -> bool:
+        monkeypatch.setattr(portal, "_submit", submit)
+        if is_handed_over:
+            submit(callback)
+            assert begun.wait(PATIENCE)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(portal, "_submit", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            portal.wait(work())
+        assert cancelled.is_set() == is_handed_over
+    finally:
+        portal.close()
 
 
 @requirement("sync/interrupt")

@@ -41,12 +41,12 @@ def expected_server() -> str:
 
 def environments(environ: Mapping[str, str] | None = None) -> EnvironmentManager:
     """What `environments.toml` and the variables name. Raises ConfigurationError."""
-    from exec_server.client.environments.manager import EnvironmentManager
+    from exec_server.client.environments.manager import load_environments
     from exec_server.client_urls import rendezvous
     from exec_server.local_server import local
 
     env = os.environ if environ is None else environ
-    return EnvironmentManager.load(env=env, local=local, rendezvous=rendezvous)
+    return load_environments(env=env, local=local, rendezvous=rendezvous)
 
 
 def open_server(

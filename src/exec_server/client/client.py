@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import msgspec
-
+from exec_server.client.client_session import ClientSession, open_session, open_session_over
 from exec_server.client.connect_options import (
     DEFAULT_CLIENT_NAME,
     ExecServerClientConnectOptions,
     RemoteExecServerConnectArgs,
 )
-from exec_server.client.connection_link import Link
 from exec_server.client.discovery import RemoteDiscovery
 from exec_server.client.files.remote_files import RemoteFiles
 from exec_server.client.http.remote_http import RemoteHttp
-from exec_server.client.network_policy import NetworkPolicy, OnPolicyDecision, OnPolicyRequest
+from exec_server.client.network_policy import OnPolicyDecision, OnPolicyRequest
 from exec_server.client.process.processes import Processes
-from exec_server.client.session_link import DISCONNECTED, ConnectionState, Dialler, Lifeline
-from exec_server.client.session_token import Cursor, SessionToken
+from exec_server.client.session_link import ConnectionState
 from exec_server.client.url_schemes import Where, find_way
-from exec_server.errors import ConfigurationError, ConnectionClosed, SessionAttached
+from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.protocol.fs import MissingChangedEvent
-from exec_server.protocol.http import BodyDelta
-from exec_server.protocol.lifecycle import RETAIN, InitializeResult, RetainParams
-from exec_server.protocol.network import PolicyDecisionEvent
-from exec_server.state.event_order import ProcessEvent
+from exec_server.protocol import environment
+from exec_server.protocol.method import NOTHING
 from exec_server.transport.connection import Connection
 from exec_server.transport.dial import dial, is_program
 
@@ -98,8 +91,8 @@ async def connect(
         ssl_context=ssl_context,
         limits=limits,
     )
-    client.policy.on_request = on_policy_request
-    client.policy.on_decision = on_policy_decision
+    client._session.policy.on_request = on_policy_request
+    client._session.policy.on_decision = on_policy_decision
     async with client:
         yield client
 
@@ -107,33 +100,25 @@ async def connect(
 class ExecServerClient(Processes):
     """A client of one server, with one session there.
 
-    Every call has a deadline, raises RpcError as the server says it, and raises ConnectionClosed
-    or CallTimeout when it is not known whether the server has acted. Ask `exc.retryable` and
+    Every call has a deadline. It raises RpcError with what the server says, and ConnectionClosed
+    or CallTimeout if it is not known whether the server has acted. Ask `exc.retryable` and
     `exc.may_have_run`.
 
-    When the connection is lost it is replaced and the session resumed: processes go on as if
-    nothing had happened, and new calls wait for it. Reads and writes of processes that were under
-    way are repeated; all other calls fail, because nobody knows whether they were carried out.
+    When the connection is lost it is replaced and the session resumed: processes continue as if
+    nothing had happened, and new calls wait for the new connection. Reads and writes of processes
+    that were under way are repeated; all other calls fail, because the client cannot know whether
+    they were carried out.
     """
 
-    def __init__(
-        self,
-        options: ExecServerClientConnectOptions,
-        *,
-        dialler: Dialler | None = None,
-        on_state: Callable[[ConnectionState], None] | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> None:
-        """Not connected yet: use `connect`, `connect_websocket` or `exec_server.connect`."""
-        super().__init__(options, limits=limits)
-        self.policy = NetworkPolicy()
-        self.routes = self.policy.routes
-        self._lifeline = Lifeline(
-            self, options, limits=limits, flow=self._flow, dialler=dialler, on_state=on_state
-        )
-        self.fs = RemoteFiles(self)
-        self.http = RemoteHttp(self)
-        self.discovery = RemoteDiscovery(self)
+    def __init__(self, session: ClientSession) -> None:
+        """Use `exec_server.connect`, or one of the class methods."""
+        super().__init__(session)
+        self._fs = RemoteFiles(self, session)
+        self._http = RemoteHttp(session)
+        self._discovery = RemoteDiscovery(session)
+
+    def __repr__(self) -> str:
+        return f"<ExecServerClient {self.state} session={self.session_id}>"
 
     # Connecting.
 
@@ -169,68 +154,17 @@ class ExecServerClient(Processes):
         way = find_way(where)
         if way is None and args.pin is not None:
             raise ConfigurationError("only a server behind a registry has a key that can be pinned")
-        return await cls.connect_through(
-            way or dial_directly,
-            args.options,
-            reconnect=args.reconnect and not is_program(args.websocket_url),
-            session_token=session_token,
-            take_over_timeout=args.connect_timeout,
-            on_state=on_state,
-            limits=limits,
-        )
-
-    @classmethod
-    async def connect_through(
-        cls,
-        dialler: Dialler,
-        options: ExecServerClientConnectOptions | None = None,
-        *,
-        reconnect: bool = True,
-        session_token: str | None = None,
-        take_over_timeout: float = DEFAULT_LIMITS.connect_timeout,
-        on_state: Callable[[ConnectionState], None] | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> Self:
-        """Connect by whatever *dialler* opens, and with *reconnect* again when that is lost.
-
-        The session of a *session_token* may still be attached to its last connection; it is tried
-        again for *take_over_timeout* seconds.
-        """
-        options = options or ExecServerClientConnectOptions()
-        token = None if session_token is None else SessionToken.parse(session_token)
-        if token is not None:
-            options = msgspec.structs.replace(options, resume_session_id=token.session_id)
-        client = cls(
-            options, dialler=dialler if reconnect else None, on_state=on_state, limits=limits
-        )
-        if token is None:
-            await client._lifeline.open(await dialler())
-        else:
-            client._go_on_with(token.cursors)
-            await client._take_over(dialler, take_over_timeout)
-        return client
-
-    def _go_on_with(self, cursors: dict[str, Cursor]) -> None:
-        self._cursors = dict(cursors)
-        if self._limits.flow_window > 0:
-            windows = (
-                (process_id, min(cursor.stdout, cursor.stderr))
-                for process_id, cursor in cursors.items()
-                if cursor.has_window
+        return cls(
+            await open_session(
+                way or dial_directly,
+                args.options,
+                reconnect=args.reconnect and not is_program(args.websocket_url),
+                session_token=session_token,
+                take_over_timeout=args.connect_timeout,
+                on_state=on_state,
+                limits=limits,
             )
-            self._followed.windows.expect(windows, grace=self._limits.recovery_window)
-
-    async def _take_over(self, dialler: Dialler, seconds: float) -> None:
-        """Connect to a session whose last connection the server may still believe in."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        while True:
-            try:
-                return await self._lifeline.open(await dialler())
-            except SessionAttached:
-                if loop.time() + self._limits.recovery_pause > deadline:
-                    raise
-            await asyncio.sleep(self._limits.recovery_pause)
+        )
 
     @classmethod
     async def connect(
@@ -240,64 +174,93 @@ class ExecServerClient(Processes):
         *,
         limits: Limits = DEFAULT_LIMITS,
     ) -> Self:
-        """Shake hands over a connection that is there already; it is ours from then on.
+        """Shake hands over a connection that is there already; the client owns it from then on.
 
-        Once it is lost there is no way to another one.
+        When this connection is lost it cannot be replaced.
         """
-        client = cls(options or ExecServerClientConnectOptions(), limits=limits)
-        await client._lifeline.open(connection)
-        return client
+        return cls(await open_session_over(connection, options, limits=limits))
+
+    # The parts.
+
+    @property
+    def fs(self) -> RemoteFiles:
+        """The server's files."""
+        return self._fs
+
+    @property
+    def http(self) -> RemoteHttp:
+        """HTTP requests that the server's machine makes."""
+        return self._http
+
+    @property
+    def discovery(self) -> RemoteDiscovery:
+        """The configuration, skills and plugins that are installed on the server's machine."""
+        return self._discovery
+
+    # The server.
+
+    @property
+    def concurrency(self) -> int:
+        """The number of calls that the server runs at once for this client."""
+        return self._session.concurrency
+
+    async def environment_info(self) -> environment.EnvironmentInfo:
+        """What the server says about its machine; it is asked at most once."""
+        return await self._session.environment_info()
+
+    async def sandbox_info(self) -> environment.SandboxInfo | None:
+        """How the server enforces sandboxes; None from a server that does not say."""
+        return await self._session.sandbox_info()
+
+    async def environment_status(self) -> str:
+        """Ask the server for its status, which is `ready`."""
+        seconds = self._session.limits.status_timeout
+        return (await self._session.call(environment.STATUS, NOTHING, seconds=seconds)).status
+
+    # The session.
 
     @property
     def session_id(self) -> str | None:
-        return self._lifeline.session_id
+        """The id of the session; None from a server that has no sessions."""
+        return self._session.link.session_id
 
     @property
     def is_connected(self) -> bool:
-        return self._link is not None
+        """True while there is a connection."""
+        return self._session.connection is not None
 
     @property
     def state(self) -> ConnectionState | None:
         """`connected`, `recovering`, `failed` or `closed`; None before the first connection."""
-        return self._lifeline.state
+        return self._session.link.state
 
     def session_token(self) -> str:
-        """What another client needs to go on with this session, from any program.
+        """The text with which another client, in any program, continues this session.
 
         Give it to `connect` after this client is closed, and before the server forgets the session.
-        Output that was not taken here comes there. Keep it secret.
+        Output that was not read here comes there. Keep the token secret.
         """
-        if self.session_id is None:
-            raise ConfigurationError("this server has no sessions")
-        cursors = dict(self._cursors)
-        for process_id, handle in self._followed.known.items():
-            cursors.pop(process_id, None)
-            if handle.is_started and (taken := handle.taken) is not None:
-                cursors[process_id] = taken
-        return str(SessionToken(self.session_id, cursors))
+        return self._session.token()
 
     async def retain(self, seconds: float) -> float:
-        """Ask the server to keep this session, with all its processes, while nobody is connected.
+        """Ask the server to keep this session, with its processes, while no client is connected.
 
-        The answer is how long it will, counted anew from each disconnect; 0 or less asks for the
-        server's usual time. An extension: servers without it raise MethodNotFound.
+        Returns the number of seconds that the server grants, counted anew from each disconnect; 0
+        or less asks for the server's usual time. This is an extension: servers without it raise
+        MethodNotFound.
         """
-        granted = (await self._call(RETAIN, RetainParams(seconds), repeat=True)).seconds
-        self._lifeline.retained_seconds = granted if seconds > 0 else None
-        return granted
+        return await self._session.retain(seconds)
 
     def close(self) -> None:
         """Disconnect; processes are left to the server. Idempotent.
 
-        Those of a session that was retained do not wait for somebody to take their output.
+        The processes of a session that was retained do not wait for a reader of their output.
         """
-        if self._lifeline.retained_seconds is not None:
-            self._followed.windows.release_all()
-        self._lifeline.close()
+        self._session.close()
 
     async def wait_closed(self) -> None:
-        """Until the connection is gone for good, for whatever reason."""
-        await self._lifeline.wait_closed()
+        """Wait until the connection is gone for good, for whatever reason."""
+        await self._session.link.wait_closed()
 
     async def __aenter__(self) -> Self:
         return self
@@ -308,43 +271,6 @@ class ExecServerClient(Processes):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._link is not None:
-            with self._flow.calling():
-                await self._link.settle(self._limits.close_timeout)
+        await self._session.settle()
         self.close()
         await self.wait_closed()
-
-    # What the lifeline reports.
-
-    def event_received(
-        self, event: ProcessEvent | MissingChangedEvent | BodyDelta | PolicyDecisionEvent
-    ) -> None:
-        if isinstance(event, MissingChangedEvent):
-            self.fs.missing_changed(event)
-        elif isinstance(event, BodyDelta):
-            self.http.delta_received(event)
-        elif isinstance(event, PolicyDecisionEvent):
-            self.policy.decision_received(event)
-        else:
-            self._followed.event_received(event)
-
-    def connected(self, result: InitializeResult, link: Link) -> None:
-        self.concurrency = result.concurrent_requests or 1
-        self._info = self._info or result.environment_info
-        # Servers older than sessions take native paths.
-        self._uses_uris = result.session_id is not None
-        self._followed.connected(link)
-
-    def connection_lost(self) -> None:
-        self.fs.connection_lost()
-        self.http.connection_lost(ConnectionClosed(DISCONNECTED))
-        self._followed.connection_lost()
-
-    def flow_taken(self) -> dict[str, int]:
-        return self._followed.windows.taken()
-
-    async def restore(self, link: Link) -> None:
-        await self._followed.restore(link)
-
-    def session_lost(self, error: ConnectionClosed) -> None:
-        self._followed.session_lost(error)

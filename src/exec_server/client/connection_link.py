@@ -38,8 +38,8 @@ _EVENTS: dict[str, Event[Any]] = {
 }
 
 
-class Link:
-    """A connection that a client speaks over until it is lost; a new one takes a new Link.
+class ConnectionLink:
+    """A connection that a client uses until it is lost; the next connection gets its own object.
 
     Requests of the server that *routes* does not know are answered with "unknown method", unknown
     notifications are ignored, and one that does not decode ends the connection; so does a request
@@ -52,7 +52,7 @@ class Link:
         *,
         limits: Limits,
         on_event: Callable[[Any], None],
-        on_lost: Callable[[Link], None],
+        on_lost: Callable[[ConnectionLink], None],
         routes: dict[str, Route] | None = None,
     ) -> None:
         self.routes = routes or {}

@@ -10,8 +10,7 @@ from exec_server.protocol.paths import PathUri
 from exec_server.protocol.sandbox import Sandboxed, as_context
 
 if TYPE_CHECKING:
-    from exec_server.client.calls import StrPath
-    from exec_server.client.client import ExecServerClient
+    from exec_server.client.client_session import ClientSession, StrPath
 
 KeyPaths = Sequence[Sequence[str]]
 
@@ -19,8 +18,8 @@ KeyPaths = Sequence[Sequence[str]]
 class RemoteDiscovery:
     """Reads files of the server's machine that programs there are configured with."""
 
-    def __init__(self, client: ExecServerClient) -> None:
-        self._client = client
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
 
     async def read_config(
         self,
@@ -31,19 +30,19 @@ class RemoteDiscovery:
     ) -> environment.ConfigReadResult:
         """Parts of the configuration that holds in *cwd*: each path is the keys that lead there."""
         params = environment.ConfigReadParams(
-            PathUri(await self._client._resolve(cwd)),
+            PathUri(await self._session.resolve(cwd)),
             [list(path) for path in config_paths],
             [list(path) for path in requirements_paths],
         )
-        return await self._client._call(environment.READ_CONFIG, params)
+        return await self._session.call(environment.READ_CONFIG, params)
 
     async def discover(
         self, *, cwd: StrPath | None = None, sandbox: Sandboxed = None
     ) -> environment.CapabilitiesResult:
         """The skills and plugins that are installed, as far as *sandbox* lets them be seen."""
-        path = PathUri(await self._client._resolve(cwd))
+        path = PathUri(await self._session.resolve(cwd))
         params = environment.DiscoverParams(path, as_context(sandbox))
-        return await self._client._call(environment.DISCOVER, params)
+        return await self._session.call(environment.DISCOVER, params)
 
     async def discover_roots(
         self, roots: Mapping[str, StrPath], *, sandbox: Sandboxed = None
@@ -53,10 +52,10 @@ class RemoteDiscovery:
         params = environment.DiscoverRootsParams(
             [
                 environment.CapabilityRoot(
-                    name, PathUri(await self._client._resolve(path)), context
+                    name, PathUri(await self._session.resolve(path)), context
                 )
                 for name, path in roots.items()
             ]
         )
-        result = await self._client._call(environment.DISCOVER_ROOTS, params)
+        result = await self._session.call(environment.DISCOVER_ROOTS, params)
         return {root.id: root for root in result.roots}

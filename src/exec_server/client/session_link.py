@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from exec_server.client.connect_options import ExecServerClientConnectOptions
-from exec_server.client.connection_link import Link
+from exec_server.client.connection_link import ConnectionLink
 from exec_server.client.flow.pacing import Flow
 from exec_server.errors import ConnectionClosed, ExecServerError, SessionLost
 from exec_server.limits import Limits
@@ -29,11 +29,12 @@ DISCONNECTED = "exec-server transport disconnected"
 _CLOSED = "the client is closed"
 
 
-class Owner(Protocol):
+class SessionListener(Protocol):
     """Whom a lifeline serves."""
 
-    # Who answers the requests of the server.
-    routes: dict[str, Route]
+    @property
+    def routes(self) -> dict[str, Route]:
+        """The handlers of the server's own requests, by method."""
 
     def flow_taken(self) -> dict[str, int]:
         """The processes with windows, and up to which number their output was taken."""
@@ -44,20 +45,20 @@ class Owner(Protocol):
     def connection_lost(self) -> None:
         """What belongs to the connection alone is over; the session may go on."""
 
-    async def restore(self, link: Link) -> None:
+    async def restore(self, link: ConnectionLink) -> None:
         """Catch up over a connection that nobody else uses yet.
 
         What is retryable here has the whole attempt repeated, and everything else ends the session.
         """
 
-    def connected(self, result: InitializeResult, link: Link) -> None:
+    def connected(self, result: InitializeResult, link: ConnectionLink) -> None:
         """From now on calls are made over *link*; those that waited follow."""
 
     def session_lost(self, error: ConnectionClosed) -> None:
         """Nothing will be heard of the session any more."""
 
 
-class Lifeline:
+class SessionLink:
     """One session's connection, whichever it is now.
 
     When it is lost, one task replaces it for everybody: it resumes the session, has the owner catch
@@ -67,7 +68,7 @@ class Lifeline:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: SessionListener,
         options: ExecServerClientConnectOptions,
         *,
         limits: Limits,
@@ -78,7 +79,7 @@ class Lifeline:
         self.state: ConnectionState | None = None
         self.session_id: str | None = None
         # The connection in use; None while there is none.
-        self.link: Link | None = None
+        self.link: ConnectionLink | None = None
         # What the server has granted the session for the time without a connection, if anything.
         self.retained_seconds: float | None = None
         self._owner = owner
@@ -92,7 +93,7 @@ class Lifeline:
         self._is_decided = asyncio.Event()
         self._is_over = asyncio.Event()
         self._recovery: asyncio.Task[None] | None = None
-        self._last_link: Link | None = None
+        self._last_link: ConnectionLink | None = None
         self._connected_at = 0.0
 
     async def open(self, connection: Connection) -> None:
@@ -101,7 +102,7 @@ class Lifeline:
         self.session_id = result.session_id
         self._install(link, connection, result)
 
-    async def connected_link(self) -> Link:
+    async def connected_link(self) -> ConnectionLink:
         """The connection in use, waiting for it while there may be one.
 
         Raises ConnectionClosed, with nothing sent, when there never will be.
@@ -139,8 +140,8 @@ class Lifeline:
 
     async def _shake_hands(
         self, connection: Connection, options: ExecServerClientConnectOptions
-    ) -> tuple[Link, InitializeResult]:
-        link = Link(
+    ) -> tuple[ConnectionLink, InitializeResult]:
+        link = ConnectionLink(
             connection,
             limits=self._limits,
             on_event=self._owner.event_received,
@@ -154,7 +155,9 @@ class Lifeline:
             link.close()
             raise
 
-    def _install(self, link: Link, connection: Connection, result: InitializeResult) -> None:
+    def _install(
+        self, link: ConnectionLink, connection: Connection, result: InitializeResult
+    ) -> None:
         self.link = self._last_link = link
         self._connected_at = asyncio.get_running_loop().time()
         self.retained_seconds = result.retained_seconds or self.retained_seconds
@@ -165,7 +168,7 @@ class Lifeline:
         if link.is_lost:
             self._on_lost(link)
 
-    def _on_lost(self, link: Link) -> None:
+    def _on_lost(self, link: ConnectionLink) -> None:
         # A connection that never came into use, or was given up before, is none of ours.
         if link is not self._last_link or self.state not in ("connected", "closed"):
             return

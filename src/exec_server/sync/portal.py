@@ -54,23 +54,24 @@ class Portal:
     def wait(self, awaitable: Awaitable[T]) -> T:
         """What *awaitable* comes to, in the loop."""
         outcome: Future[T] = Future()
-        job = _Job(awaitable, outcome)
-        is_begun = False
+        job = _PortalJob(awaitable, outcome)
         try:
-            is_begun = self._submit(job.start)
-        finally:
-            if not is_begun:
-                job.drop()
-        if not is_begun:
-            raise ConnectionClosed("the client is closed", may_have_run=False)
-        try:
-            return outcome.result()
+            if self._submit(job.start):
+                return outcome.result()
         except BaseException:
-            if not outcome.done():
-                # It is this thread that something happened to.
-                self._submit(job.cancel)
+            # This thread was interrupted, perhaps before the loop has got the job.
+            if not outcome.done() and self._cancel(job):
                 wait_for([outcome], timeout=_CLEAN_UP)
             raise
+        job.drop()
+        raise ConnectionClosed("the client is closed", may_have_run=False)
+
+    def _cancel(self, job: _PortalJob[T]) -> bool:
+        """Have *job* cancelled in the loop; False if it cannot be there."""
+        if threading.current_thread() is self._thread or not self._submit(job.cancel):
+            job.drop()
+            return False
+        return True
 
     def run(self, function: Callable[[], T]) -> T:
         """What *function* returns, called in the loop; after its end, here."""
@@ -140,7 +141,7 @@ class Portal:
         self._thread.join()
 
 
-class _Job(Generic[T]):
+class _PortalJob(Generic[T]):
     """Something that one thread waits for and the loop does."""
 
     def __init__(self, awaitable: Awaitable[T], outcome: Future[T]) -> None:
@@ -158,11 +159,16 @@ class _Job(Generic[T]):
     def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        else:
+            self.drop()
+            self._outcome.cancel()
 
     def drop(self) -> None:
-        """It will never be awaited, on purpose."""
+        """Close a coroutine that will not be awaited, so that Python does not warn about it."""
         if asyncio.iscoroutine(self._awaitable):
-            self._awaitable.close()
+            # The loop of a portal that was just closed may still be running it.
+            with suppress(ValueError):
+                self._awaitable.close()
 
     def _settle(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():

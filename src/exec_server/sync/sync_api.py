@@ -14,8 +14,8 @@ from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
-from exec_server.client.calls import StrPath
 from exec_server.client.client import ExecServerClient as AsyncExecServerClient
+from exec_server.client.client_session import StrPath
 from exec_server.client.connect_options import DEFAULT_CLIENT_NAME
 from exec_server.client.discovery import KeyPaths
 from exec_server.client.discovery import RemoteDiscovery as AsyncRemoteDiscovery
@@ -24,12 +24,12 @@ from exec_server.client.environments.lazy import EnvironmentStatus
 from exec_server.client.environments.manager import EnvironmentFacts
 from exec_server.client.environments.manager import EnvironmentManager as AsyncEnvironmentManager
 from exec_server.client.environments.open_environment import ConnectKeywords
+from exec_server.client.files.file_methods import WalkOutcome
 from exec_server.client.files.file_streams import WINDOW, Block
 from exec_server.client.files.file_streams import ReadStream as AsyncReadStream
 from exec_server.client.files.file_streams import WriteStream as AsyncWriteStream
-from exec_server.client.files.remote_files import MissingWatch as AsyncMissingWatch
+from exec_server.client.files.missing_watch import MissingWatch as AsyncMissingWatch
 from exec_server.client.files.remote_files import RemoteFiles as AsyncRemoteFiles
-from exec_server.client.files.remote_files import WalkOutcome
 from exec_server.client.files.remote_path import RemotePath as AsyncRemotePath
 from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.result import TransferResult, Verify
@@ -45,9 +45,9 @@ from exec_server.client.network_policy import OnPolicyDecision, OnPolicyRequest
 from exec_server.client.process.output_buffer import Event, OutputChunk
 from exec_server.client.process.output_buffer import OutputView as AsyncOutputView
 from exec_server.client.process.processes import INHERIT_ENV
-from exec_server.client.process.remote_process import OnDisconnect, OnGap
 from exec_server.client.process.remote_process import RemoteProcess as AsyncRemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess
+from exec_server.client.process.tracked_process import OnDisconnect, OnGap
 from exec_server.client.session_link import ConnectionState
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment, fs, process
@@ -62,8 +62,8 @@ from exec_server.sync.portal import Twin, opened, unwrapped, wrapped_some
 class RemotePath(Twin[AsyncRemotePath]):
     """A path on a client's server; see `client.fs.path`.
 
-    What only concerns the text is as pathlib has it, and what asks the server waits. It
-    is no PathLike on purpose: `open()` would look for the file on this machine.
+    Methods that only concern the text work as in pathlib, and what asks the server waits.
+    It is not a PathLike on purpose: `open()` would look for the file on this machine.
     """
 
     __slots__ = ()
@@ -78,60 +78,72 @@ class RemotePath(Twin[AsyncRemotePath]):
         return RemotePath(self._portal, self._inner.__truediv__(other))
 
     def joinpath(self, *others: str) -> RemotePath:
+        """This path with *others* after it."""
         return RemotePath(self._portal, self._inner.joinpath(*others))
 
     def with_name(self, name: str) -> RemotePath:
+        """This path with another last part."""
         return RemotePath(self._portal, self._inner.with_name(name))
 
     def with_suffix(self, suffix: str) -> RemotePath:
+        """This path with another suffix, such as `.txt`."""
         return RemotePath(self._portal, self._inner.with_suffix(suffix))
 
     @property
     def parent(self) -> RemotePath:
+        """The path without its last part."""
         return RemotePath(self._portal, self._inner.parent)
 
     @property
     def parts(self) -> Sequence[str]:
+        """The parts between the slashes, and the leading slash."""
         return self._inner.parts
 
     @property
     def name(self) -> str:
+        """The last part."""
         return self._inner.name
 
     @property
     def stem(self) -> str:
+        """The last part without its suffix."""
         return self._inner.stem
 
     @property
     def suffix(self) -> str:
+        """The suffix of the last part, such as `.txt`; empty if there is none."""
         return self._inner.suffix
 
     def stat(self) -> Metadata:
+        """The kind, size and times. Raises NotFound."""
         return self._portal.wait(self._inner.stat())
 
     def exists(self) -> bool:
+        """True if the path leads to something."""
         return self._portal.wait(self._inner.exists())
 
     def is_file(self) -> bool:
+        """True if it is a regular file, or a link to one."""
         return self._portal.wait(self._inner.is_file())
 
     def is_dir(self) -> bool:
+        """True if it is a directory, or a link to one."""
         return self._portal.wait(self._inner.is_dir())
 
     def is_symlink(self) -> bool:
-        """Whether it is a symbolic link; one that leads nowhere cannot be told from nothing."""
+        """True if it is a symbolic link; False for a link that leads nowhere."""
         return self._portal.wait(self._inner.is_symlink())
 
     def resolve(self) -> RemotePath:
-        """The path without any symbolic link; unlike in pathlib it must exist."""
+        """The path without symbolic links; unlike in pathlib it must exist."""
         return RemotePath(self._portal, self._portal.wait(self._inner.resolve()))
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """What is in the directory, in no order."""
+        """The paths in the directory, in no particular order."""
         return map(partial(RemotePath, self._portal), self._portal.iterate(self._inner.iterdir()))
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
-        """What matches *pattern*, in which `**` stands for any number of directories.
+        """The paths that match *pattern*, in which `**` stands for any number of directories.
 
         Links to directories are entered only where the pattern names them.
         """
@@ -140,22 +152,27 @@ class RemotePath(Twin[AsyncRemotePath]):
         )
 
     def read_bytes(self) -> bytes:
+        """The content of the file."""
         return self._portal.wait(self._inner.read_bytes())
 
     def read_text(self, encoding: str = "utf-8") -> str:
+        """The content of the file, decoded."""
         return self._portal.wait(self._inner.read_text(encoding))
 
     def write_bytes(self, data: bytes, *, atomic: bool = False) -> None:
+        """Replace the content of the file, or create it; see `RemoteFiles.write_bytes`."""
         self._portal.wait(self._inner.write_bytes(data, atomic=atomic))
 
     def write_text(self, text: str, encoding: str = "utf-8", *, atomic: bool = False) -> None:
+        """Replace the content of the file by *text*, or create it."""
         self._portal.wait(self._inner.write_text(text, encoding, atomic=atomic))
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """As pathlib has it, but for *parents*, which implies *exist_ok* on every server."""
+        """Create the directory, as in pathlib; but *parents* implies *exist_ok*."""
         self._portal.wait(self._inner.mkdir(parents=parents, exist_ok=exist_ok))
 
     def unlink(self, *, missing_ok: bool = False) -> None:
+        """Remove the file or the symbolic link."""
         self._portal.wait(self._inner.unlink(missing_ok=missing_ok))
 
     def rmdir(self) -> None:
@@ -163,7 +180,7 @@ class RemotePath(Twin[AsyncRemotePath]):
         self._portal.wait(self._inner.rmdir())
 
     def rename(self, target: str | RemotePath) -> RemotePath:
-        """Rename to *target*, which is replaced; a relative one is seen from this one's parent."""
+        """Rename to *target*, which is replaced; a relative text starts at this path's parent."""
         return RemotePath(self._portal, self._portal.wait(self._inner.rename(unwrapped(target))))
 
 
@@ -237,89 +254,32 @@ class WriteStream(Twin[AsyncWriteStream]):
 
 
 class MissingWatch(Twin[AsyncMissingWatch]):
-    """A watch of paths that did not exist; it tells of the first change and is then over."""
+    """A watch of paths that did not exist. It reports the first change and is over then."""
 
     __slots__ = ()
 
     def changed(self) -> None:
-        """Returns once something has changed. Raises ConnectionClosed when nobody can tell."""
+        """Wait until something has changed. Raises ConnectionClosed if the connection is lost."""
         self._portal.wait(self._inner.changed())
 
 
 class RemoteFiles(Twin[AsyncRemoteFiles]):
     """The files of a client's server.
 
-    Paths are native ones of the server, as str, bytes or PathLike, or file: URIs; answers have
-    native paths. Errors are the server's: NotFound for what does not exist, InvalidRequest for
-    what is refused, InternalError for the rest. What the server does not offer raises
-    MethodNotFound before anything is done. Nothing is ever repeated after a lost connection.
+    Paths are native paths of the server, as str, bytes or PathLike, or file: URIs; answers contain
+    native paths. Errors come from the server: NotFound if something does not exist, InvalidRequest
+    if it is refused, InternalError otherwise. A method that the server does not offer raises
+    MethodNotFound before anything is done. Nothing is repeated after a lost connection.
     """
 
     __slots__ = ()
 
-    @property
-    def client(self) -> ExecServerClient:
-        return ExecServerClient(self._portal, self._inner.client)
-
-    def sandboxed(self, sandbox: Sandboxed) -> RemoteFiles:
-        """The same files, for requests that the server confines as *sandbox* says."""
-        return RemoteFiles(self._portal, self._portal.run(lambda: self._inner.sandboxed(sandbox)))
-
-    @property
-    def is_sandboxed(self) -> bool:
-        return self._portal.run(lambda: self._inner.is_sandboxed)
-
-    def path(self, path: str) -> RemotePath:
-        """A path to work with in the manner of pathlib."""
-        return RemotePath(self._portal, self._portal.run(lambda: self._inner.path(path)))
-
     def offers(self, capability: str) -> bool:
-        """Whether the server says that it has *capability*."""
+        """True if the server says that it has *capability*."""
         return self._portal.wait(self._inner.offers(capability))
 
-    def read_bytes(self, path: AnyPath) -> bytes:
-        """All that a file holds; a large one comes in blocks."""
-        return self._portal.wait(self._inner.read_bytes(unwrapped(path)))
-
-    def read_text(self, path: AnyPath, *, encoding: str = "utf-8") -> str:
-        return self._portal.wait(self._inner.read_text(unwrapped(path), encoding=encoding))
-
-    def write_bytes(self, path: AnyPath, data: bytes, *, atomic: bool = False) -> None:
-        """Replace what a file holds, in blocks when it is much; a missing file is made.
-
-        With *atomic* readers see the old content or the new, and never a part.
-        """
-        self._portal.wait(self._inner.write_bytes(unwrapped(path), data, atomic=atomic))
-
-    def write_text(
-        self, path: AnyPath, text: str, *, encoding: str = "utf-8", atomic: bool = False
-    ) -> None:
-        self._portal.wait(
-            self._inner.write_text(unwrapped(path), text, encoding=encoding, atomic=atomic)
-        )
-
-    def read_stream(
-        self, path: AnyPath, *, offset: int = 0, length: int | None = None, window: int = WINDOW
-    ) -> ReadStream:
-        """What a file holds from *offset* on, block by block, with *window* of them under way."""
-        return ReadStream(
-            self._portal,
-            self._portal.run(
-                lambda: self._inner.read_stream(
-                    unwrapped(path), offset=offset, length=length, window=window
-                )
-            ),
-        )
-
-    def write_stream(self, path: AnyPath, *, window: int = WINDOW) -> WriteStream:
-        """Replace what a file holds, block by block; for use with `with`."""
-        return WriteStream(
-            self._portal,
-            self._portal.run(lambda: self._inner.write_stream(unwrapped(path), window=window)),
-        )
-
     def read_file(self, path: AnyPath, *, follow_symlinks: bool = True) -> bytes:
-        """`fs/readFile`: all of a file in one message."""
+        """`fs/readFile`: the content of a file, in one message."""
         return self._portal.wait(
             self._inner.read_file(unwrapped(path), follow_symlinks=follow_symlinks)
         )
@@ -327,7 +287,7 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
     def write_file(
         self, path: AnyPath, data: bytes, *, atomic: bool = False, follow_symlinks: bool = True
     ) -> None:
-        """`fs/writeFile`: replace what a file holds, in one message."""
+        """`fs/writeFile`: replace the content of a file, in one message."""
         self._portal.wait(
             self._inner.write_file(
                 unwrapped(path), data, atomic=atomic, follow_symlinks=follow_symlinks
@@ -337,7 +297,7 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
     def append(
         self, path: AnyPath, data: bytes, *, create: bool = True, follow_symlinks: bool = True
     ) -> int:
-        """`fs/append`: write at the end of a file; its size then."""
+        """`fs/append`: write at the end of a file; returns its size after that."""
         return self._portal.wait(
             self._inner.append(
                 unwrapped(path), data, create=create, follow_symlinks=follow_symlinks
@@ -351,7 +311,7 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         mode: Literal["read", "replace"] = "read",
         handle_id: str | None = None,
     ) -> str:
-        """`fs/open`: a handle, which is good until `close` or the end of the connection."""
+        """`fs/open`: a handle, which is valid until `close` or the end of the connection."""
         return self._portal.wait(self._inner.open(unwrapped(path), mode=mode, handle_id=handle_id))
 
     def read_block(self, handle_id: str, offset: int, size: int) -> Block:
@@ -359,31 +319,27 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         return self._portal.wait(self._inner.read_block(handle_id, offset, size))
 
     def write_block(self, handle_id: str, offset: int, data: bytes) -> None:
-        """`fs/writeBlock`: 1 byte to 1 MiB."""
+        """`fs/writeBlock`: write 1 byte to 1 MiB."""
         self._portal.wait(self._inner.write_block(handle_id, offset, data))
 
     def close(self, handle_id: str) -> None:
-        """`fs/close`; closing what is not open does no harm."""
+        """`fs/close`; closing a handle that is not open does no harm."""
         self._portal.wait(self._inner.close(handle_id))
 
-    def exists(self, path: AnyPath) -> bool:
-        """Whether *path* leads to something."""
-        return self._portal.wait(self._inner.exists(unwrapped(path)))
-
     def get_metadata(self, path: AnyPath, *, follow_symlinks: bool = True) -> fs.Metadata:
-        """`fs/getMetadata`: kind, size and times."""
+        """`fs/getMetadata`: the kind, size and times."""
         return self._portal.wait(
             self._inner.get_metadata(unwrapped(path), follow_symlinks=follow_symlinks)
         )
 
     def canonicalize(self, path: AnyPath) -> str:
-        """`fs/canonicalize`: the path without any symbolic link; what it names must exist."""
+        """`fs/canonicalize`: the path without symbolic links; it must exist."""
         return self._portal.wait(self._inner.canonicalize(unwrapped(path)))
 
     def create_directory(
         self, path: AnyPath, *, recursive: bool = False, follow_symlinks: bool = True
     ) -> None:
-        """`fs/createDirectory`; with *recursive* also those above it, and all may be there."""
+        """`fs/createDirectory`; *recursive* also creates its parents, and all of them may exist."""
         self._portal.wait(
             self._inner.create_directory(
                 unwrapped(path), recursive=recursive, follow_symlinks=follow_symlinks
@@ -398,9 +354,9 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         force: bool = False,
         follow_symlinks: bool = True,
     ) -> None:
-        """`fs/remove`: a file, a link itself, an empty directory; with *recursive* a full one.
+        """`fs/remove`: remove a file, a link itself or an empty directory; *recursive*: a full one.
 
-        With *force* what is not there need not be removed.
+        With *force* it is no error if the path does not exist.
         """
         self._portal.wait(
             self._inner.remove(
@@ -409,7 +365,7 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         )
 
     def copy(self, source: AnyPath, destination: AnyPath, *, recursive: bool = False) -> None:
-        """`fs/copy`: within the server, to exactly *destination*; directories are merged."""
+        """`fs/copy`: copy within the server to exactly *destination*; directories are merged."""
         self._portal.wait(
             self._inner.copy(unwrapped(source), unwrapped(destination), recursive=recursive)
         )
@@ -422,7 +378,7 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         overwrite: bool = True,
         follow_symlinks: bool = True,
     ) -> None:
-        """`fs/rename`: within one file system, in one step."""
+        """`fs/rename`: rename within one file system, in one step."""
         self._portal.wait(
             self._inner.rename(
                 unwrapped(source),
@@ -441,7 +397,7 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         accessed: float | None = None,
         follow_symlinks: bool = True,
     ) -> None:
-        """`fs/setPermissions`: the mode and the times that are given, in seconds since 1970.
+        """`fs/setPermissions`: set the mode and the times that are given, in seconds since 1970.
 
         Times are kept to the millisecond.
         """
@@ -456,9 +412,10 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         )
 
     def read_directory(self, path: AnyPath) -> list[fs.DirectoryEntry]:
-        """`fs/readDirectory`: the names in a directory, in no order.
+        """`fs/readDirectory`: the names in a directory, in no particular order.
 
-        Links are listed as what they lead to, or not at all; what is not UTF-8 is replaced.
+        A link is listed as the kind that it leads to, or not at all; bytes that are not UTF-8 are
+        replaced.
         """
         return self._portal.wait(self._inner.read_directory(unwrapped(path)))
 
@@ -472,7 +429,10 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         follow_directory_symlinks: bool = False,
         prune_hidden_directories: bool = False,
     ) -> WalkOutcome:
-        """`fs/walk`: files and directories below *path*, breadth first; the limits are the most."""
+        """`fs/walk`: files and directories below *path*, breadth first.
+
+        The limits given by default are the highest that servers accept.
+        """
         return self._portal.wait(
             self._inner.walk(
                 unwrapped(path),
@@ -487,10 +447,10 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
     def watch_missing(
         self, missing: Iterable[AnyPath], *, present: AnyPath | None = None
     ) -> MissingWatch | None:
-        """`fs/watchMissing`: be told when one of *missing* appears, or *present* changes.
+        """`fs/watchMissing`: wait until one of *missing* appears, or *present* changes.
 
-        None when there is nothing to wait for, for example because one of them exists. A client
-        has one such watch: the next one takes its place.
+        Returns None if there is nothing to wait for, for example because one of them exists. A
+        client has one such watch; the next one replaces it.
         """
         return wrapped_some(
             MissingWatch,
@@ -502,6 +462,75 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
             ),
         )
 
+    def uri(self, path: AnyPath) -> PathUri:
+        """A path in the form that the server wants. Raises ValueError if it cannot be a path."""
+        return self._portal.wait(self._inner.uri(unwrapped(path)))
+
+    @property
+    def client(self) -> ExecServerClient:
+        """The client whose files these are."""
+        return ExecServerClient(self._portal, self._inner.client)
+
+    def sandboxed(self, sandbox: Sandboxed) -> RemoteFiles:
+        """The same files, with requests that the server confines as *sandbox* says."""
+        return RemoteFiles(self._portal, self._portal.run(lambda: self._inner.sandboxed(sandbox)))
+
+    @property
+    def is_sandboxed(self) -> bool:
+        """True if the server confines the requests."""
+        return self._portal.run(lambda: self._inner.is_sandboxed)
+
+    def path(self, path: str) -> RemotePath:
+        """A path with methods like those of pathlib."""
+        return RemotePath(self._portal, self._portal.run(lambda: self._inner.path(path)))
+
+    def read_bytes(self, path: AnyPath) -> bytes:
+        """The content of a file; a large file is read in blocks."""
+        return self._portal.wait(self._inner.read_bytes(unwrapped(path)))
+
+    def read_text(self, path: AnyPath, *, encoding: str = "utf-8") -> str:
+        """The content of a file, decoded."""
+        return self._portal.wait(self._inner.read_text(unwrapped(path), encoding=encoding))
+
+    def write_bytes(self, path: AnyPath, data: bytes, *, atomic: bool = False) -> None:
+        """Replace the content of a file, or create it; long content is sent in blocks.
+
+        With *atomic* readers see the old content or the new content, and never a part.
+        """
+        self._portal.wait(self._inner.write_bytes(unwrapped(path), data, atomic=atomic))
+
+    def write_text(
+        self, path: AnyPath, text: str, *, encoding: str = "utf-8", atomic: bool = False
+    ) -> None:
+        """Replace the content of a file by *text*, or create it; see `write_bytes`."""
+        self._portal.wait(
+            self._inner.write_text(unwrapped(path), text, encoding=encoding, atomic=atomic)
+        )
+
+    def read_stream(
+        self, path: AnyPath, *, offset: int = 0, length: int | None = None, window: int = WINDOW
+    ) -> ReadStream:
+        """The content of a file from *offset* on, in blocks; *window* requests run at a time."""
+        return ReadStream(
+            self._portal,
+            self._portal.run(
+                lambda: self._inner.read_stream(
+                    unwrapped(path), offset=offset, length=length, window=window
+                )
+            ),
+        )
+
+    def write_stream(self, path: AnyPath, *, window: int = WINDOW) -> WriteStream:
+        """Replace the content of a file, block by block; use it with `with`."""
+        return WriteStream(
+            self._portal,
+            self._portal.run(lambda: self._inner.write_stream(unwrapped(path), window=window)),
+        )
+
+    def exists(self, path: AnyPath) -> bool:
+        """True if *path* leads to something."""
+        return self._portal.wait(self._inner.exists(unwrapped(path)))
+
     def upload(
         self,
         source: str | bytes | os.PathLike[str],
@@ -510,11 +539,11 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         verify: Verify = "size",
         on_progress: OnProgress | None = None,
     ) -> TransferResult:
-        """Copy a local file, or a directory with all that is in it, to exactly *destination*.
+        """Copy a local file, or a directory with everything in it, to exactly *destination*.
 
-        Modes, times and symbolic links are kept as far as the server can, and what is already
-        there with the same size and time is left alone; so a copy that was cut short is finished
-        by doing it again. Raises TransferFailed when some of it could not be copied.
+        Modes, times and symbolic links are kept as far as the server can. A file that is already
+        there with the same size and time is left alone, so calling it again finishes a copy that
+        was interrupted. Raises TransferFailed if some of it could not be copied.
         """
         return self._portal.wait(
             self._inner.upload(
@@ -530,16 +559,12 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         verify: Verify = "size",
         on_progress: OnProgress | None = None,
     ) -> TransferResult:
-        """The other direction of `upload`."""
+        """Copy a file or directory of the server to exactly *destination*; see `upload`."""
         return self._portal.wait(
             self._inner.download(
                 unwrapped(source), destination, verify=verify, on_progress=on_progress
             )
         )
-
-    def uri(self, path: AnyPath) -> PathUri:
-        """A path as the server wants it. Raises ValueError for what can be no path."""
-        return self._portal.wait(self._inner.uri(unwrapped(path)))
 
 
 class StreamedHttpResponse(Twin[AsyncStreamedHttpResponse]):
@@ -549,10 +574,12 @@ class StreamedHttpResponse(Twin[AsyncStreamedHttpResponse]):
 
     @property
     def status(self) -> int:
+        """The status code; every status is an answer."""
         return self._inner.status
 
     @property
     def headers(self) -> HttpHeaders:
+        """The headers of the answer."""
         return self._inner.headers
 
     def __iter__(self) -> Iterator[bytes]:
@@ -599,9 +626,11 @@ class RemoteHttp(Twin[AsyncRemoteHttp]):
         )
 
     def get(self, url: str, **options: Any) -> HttpResponse:
+        """Make a GET request; *options* are those of `request`."""
         return self._portal.wait(self._inner.get(url, **options))
 
     def post(self, url: str, **options: Any) -> HttpResponse:
+        """Make a POST request; *options* are those of `request`."""
         return self._portal.wait(self._inner.post(url, **options))
 
     def stream(
@@ -687,64 +716,83 @@ class OutputView(Twin[AsyncOutputView]):
 
 
 class RemoteProcess(Twin[AsyncRemoteProcess]):
-    """A process on the server, in the manner of `subprocess.Popen`.
+    """A process on the server, with methods like those of `subprocess.Popen`.
 
-    Iterate over it for everything it says, as OutputChunks in the order of their numbers, or use
-    `stdout` and `stderr`; each chunk is handed out once. What a terminal shows is in `stdout`.
+    Iterate over it to get all output as OutputChunks in the order of their numbers, or use
+    `stdout` and `stderr`; each chunk is delivered once. The output of a terminal is in `stdout`.
 
-    Take the output, even if only to drop it. Servers of this package let a process wait, as at a
-    full pipe, while 4 MiB of what it has said are not taken, and nobody else notices. Only when
-    somebody waits for it to exit, or for others while nobody has ever read it, and nothing is
-    taken for 5 seconds, does it go on: up to 64 MiB are kept then and the rest is discarded, which
-    the reader of the output is told by ProcessFailed.
+    Read the output, even if you drop it. Servers of this package make a process wait, as at a
+    full pipe, while 4 MiB of its output are not read; other processes are not affected. The process
+    continues after 5 seconds without a reader if `wait()` is called, or if the program waits for
+    other processes and has never read this one. Then up to 64 MiB are kept and the rest is
+    discarded; a later reader gets ProcessFailed.
 
-    Other servers cannot hold back one process alone. Up to 1 MiB waits here without harm; then the
-    connection is read only while somebody needs it, and if others on the same client keep needing
-    it, the same bound applies. Answers are never held up.
+    Other servers cannot make one process wait. There, up to 1 MiB waits here without harm; after
+    that the connection is read only while another task needs it, and if other tasks keep needing
+    it, the same bound applies. Answers to calls are never delayed.
 
-    When the connection is lost the handle waits for the next one and goes on where it was: every
-    byte comes once, and every write is done once. It fails with ConnectionClosed when the session
-    is lost, and with ProcessFailed when a server of another kind could not retain all of the output
-    meanwhile. Dropping a handle leaves the process running and its output is no longer followed.
+    When the connection is lost the handle waits for the next one and continues: every byte comes
+    once, and every write is done once. It fails with ConnectionClosed when the session is lost,
+    and with ProcessFailed when a server without windows could not retain all of the output
+    meanwhile. If you drop the handle, the process runs on and its output is no longer received.
     """
 
     __slots__ = ()
 
     @property
     def process_id(self) -> str:
+        """The id of the process in its session."""
         return self._inner.process_id
 
     @property
     def is_terminal(self) -> bool:
+        """True if the process runs on a terminal."""
         return self._inner.is_terminal
 
     @property
     def on_disconnect(self) -> OnDisconnect:
+        """What the handle does when the connection is lost: `hold` or `fail`; see `start`."""
         return self._inner.on_disconnect
 
     @property
     def is_started(self) -> bool:
+        """True once the server has said that the process runs."""
         return self._inner.is_started
 
     @property
     def is_truncated(self) -> bool:
+        """True if output is missing, because the server could not retain it during an outage."""
         return self._inner.is_truncated
 
     @property
     def dropped_bytes(self) -> int:
+        """The number of bytes that are missing, as far as the server tells."""
         return self._inner.dropped_bytes
 
     @property
     def sandbox_type(self) -> str | None:
+        """How the server confines the process; None if it does not say."""
         return self._inner.sandbox_type
 
     @property
     def sandbox_rung(self) -> str | None:
+        """The backend that enforces it: bubblewrap, landlock, seccomp or none; None if unknown."""
         return self._inner.sandbox_rung
 
     @property
     def sandbox_denied(self) -> bool:
+        """True if the process has exited and the sandbox has probably refused it something."""
         return self._inner.sandbox_denied
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, 128 + n after signal n; None until the process has exited."""
+        return self._inner.returncode
+
+    @property
+    def is_done(self) -> bool:
+        """True if the process has closed and all of its output was read."""
+        return self._portal.run(lambda: self._inner.is_done)
 
     def __iter__(self) -> Self:
         return self
@@ -757,45 +805,40 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
 
     @property
     def stdout(self) -> OutputView:
-        """What it writes to stdout, or shows on its terminal."""
+        """The output on stdout or, if there is one, on the terminal."""
         return OutputView(self._portal, self._portal.run(lambda: self._inner.stdout))
 
     @property
     def stderr(self) -> OutputView:
-        """What it writes to stderr; nothing when it has a terminal."""
+        """The output on stderr; nothing if the process runs on a terminal."""
         return OutputView(self._portal, self._portal.run(lambda: self._inner.stderr))
 
     def events(self) -> Iterator[Event]:
-        """Everything that happens, in order, up to a Closed or Failed.
+        """Everything that happens, in order, until Closed or Failed.
 
-        Output is taken by it as by any other reader. ResyncRequired tells of a lost connection.
+        Output counts as read, as with any other reader. ResyncRequired reports a lost connection.
         """
         return self._portal.iterate(self._inner.events())
 
     @property
     def wake_seq(self) -> int:
-        """The highest number heard of, and one more after a failure; it only grows."""
-        return self._portal.run(lambda: self._inner.wake_seq)
+        """The highest event number that was received, plus one after a failure; it only grows."""
+        return self._inner.wake_seq
 
     def wait_wake(self, after: int) -> int:
-        """Until `wake_seq` is above *after*, or nothing more is to be heard; what it is then."""
+        """Wait until `wake_seq` is above *after* or nothing more can come; returns `wake_seq`."""
         return self._portal.wait(self._inner.wait_wake(after))
 
     def read(
         self, *, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResult:
-        """What the server retains after a number, as `process/read` tells it."""
+        """What the server retains after a number, in the form of `process/read`."""
         return self._portal.wait(
             self._inner.read(after_seq=after_seq, max_bytes=max_bytes, wait=wait)
         )
 
-    @property
-    def returncode(self) -> int | None:
-        """The exit status, 128 + n after signal n; None until the process has exited."""
-        return self._portal.run(lambda: self._inner.returncode)
-
     def wait(self) -> int:
-        """The exit status, once there is one; output may still follow it."""
+        """Wait for the exit status; output may still follow it."""
         return self._portal.wait(self._inner.wait())
 
     def write(self, data: bytes) -> None:
@@ -809,60 +852,45 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
     def close_stdin(self) -> None:
         """End the input after what was written; on a terminal, type the end-of-file character.
 
-        An extension: servers without it raise MethodNotFound. Repeating it does no harm.
+        This is an extension: servers without it raise MethodNotFound. Repeating it does no harm.
         """
         self._portal.wait(self._inner.close_stdin())
 
     def send_signal(self, signum: int | str) -> None:
         """Signal the process's group, by number or name; an ended process is left alone.
 
-        Every server knows SIGINT; others are an extension, and servers without it raise
+        Every server knows SIGINT. Other signals are an extension: servers without it raise
         InvalidParams.
         """
         self._portal.wait(self._inner.send_signal(signum))
 
     def terminate(self) -> bool:
-        """Kill the process and its group at once, by SIGKILL; whether it was still running."""
+        """Kill the process and its group at once, by SIGKILL; True if it was still running."""
         return self._portal.wait(self._inner.terminate())
 
     def abandon(self) -> None:
-        """Have the process killed without waiting for it, and stop following it."""
+        """Have the process killed without waiting for that, and stop receiving its output."""
         self._portal.run(lambda: self._inner.abandon())
 
     def resize(self, rows: int, cols: int) -> None:
-        """Give the terminal another size. An extension: others raise MethodNotFound."""
+        """Give the terminal another size. An extension: other servers raise MethodNotFound."""
         self._portal.wait(self._inner.resize(rows, cols))
 
 
 class ExecServerClient(Twin[AsyncExecServerClient]):
     """A client of one server, with one session there.
 
-    Every call has a deadline, raises RpcError as the server says it, and raises ConnectionClosed
-    or CallTimeout when it is not known whether the server has acted. Ask `exc.retryable` and
+    Every call has a deadline. It raises RpcError with what the server says, and ConnectionClosed
+    or CallTimeout if it is not known whether the server has acted. Ask `exc.retryable` and
     `exc.may_have_run`.
 
-    When the connection is lost it is replaced and the session resumed: processes go on as if
-    nothing had happened, and new calls wait for it. Reads and writes of processes that were under
-    way are repeated; all other calls fail, because nobody knows whether they were carried out.
+    When the connection is lost it is replaced and the session resumed: processes continue as if
+    nothing had happened, and new calls wait for the new connection. Reads and writes of processes
+    that were under way are repeated; all other calls fail, because the client cannot know whether
+    they were carried out.
     """
 
     __slots__ = ()
-
-    @property
-    def concurrency(self) -> int:
-        return self._inner.concurrency
-
-    def environment_info(self) -> environment.EnvironmentInfo:
-        """What the server says of its machine; asked at most once."""
-        return self._portal.wait(self._inner.environment_info())
-
-    def sandbox_info(self) -> environment.SandboxInfo | None:
-        """How the server enforces sandboxes; None from one that does not tell."""
-        return self._portal.wait(self._inner.sandbox_info())
-
-    def environment_status(self) -> str:
-        """`ready`, from a server that is."""
-        return self._portal.wait(self._inner.environment_status())
 
     def run(
         self,
@@ -1065,54 +1093,77 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
 
     @property
     def fs(self) -> RemoteFiles:
+        """The server's files."""
         return RemoteFiles(self._portal, self._inner.fs)
 
     @property
     def http(self) -> RemoteHttp:
+        """HTTP requests that the server's machine makes."""
         return RemoteHttp(self._portal, self._inner.http)
 
     @property
     def discovery(self) -> RemoteDiscovery:
+        """The configuration, skills and plugins that are installed on the server's machine."""
         return RemoteDiscovery(self._portal, self._inner.discovery)
 
     @property
+    def concurrency(self) -> int:
+        """The number of calls that the server runs at once for this client."""
+        return self._inner.concurrency
+
+    def environment_info(self) -> environment.EnvironmentInfo:
+        """What the server says about its machine; it is asked at most once."""
+        return self._portal.wait(self._inner.environment_info())
+
+    def sandbox_info(self) -> environment.SandboxInfo | None:
+        """How the server enforces sandboxes; None from a server that does not say."""
+        return self._portal.wait(self._inner.sandbox_info())
+
+    def environment_status(self) -> str:
+        """Ask the server for its status, which is `ready`."""
+        return self._portal.wait(self._inner.environment_status())
+
+    @property
     def session_id(self) -> str | None:
-        return self._portal.run(lambda: self._inner.session_id)
+        """The id of the session; None from a server that has no sessions."""
+        return self._inner.session_id
 
     @property
     def is_connected(self) -> bool:
+        """True while there is a connection."""
         return self._portal.run(lambda: self._inner.is_connected)
 
     @property
     def state(self) -> ConnectionState | None:
         """`connected`, `recovering`, `failed` or `closed`; None before the first connection."""
-        return self._portal.run(lambda: self._inner.state)
+        return self._inner.state
 
     def session_token(self) -> str:
-        """What another client needs to go on with this session, from any program.
+        """The text with which another client, in any program, continues this session.
 
         Give it to `connect` after this client is closed, and before the server forgets the session.
-        Output that was not taken here comes there. Keep it secret.
+        Output that was not read here comes there. Keep the token secret.
         """
         return self._portal.run(lambda: self._inner.session_token())
 
     def retain(self, seconds: float) -> float:
-        """Ask the server to keep this session, with all its processes, while nobody is connected.
+        """Ask the server to keep this session, with its processes, while no client is connected.
 
-        The answer is how long it will, counted anew from each disconnect; 0 or less asks for the
-        server's usual time. An extension: servers without it raise MethodNotFound.
+        Returns the number of seconds that the server grants, counted anew from each disconnect; 0
+        or less asks for the server's usual time. This is an extension: servers without it raise
+        MethodNotFound.
         """
         return self._portal.wait(self._inner.retain(seconds))
 
     def close(self) -> None:
         """Disconnect; processes are left to the server. Idempotent.
 
-        Those of a session that was retained do not wait for somebody to take their output.
+        The processes of a session that was retained do not wait for a reader of their output.
         """
         self._portal.run(lambda: self._inner.close())
 
     def wait_closed(self) -> None:
-        """Until the connection is gone for good, for whatever reason."""
+        """Wait until the connection is gone for good, for whatever reason."""
         self._portal.wait(self._inner.wait_closed())
 
     def __enter__(self) -> Self:
@@ -1140,7 +1191,7 @@ class EnvironmentManager(Twin[AsyncEnvironmentManager]):
     @property
     def default(self) -> str | None:
         """The environment that is used when none is named; None when one has to be."""
-        return self._portal.run(lambda: self._inner.default)
+        return self._inner.default
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -1303,7 +1354,7 @@ def environments(
 ) -> AbstractContextManager[EnvironmentManager]:
     """The environments of `environments.toml` and the variables, this machine among them.
 
-    See EnvironmentManager, whose `load` it is; *options* are those of `connect`.
+    *options* are those of `connect`, for everything that is connected here.
     """
     from exec_server.local_server import environments as async_environments
 

@@ -13,7 +13,11 @@ import pytest
 import exec_server
 from exec_server.client.environments.environments_toml import URL_VARIABLE
 from exec_server.client.environments.lazy import EnvironmentStatus
-from exec_server.client.environments.manager import EnvironmentFacts, EnvironmentManager
+from exec_server.client.environments.manager import (
+    EnvironmentFacts,
+    EnvironmentManager,
+    load_environments,
+)
 from exec_server.client.environments.open_environment import ConnectKeywords, ConnectOptions
 from exec_server.errors import ConfigurationError, ConnectError, ConnectionClosed, SessionLost
 from exec_server.limits import Limits
@@ -68,7 +72,7 @@ def test_a_name_or_a_url_is_resolved(tmp_path):
 
 @requirement("env/lookup")
 async def test_without_a_default_one_has_to_be_named(tmp_path):
-    manager = EnvironmentManager.load(tmp_path, {URL_VARIABLE: "none"})
+    manager = load_environments(tmp_path, {URL_VARIABLE: "none"})
     assert manager.names == () and manager.default is None
     with pytest.raises(ConfigurationError, match="name one"):
         await manager.client()
@@ -173,8 +177,8 @@ async def test_a_program_is_started_on_first_use_and_ended(tmp_path):
 async def test_a_program_that_ends_is_not_started_again(tmp_path):
     async with environments(tmp_path, entry("box", PROGRAM)) as manager:
         box = await manager.client("box")
-        assert box._link is not None
-        box._link._peer._connection.abort()
+        assert box._session.connection is not None
+        box._session.connection._peer._connection.abort()
         await eventually(lambda: box.state == "failed")
         assert await manager.client("box") is box
         with pytest.raises(SessionLost):
@@ -209,7 +213,7 @@ async def test_a_local_environment_takes_a_server_and_no_session(tmp_path):
             async with manager.connect("local", session_token="x"):
                 pass
     with pytest.raises(ConfigurationError, match="no server was given"):
-        async with EnvironmentManager.load(tmp_path, {}) as manager:
+        async with load_environments(tmp_path, {}) as manager:
             await manager.client()
 
 
@@ -222,14 +226,14 @@ async def test_a_registry_takes_a_way_to_it(tmp_path, server):
         "CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID": "e",
         "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": "t",
     }
-    async with EnvironmentManager.load(tmp_path, env) as manager:
+    async with load_environments(tmp_path, env) as manager:
         with pytest.raises(ConfigurationError, match="no way was given"):
             await manager.client()
 
     def relay(environment: object, options: object) -> Any:
         return lambda: dial(server.url, limits=Limits())
 
-    async with EnvironmentManager.load(tmp_path, env, rendezvous=relay) as manager:
+    async with load_environments(tmp_path, env, rendezvous=relay) as manager:
         assert (await (await manager.client()).run(["true"])).returncode == 0
 
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from exec_server.client.environments import paired
-from exec_server.client.environments.manager import EnvironmentManager
+from exec_server.client.environments.manager import load_environments
 from exec_server.errors import ConfigurationError
 from tests.requirements import requirement
 
@@ -15,7 +15,7 @@ KEPT = paired.Paired(registry="https://r.example", environment="big.1", token="s
 
 
 def manager(home, **variables):
-    return EnvironmentManager.load(home, {"XDG_STATE_HOME": str(home), **variables})
+    return load_environments(home, {"XDG_STATE_HOME": str(home), **variables})
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from exec_server.client.client import ExecServerClient, connect
-from exec_server.client.files.remote_files import RemoteFiles
+from exec_server.client.files.file_methods import FileMethods
 from exec_server.errors import (
     ConnectionClosed,
     InternalError,
@@ -57,7 +57,7 @@ async def heard(
 
 @requirement("client/fs:every-method")
 def test_every_method_is_called_somewhere():
-    source = inspect.getsource(RemoteFiles)
+    source = inspect.getsource(FileMethods)
     methods = [name for name, value in vars(fs).items() if isinstance(value, Method)]
     assert len(methods) >= 17
     assert [name for name in methods if f"fs.{name}," not in source] == []

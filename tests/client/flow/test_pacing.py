@@ -222,7 +222,7 @@ def flooding(size: int, done: str) -> list[str]:
 async def test_a_process_waits_for_its_reader_and_nothing_is_lost(client, tmp_path):
     done = tmp_path / "done"
     process = await client.start(flooding(MUCH, str(done)))
-    await eventually(lambda: process._output._is_behind)
+    await eventually(lambda: process._tracked.output._is_behind)
     async with asyncio.timeout(PATIENCE):
         assert await client.environment_status() == "ready"
     assert not done.exists() and process.returncode is None
@@ -255,7 +255,7 @@ async def test_an_unread_process_does_not_stop_the_others(server, tmp_path):
     limits = Limits(untaken_bytes=64 * KIB, untaken_max_bytes=1 * MIB, reader_patience=0.05)
     async with connect(server.url, limits=limits) as client:
         unread = await client.start(flooding(MUCH, str(tmp_path / "done")))
-        await eventually(lambda: unread._output._is_behind)
+        await eventually(lambda: unread._tracked.output._is_behind)
         async with asyncio.timeout(PATIENCE):
             assert (await client.run(["echo", "hi"])).stdout == b"hi\n"
             # Waiting for it without reading it ends, too.
@@ -286,7 +286,7 @@ async def test_back_pressure_reaches_through_every_transport(tmp_path):
     ):
         done = tmp_path / "done"
         process = await client.start(flooding(MUCH, str(done)))
-        await eventually(lambda: process._output._is_behind)
+        await eventually(lambda: process._tracked.output._is_behind)
         assert await client.environment_status() == "ready"
         assert not done.exists()
         assert len(await process.stdout.read()) == MUCH

@@ -411,7 +411,7 @@ async def test_going_on_from_a_later_event_acknowledges_what_is_not_wanted(serve
     async with connect(server.url, limits=SMALL) as client:
         process = await client.start(flood(tether))
         await tether.heard(b"blocked\n")
-        last = process.cursor
+        last = process._tracked.cursor
         token = client.session_token()
     async with connect(server.url, limits=SMALL, session_token=token) as client:
         again = await client.attach(process.process_id, last)
@@ -449,7 +449,7 @@ async def test_a_start_that_is_gone_on_with_keeps_its_window(server):
         async with asyncio.timeout(PATIENCE):
             process = await client.start(argv, ensure=True)
             assert await process.stdout.read() == whole
-        assert proxy.connections == 2 and process._output.credit is not None
+        assert proxy.connections == 2 and process._tracked.output.credit is not None
 
 
 @requirement("window/attach", "window/unread")
@@ -476,7 +476,7 @@ async def test_after_somebody_else_the_handle_goes_on_without_a_window(server, t
             await tether.heard(b"running\n")
         proxy.is_down = False
         await eventually(lambda: client.is_connected)
-        assert not await granted(client, process) and process._output.credit is None
+        assert not await granted(client, process) and process._tracked.output.credit is None
         assert await process.terminate()
 
 
@@ -545,8 +545,8 @@ async def test_the_time_to_resume_is_what_the_server_grants(server, tmp_path):
         token = client.session_token()
     # The next client learns it from the server.
     async with connect(server.url, session_token=token) as client:
-        assert client._lifeline._recovery_window == 600
+        assert client._session.link._recovery_window == 600
         assert await client.terminate(process.process_id)
     async with connect(server.url, recover_for=7) as client:
         await client.retain(600)
-        assert client._lifeline._recovery_window == 7
+        assert client._session.link._recovery_window == 7

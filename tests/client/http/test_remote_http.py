@@ -112,7 +112,7 @@ async def test_a_large_body_arrives_whole_and_can_be_left(client):
             assert await anext(aiter(answer))
         async with client.http.stream("GET", origin.url) as answer:
             assert await answer.read() == content
-        assert client.http._budget.used == 0
+        assert client._session.bodies._budget.used == 0
 
 
 @requirement("http/client:stream")
@@ -144,7 +144,7 @@ async def test_a_lost_connection_fails_bodies_and_the_next_goes_on(server):
             assert len(origin.received) == 1
         async with target(hello) as origin, client.http.stream("GET", origin.url) as answer:
             assert await answer.read() == b"hello"
-        assert client.http._last_id == 2
+        assert client._session.bodies._last_id == 2
 
 
 # What a server may get wrong.

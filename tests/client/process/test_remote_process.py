@@ -194,7 +194,7 @@ async def test_a_lost_connection_ends_the_handle():
 @requirement("client/process:dropped-handle")
 async def test_a_dropped_handle_leaves_the_process_running(client):
     await sh(client, "echo unheard; read x; echo more; read x", stdin=True, process_id="p")
-    await eventually(lambda: gc.collect() >= 0 and not client._followed.handles)
+    await eventually(lambda: gc.collect() >= 0 and not client._session.processes.handles)
     assert (await client.read("p", wait=PATIENCE)).chunks[0].chunk.data == b"unheard\n"
     assert await client.write("p", b"\n") == "accepted"
     result = await client.read("p", after_seq=1, wait=PATIENCE)
@@ -443,7 +443,7 @@ async def test_a_start_that_nobody_waits_for_is_undone(how):
             await starting
         async with asyncio.timeout(PATIENCE):
             await terminated.wait()
-        assert not client._followed.handles
+        assert not client._session.processes.handles
 
 
 @requirement("client/process:wait")

@@ -173,7 +173,7 @@ async def test_what_is_no_json_rpc_ends_the_stream_but_not_the_session(online, w
         process = await client.start(["cat"], stdin=True)
         session_id = client.session_id
         # Past the client's own checks.
-        client._lifeline.link._peer._connection.send(words)
+        client._session.connection._peer._connection.send(words)
         await process.write(b"still here\n")
         assert (await anext(process)).data == b"still here\n"
         assert client.session_id == session_id

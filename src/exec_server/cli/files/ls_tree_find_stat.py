@@ -25,7 +25,7 @@ from exec_server.cli.files.targets import Servers, Target
 from exec_server.cli.options import add_output
 from exec_server.cli.parser import Append, Flag, Parser, count
 from exec_server.client.files.transfer.remote_listing import Listing, describe, list_tree
-from exec_server.client.files.transfer.tree import Entry, below, parent
+from exec_server.client.files.transfer.tree import TreeEntry, below, parent
 
 _TYPES = {"f": "file", "d": "directory", "l": "symlink", "o": "other"}
 _FORMATS = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S_IFLNK}
@@ -73,7 +73,7 @@ async def _listed(
     return root, listing
 
 
-def _as_json(entry: Entry, path: bytes) -> dict[str, Any]:
+def _as_json(entry: TreeEntry, path: bytes) -> dict[str, Any]:
     found: dict[str, Any] = {**_text("path", path), "type": entry.kind, "size": entry.size}
     if entry.mode is not None:
         found["mode"] = f"{entry.mode:04o}"
@@ -136,7 +136,7 @@ async def _ls(
         say(_line(entry, entry.path or os.path.basename(root), is_long=values.long))
 
 
-def _line(entry: Entry, name: bytes, *, is_long: bool) -> str:
+def _line(entry: TreeEntry, name: bytes, *, is_long: bool) -> str:
     text = os.fsdecode(name)
     if not is_long:
         return text
@@ -145,12 +145,12 @@ def _line(entry: Entry, name: bytes, *, is_long: bool) -> str:
     return f"{_mode(entry)} {entry.size:>11} {_time(entry)} {text}"
 
 
-def _mode(entry: Entry) -> str:
+def _mode(entry: TreeEntry) -> str:
     shown = stat.filemode(_FORMATS.get(entry.kind, 0) | (entry.mode or 0))
     return shown if entry.mode is not None else f"{shown[0]}?????????"
 
 
-def _time(entry: Entry) -> str:
+def _time(entry: TreeEntry) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.mtime_ns // 1_000_000_000))
 
 
@@ -187,10 +187,10 @@ async def _tree(
     say(_summary(children))
 
 
-_Children = dict[bytes, list[Entry]]
+_Children = dict[bytes, list[TreeEntry]]
 
 
-def _children(entries: Iterable[Entry], *, includes_hidden: bool) -> _Children:
+def _children(entries: Iterable[TreeEntry], *, includes_hidden: bool) -> _Children:
     children: _Children = {}
     for entry in entries:
         if entry.path and (includes_hidden or not _is_hidden(entry.path)):
@@ -219,7 +219,7 @@ def _summary(children: _Children) -> str:
     )
 
 
-def _nested(entry: Entry, root: bytes, children: _Children) -> dict[str, Any]:
+def _nested(entry: TreeEntry, root: bytes, children: _Children) -> dict[str, Any]:
     found = _as_json(entry, below(root, entry.path))
     if entry.kind == "directory":
         found["entries"] = [
@@ -280,7 +280,7 @@ async def _find(
             say(os.fsdecode(path))
 
 
-def _is_wanted(entry: Entry, name: bytes, values: argparse.Namespace) -> bool:
+def _is_wanted(entry: TreeEntry, name: bytes, values: argparse.Namespace) -> bool:
     text = os.fsdecode(name)
     if values.name and not any(fnmatchcase(text, pattern) for pattern in values.name):
         return False
@@ -314,7 +314,7 @@ async def _stat(
         _describe(entry, path)
 
 
-def _describe(entry: Entry, path: bytes) -> None:
+def _describe(entry: TreeEntry, path: bytes) -> None:
     say(f"    path: {os.fsdecode(path)}")
     say(f"    type: {entry.kind}")
     if entry.target:

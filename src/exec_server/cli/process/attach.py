@@ -78,7 +78,7 @@ async def _attach(
         async with bridge:
             status = await bridge.follow()
     finally:
-        is_over = process.returncode is not None and process.taken is None
+        is_over = process.returncode is not None and process.is_done
         code = None if process.returncode is None else process.returncode & 0xFF
         detach.update(store, client, session, exit_code=code if is_over else None)
     if bridge.is_detached:

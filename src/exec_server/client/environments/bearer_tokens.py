@@ -10,7 +10,7 @@ from exec_server.errors import ConfigurationError
 _TOKEN_BYTES = 64 << 10
 
 
-class Token:
+class GivenToken:
     """A secret that is at hand."""
 
     def __init__(self, text: str) -> None:

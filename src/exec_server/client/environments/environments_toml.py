@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 
 from exec_server.client.environments.bearer_tokens import (
-    Token,
+    GivenToken,
     TokenFile,
     TokenVariable,
     read_limited,
@@ -68,7 +68,7 @@ class Configuration(msgspec.Struct, frozen=True):
     default: str | None
 
 
-class _Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class _EnvironmentEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     id: str
     url: str | None = None
     auth_bearer_token: str | None = None
@@ -92,10 +92,10 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return _seconds(self, "connect_timeout_sec", DEFAULT_LIMITS.connect_timeout)
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class _EnvironmentsFile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     default: str | None = None
     include_local: bool = True
-    environments: list[_Entry] = []
+    environments: list[_EnvironmentEntry] = []
 
 
 def home_directory(env: Mapping[str, str]) -> Path:
@@ -122,7 +122,7 @@ def load(home: Path, env: Mapping[str, str]) -> Configuration:
 def parse(text: str, *, home: Path, env: Mapping[str, str]) -> Configuration:
     """What the text of a file says."""
     try:
-        file = msgspec.convert(tomllib.loads(text), _File)
+        file = msgspec.convert(tomllib.loads(text), _EnvironmentsFile)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
         raise ConfigurationError(str(exc)) from None
     environments: list[Environment] = [LocalEnvironment(LOCAL)] if file.include_local else []
@@ -176,7 +176,7 @@ def check_url(url: str) -> str:
     return url
 
 
-def _environment(entry: _Entry, home: Path, env: Mapping[str, str]) -> Environment:
+def _environment(entry: _EnvironmentEntry, home: Path, env: Mapping[str, str]) -> Environment:
     shown = f"environment `{entry.id}`"
     if (entry.url is None) == (entry.program is None):
         raise ConfigurationError(f"{shown} must set exactly one of url or program")
@@ -194,7 +194,7 @@ def _environment(entry: _Entry, home: Path, env: Mapping[str, str]) -> Environme
     )
 
 
-def _program(entry: _Entry, program: str, home: Path) -> ProgramEnvironment:
+def _program(entry: _EnvironmentEntry, program: str, home: Path) -> ProgramEnvironment:
     shown = f"environment `{entry.id}`"
     if not program:
         raise ConfigurationError(f"{shown} program cannot be empty")
@@ -211,12 +211,14 @@ def _program(entry: _Entry, program: str, home: Path) -> ProgramEnvironment:
     )
 
 
-def _token_keys(entry: _Entry) -> list[str]:
+def _token_keys(entry: _EnvironmentEntry) -> list[str]:
     keys = ("auth_bearer_token", "auth_bearer_token_env", "auth_bearer_token_file")
     return [key for key in keys if getattr(entry, key) is not None]
 
 
-def _token(entry: _Entry, home: Path, env: Mapping[str, str]) -> Callable[[], str] | None:
+def _token(
+    entry: _EnvironmentEntry, home: Path, env: Mapping[str, str]
+) -> Callable[[], str] | None:
     """How to get the token when it is needed: who never connects needs no secret at hand."""
     keys = _token_keys(entry)
     if len(keys) > 1:
@@ -228,11 +230,11 @@ def _token(entry: _Entry, home: Path, env: Mapping[str, str]) -> Callable[[], st
     if entry.auth_bearer_token_file is not None:
         return TokenFile(home / entry.auth_bearer_token_file)
     if entry.auth_bearer_token is not None:
-        return Token(entry.auth_bearer_token)
+        return GivenToken(entry.auth_bearer_token)
     return None
 
 
-def _seconds(entry: _Entry, key: str, otherwise: float) -> float:
+def _seconds(entry: _EnvironmentEntry, key: str, otherwise: float) -> float:
     value: float | None = getattr(entry, key)
     if value is None:
         return otherwise
@@ -241,7 +243,7 @@ def _seconds(entry: _Entry, key: str, otherwise: float) -> float:
     return value
 
 
-def _default(file: _File, environments: Iterable[Environment]) -> str | None:
+def _default(file: _EnvironmentsFile, environments: Iterable[Environment]) -> str | None:
     names = [each.id for each in environments]
     if file.default is None:
         return LOCAL if LOCAL in names else None
@@ -280,6 +282,6 @@ def _rendezvous(env: Mapping[str, str]) -> RendezvousEnvironment | None:
         REMOTE,
         registry_url,
         environment_id,
-        token=Token(token),
+        token=GivenToken(token),
         account_id=env.get(_ACCOUNT_VARIABLE, "").strip() or None,
     )

@@ -13,7 +13,7 @@ from exec_server.transport.dial import is_program
 
 Kind = Literal["local", "websocket", "program", "rendezvous"]
 # Looked up when it is needed, and never part of what is shown.
-Token = Callable[[], str]
+TokenSource = Callable[[], str]
 
 
 class LocalEnvironment(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class WebSocketEnvironment(msgspec.Struct, frozen=True):
 
     id: str
     url: str
-    token: Token | None = None
+    token: TokenSource | None = None
     connect_timeout: float = DEFAULT_LIMITS.connect_timeout
     initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout
     kind: ClassVar[Kind] = "websocket"
@@ -76,7 +76,7 @@ class RendezvousEnvironment(msgspec.Struct, frozen=True):
     id: str
     registry_url: str
     environment_id: str
-    token: Token
+    token: TokenSource
     # Of ChatGPT, where the registry wants it.
     account_id: str | None = None
     kind: ClassVar[Kind] = "rendezvous"

@@ -29,7 +29,7 @@ import msgspec
 
 from exec_server.client.client import ExecServerClient
 from exec_server.client.environments import environments_toml, paired
-from exec_server.client.environments.bearer_tokens import Token
+from exec_server.client.environments.bearer_tokens import GivenToken
 from exec_server.client.environments.kinds import Environment, Kind, WebSocketEnvironment
 from exec_server.client.environments.lazy import EnvironmentStatus, LazyClient
 from exec_server.client.environments.open_environment import (
@@ -74,26 +74,6 @@ class EnvironmentManager:
         self._ways = Ways(local, rendezvous)
         self._options = ConnectOptions(**options)
         self._lazy = {each.id: self._new(each) for each in configuration.environments}
-
-    @classmethod
-    def load(
-        cls,
-        home: Path | None = None,
-        env: Mapping[str, str] = os.environ,
-        *,
-        local: LocalFactory | None = None,
-        rendezvous: RendezvousFactory | None = None,
-        **options: Unpack[ConnectKeywords],
-    ) -> Self:
-        """As the variables and the `environments.toml` of *home* (by default Codex's) say.
-
-        After these come the environments that `exec-server pair` has made known.
-
-        Raises ConfigurationError for what they cannot mean. Nothing is connected yet.
-        """
-        directory = environments_toml.home_directory(env) if home is None else home
-        found = paired.add_to(environments_toml.load(directory, env), paired.folder(env))
-        return cls(found, local=local, rendezvous=rendezvous, **options)
 
     # What there is.
 
@@ -177,7 +157,7 @@ class EnvironmentManager:
         """Add a WebSocket environment, or replace one; the default stays what it is."""
         environments_toml.check_id(name, taken=())
         where = environments_toml.check_url(url)
-        secret = None if token is None else Token(token)
+        secret = None if token is None else GivenToken(token)
         old = self._lazy.get(name)
         self._lazy[name] = self._new(
             WebSocketEnvironment(name, where, secret, connect_timeout=connect_timeout)
@@ -204,3 +184,21 @@ class EnvironmentManager:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def load_environments(
+    home: Path | None = None,
+    env: Mapping[str, str] = os.environ,
+    *,
+    local: LocalFactory | None = None,
+    rendezvous: RendezvousFactory | None = None,
+    **options: Unpack[ConnectKeywords],
+) -> EnvironmentManager:
+    """The environments of the variables and of `environments.toml` in *home*, by default Codex's.
+
+    After these come the environments that `exec-server pair` has added. Nothing is connected yet.
+    Raises ConfigurationError for a configuration that is not valid.
+    """
+    directory = environments_toml.home_directory(env) if home is None else home
+    found = paired.add_to(environments_toml.load(directory, env), paired.folder(env))
+    return EnvironmentManager(found, local=local, rendezvous=rendezvous, **options)

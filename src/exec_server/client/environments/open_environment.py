@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 import msgspec
 
 from exec_server.client.client import ExecServerClient
+from exec_server.client.client_session import open_session
 from exec_server.client.connect_options import (
     DEFAULT_CLIENT_NAME,
     ExecServerClientConnectOptions,
@@ -107,8 +108,8 @@ async def open_environment(
     else:
         opening = await _connect(environment, options, ways)
     async with opening as client:
-        client.policy.on_request = options.on_policy_request
-        client.policy.on_decision = options.on_policy_decision
+        client._session.policy.on_request = options.on_policy_request
+        client._session.policy.on_decision = options.on_policy_decision
         yield client
 
 
@@ -141,7 +142,7 @@ async def _connect(
     seconds = DEFAULT_LIMITS.initialize_timeout
     if isinstance(environment, ProgramEnvironment):
         seconds = environment.initialize_timeout
-    return await ExecServerClient.connect_through(
+    session = await open_session(
         _dialler(environment, options, ways),
         ExecServerClientConnectOptions(
             client_name=options.client_name,
@@ -154,6 +155,7 @@ async def _connect(
         on_state=options.on_state,
         limits=options.limits,
     )
+    return ExecServerClient(session)
 
 
 def _args(

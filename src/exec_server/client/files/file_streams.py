@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import uuid
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeVar
@@ -15,7 +15,8 @@ from exec_server.errors import InvalidRequest, ProtocolError, RpcError
 from exec_server.limits import MIB
 
 if TYPE_CHECKING:
-    from exec_server.client.files.remote_files import AnyPath, RemoteFiles
+    from exec_server.client.files.file_methods import AnyPath
+    from exec_server.client.files.remote_files import RemoteFiles
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class Block(NamedTuple):
     eof: bool
 
 
-class _Pending(Generic[T]):
+class _CallQueue(Generic[T]):
     """Calls under way, in the order in which their answers are wanted."""
 
     def __init__(self) -> None:
@@ -64,12 +65,13 @@ class _Pending(Generic[T]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Handle:
+class _OpenFile:
     """A file that is open on the server until it is let go of, whatever happens."""
 
-    def __init__(self, files: RemoteFiles) -> None:
+    def __init__(self, files: RemoteFiles, forget: Callable[[str], None]) -> None:
         self.id = uuid.uuid4().hex
         self._files = files
+        self._forget = forget
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
 
@@ -85,7 +87,7 @@ class _Handle:
         """Have it closed without waiting for that."""
         if not self._is_closed:
             self._is_closed = True
-            self._files.forget_handle(self.id)
+            self._forget(self.id)
 
     async def close(self) -> None:
         if not self._is_closed:
@@ -96,7 +98,7 @@ class _Handle:
         if not self._is_closed:
             # Perhaps in another thread, and perhaps after the loop has closed.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._files.forget_handle, self.id)
+                self._loop.call_soon_threadsafe(self._forget, self.id)
 
 
 class ReadStream:
@@ -107,9 +109,18 @@ class ReadStream:
     """
 
     def __init__(
-        self, files: RemoteFiles, path: AnyPath, *, offset: int, length: int | None, window: int
+        self,
+        files: RemoteFiles,
+        path: AnyPath,
+        *,
+        offset: int,
+        length: int | None,
+        window: int,
+        forget: Callable[[str], None],
     ) -> None:
+        """Use `client.fs.read_stream`. *forget* closes a handle without waiting for that."""
         self._files = files
+        self._forget = forget
         self._path = path
         # Where the next block begins, and where the next one to be asked for does.
         self._offset = self._asked = offset
@@ -117,8 +128,8 @@ class ReadStream:
         self._window = window
         # Grows with every full block: most files are shorter than a window.
         self._width = window if length is not None else 1
-        self._pending: _Pending[tuple[int, Block]] = _Pending()
-        self._handle: _Handle | None = None
+        self._pending: _CallQueue[tuple[int, Block]] = _CallQueue()
+        self._handle: _OpenFile | None = None
         self._is_ended = False
 
     async def __aenter__(self) -> Self:
@@ -160,7 +171,7 @@ class ReadStream:
 
     async def _open(self) -> None:
         if self._handle is None and not self._is_ended:
-            self._handle = _Handle(self._files)
+            self._handle = _OpenFile(self._files, self._forget)
             await self._handle.open(self._path, "read")
 
     async def _next(self) -> bytes:
@@ -210,19 +221,28 @@ class WriteStream:
     file at the end, which bounds its size.
     """
 
-    def __init__(self, files: RemoteFiles, path: AnyPath, *, window: int) -> None:
+    def __init__(
+        self,
+        files: RemoteFiles,
+        path: AnyPath,
+        *,
+        window: int,
+        forget: Callable[[str], None],
+    ) -> None:
+        """Use `client.fs.write_stream`. *forget* closes a handle without waiting for that."""
         self._files = files
+        self._forget = forget
         self._path = path
         self._window = window
         self._buffer = bytearray()
         self._offset = 0
-        self._pending: _Pending[None] = _Pending()
-        self._handle: _Handle | None = None
+        self._pending: _CallQueue[None] = _CallQueue()
+        self._handle: _OpenFile | None = None
         self._is_open = False
 
     async def __aenter__(self) -> Self:
         if await self._files.offers("fileWriteStreaming"):
-            self._handle = _Handle(self._files)
+            self._handle = _OpenFile(self._files, self._forget)
             await self._handle.open(self._path, "replace")
         self._is_open = True
         return self

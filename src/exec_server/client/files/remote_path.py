@@ -1,4 +1,4 @@
-"""RemotePath: a path on the server, in the manner of pathlib."""
+"""RemotePath: a path on the server, with methods like those of pathlib."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class RemotePath:
     """A path on a client's server; see `client.fs.path`.
 
-    What only concerns the text is as pathlib has it, and what asks the server is asynchronous. It
-    is no PathLike on purpose: `open()` would look for the file on this machine.
+    Methods that only concern the text work as in pathlib, and what asks the server is asynchronous.
+    It is not a PathLike on purpose: `open()` would look for the file on this machine.
     """
 
     __slots__ = ("_files", "_pure")
@@ -52,32 +52,40 @@ class RemotePath:
         return self._with(self._pure / other)
 
     def joinpath(self, *others: str) -> RemotePath:
+        """This path with *others* after it."""
         return self._with(self._pure.joinpath(*others))
 
     def with_name(self, name: str) -> RemotePath:
+        """This path with another last part."""
         return self._with(self._pure.with_name(name))
 
     def with_suffix(self, suffix: str) -> RemotePath:
+        """This path with another suffix, such as `.txt`."""
         return self._with(self._pure.with_suffix(suffix))
 
     @property
     def parent(self) -> RemotePath:
+        """The path without its last part."""
         return self._with(self._pure.parent)
 
     @property
     def parts(self) -> Sequence[str]:
+        """The parts between the slashes, and the leading slash."""
         return self._pure.parts
 
     @property
     def name(self) -> str:
+        """The last part."""
         return self._pure.name
 
     @property
     def stem(self) -> str:
+        """The last part without its suffix."""
         return self._pure.stem
 
     @property
     def suffix(self) -> str:
+        """The suffix of the last part, such as `.txt`; empty if there is none."""
         return self._pure.suffix
 
     def _with(self, pure: PurePosixPath) -> RemotePath:
@@ -86,26 +94,30 @@ class RemotePath:
     # What is there.
 
     async def stat(self) -> Metadata:
+        """The kind, size and times. Raises NotFound."""
         return await self._files.get_metadata(self)
 
     async def exists(self) -> bool:
+        """True if the path leads to something."""
         return await self._files.exists(self)
 
     async def is_file(self) -> bool:
+        """True if it is a regular file, or a link to one."""
         found = await self._found()
         return found is not None and found.is_file
 
     async def is_dir(self) -> bool:
+        """True if it is a directory, or a link to one."""
         found = await self._found()
         return found is not None and found.is_directory
 
     async def is_symlink(self) -> bool:
-        """Whether it is a symbolic link; one that leads nowhere cannot be told from nothing."""
+        """True if it is a symbolic link; False for a link that leads nowhere."""
         found = await self._found()
         return found is not None and found.is_symlink
 
     async def resolve(self) -> RemotePath:
-        """The path without any symbolic link; unlike in pathlib it must exist."""
+        """The path without symbolic links; unlike in pathlib it must exist."""
         return self._with(PurePosixPath(await self._files.canonicalize(self)))
 
     async def _found(self) -> Metadata | None:
@@ -115,12 +127,12 @@ class RemotePath:
             return None
 
     async def iterdir(self) -> AsyncIterator[RemotePath]:
-        """What is in the directory, in no order."""
+        """The paths in the directory, in no particular order."""
         for entry in await self._files.read_directory(self):
             yield self / entry.file_name
 
     async def glob(self, pattern: str) -> AsyncIterator[RemotePath]:
-        """What matches *pattern*, in which `**` stands for any number of directories.
+        """The paths that match *pattern*, in which `**` stands for any number of directories.
 
         Links to directories are entered only where the pattern names them.
         """
@@ -133,26 +145,31 @@ class RemotePath:
     # Content.
 
     async def read_bytes(self) -> bytes:
+        """The content of the file."""
         return await self._files.read_bytes(self)
 
     async def read_text(self, encoding: str = "utf-8") -> str:
+        """The content of the file, decoded."""
         return await self._files.read_text(self, encoding=encoding)
 
     async def write_bytes(self, data: bytes, *, atomic: bool = False) -> None:
+        """Replace the content of the file, or create it; see `RemoteFiles.write_bytes`."""
         await self._files.write_bytes(self, data, atomic=atomic)
 
     async def write_text(self, text: str, encoding: str = "utf-8", *, atomic: bool = False) -> None:
+        """Replace the content of the file by *text*, or create it."""
         await self._files.write_text(self, text, encoding=encoding, atomic=atomic)
 
     # Changes.
 
     async def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """As pathlib has it, but for *parents*, which implies *exist_ok* on every server."""
+        """Create the directory, as in pathlib; but *parents* implies *exist_ok*."""
         if exist_ok and not parents and await self.is_dir():
             return
         await self._files.create_directory(self, recursive=parents)
 
     async def unlink(self, *, missing_ok: bool = False) -> None:
+        """Remove the file or the symbolic link."""
         await self._files.remove(self, force=missing_ok)
 
     async def rmdir(self) -> None:
@@ -160,7 +177,7 @@ class RemotePath:
         await self._files.remove(self)
 
     async def rename(self, target: str | RemotePath) -> RemotePath:
-        """Rename to *target*, which is replaced; a relative one is seen from this one's parent."""
+        """Rename to *target*, which is replaced; a relative text starts at this path's parent."""
         path = target if isinstance(target, RemotePath) else self.parent / target
         await self._files.rename(self, path)
         return path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from exec_server.protocol import process
 
 if TYPE_CHECKING:
-    from exec_server.client.process.processes import Processes
-    from exec_server.client.process.tracked import Followed
+    from exec_server.client.client_session import ClientSession
+    from exec_server.client.process.tracked_processes import TrackedProcesses
 
 
 class Windows:
@@ -20,9 +20,9 @@ class Windows:
     is said over the next connection, and a resumed session keeps the windows of `taken` alone.
     """
 
-    def __init__(self, client: Processes, followed: Followed) -> None:
-        self._client = client
-        self._followed = followed
+    def __init__(self, session: ClientSession, tracked: TrackedProcesses) -> None:
+        self._session = session
+        self._tracked = tracked
         # What is to be said over the next connection.
         self._owed: dict[str, int | None] = {}
         # Of an earlier client: processes that have a window and no handle here, and their cursors.
@@ -37,12 +37,12 @@ class Windows:
     def settle(self, process_id: str, seq: int | None) -> None:
         """Say for the last time what was taken, or that nobody will say so any more."""
         self._unclaimed.pop(process_id, None)
-        if self._client.offers_flow and not self._say(process_id, seq):
+        if self._session.offers_flow and not self._say(process_id, seq):
             self._owed[process_id] = seq
 
     def forget(self, process_id: str) -> None:
         """The handle of a process was dropped."""
-        if process_id not in self._followed.handles:
+        if process_id not in self._tracked.handles:
             self.settle(process_id, None)
 
     def release_all(self) -> None:
@@ -69,7 +69,7 @@ class Windows:
     def taken(self) -> dict[str, int]:
         """Processes with windows, and up to which number their output was taken."""
         taken = dict(self._unclaimed)
-        for process_id, handle in self._followed.handles.items():
+        for process_id, handle in self._tracked.handles.items():
             if (seq := handle.flow_taken) is not None:
                 taken[process_id] = seq
         return taken
@@ -80,7 +80,7 @@ class Windows:
         owed, self._owed = self._owed, {}
         for process_id, seq in owed.items():
             self._say(process_id, seq)
-        for handle in tuple(self._followed.handles.values()):
+        for handle in tuple(self._tracked.handles.values()):
             handle.acknowledge()
 
     def session_lost(self) -> None:
@@ -89,7 +89,7 @@ class Windows:
             self._timer.cancel()
 
     def _say(self, process_id: str, seq: int | None) -> bool:
-        link = self._client._link
+        link = self._session.connection
         if link is None or link.is_lost:
             return False
         link.acknowledge(process.AckParams(process_id, seq))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
 
 
-class Carrier:
+class HttpxCarrier:
     """What a transport does; *library* is the module whose requests it carries.
 
     Redirects, cookies, content encodings and the deadline of a whole request are the library's
@@ -45,13 +45,13 @@ class Carrier:
                         follow_redirects=False,
                     )
                 )
-        kind = type("Body", (_Body, library.AsyncByteStream), {})
+        kind = type("Body", (_HttpxBody, library.AsyncByteStream), {})
         body = kind(response, exchange, library, request, timeouts.get("read"))
         headers = [(k.encode(), v.encode()) for k, v in response.headers.pairs]
         return library.Response(response.status, headers=headers, stream=body, request=request)
 
 
-class _Body:
+class _HttpxBody:
     def __init__(
         self,
         response: StreamedHttpResponse,
@@ -81,7 +81,7 @@ class _Body:
 
 def executor_transport(client: ExecServerClient, library: ModuleType) -> Any:
     """A transport for `library.AsyncClient`, where *library* is httpx or has its interface."""
-    kind = type("ExecutorTransport", (Carrier, library.AsyncBaseTransport), {})
+    kind = type("ExecutorTransport", (HttpxCarrier, library.AsyncBaseTransport), {})
     return kind(client, library)
 
 

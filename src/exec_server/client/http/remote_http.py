@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from exec_server.client.http.response_body import Budget, HttpBody
-from exec_server.errors import ConnectionClosed, ProtocolError
+from exec_server.client.http.response_body import HttpBody
 from exec_server.protocol import http
 from exec_server.protocol.base64 import Blob
 
 if TYPE_CHECKING:
-    from exec_server.client.client import ExecServerClient
+    from exec_server.client.client_session import ClientSession
 
 DEFAULT_TIMEOUT = 60.0
 _BUFFERED_ID = "buffered-request"
@@ -83,9 +82,19 @@ class StreamedHttpResponse:
     """An answer whose body is still to come: iterate over it, or `read` it."""
 
     def __init__(self, result: http.RequestResult, body: HttpBody) -> None:
-        self.status = result.status
-        self.headers = HttpHeaders(result.headers)
+        self._status = result.status
+        self._headers = HttpHeaders(result.headers)
         self._body = body
+
+    @property
+    def status(self) -> int:
+        """The status code; every status is an answer."""
+        return self._status
+
+    @property
+    def headers(self) -> HttpHeaders:
+        """The headers of the answer."""
+        return self._headers
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while piece := await self._body.take():
@@ -106,12 +115,8 @@ class RemoteHttp:
     that it may have been made. What the target or the way to it refuses is an RpcError.
     """
 
-    def __init__(self, client: ExecServerClient) -> None:
-        self._client = client
-        limits = client._limits
-        self._budget = Budget(limits.untaken_body_bytes)
-        self._bodies: dict[str, HttpBody] = {}
-        self._last_id = 0
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
 
     async def request(
         self,
@@ -130,15 +135,17 @@ class RemoteHttp:
         """
         params = _params(method, url, headers, content, timeout, follow_redirects=follow_redirects)
         # The server keeps the time; ours is for a server that does not answer.
-        patience = self._client._options.call_timeout
+        patience = self._session.options.call_timeout
         seconds = None if timeout is None or patience is None else timeout + patience
-        result = await self._client._call(http.REQUEST, params, seconds=seconds)
+        result = await self._session.call(http.REQUEST, params, seconds=seconds)
         return HttpResponse(result.status, HttpHeaders(result.headers), result.body_base64.data)
 
     async def get(self, url: str, **options: Any) -> HttpResponse:
+        """Make a GET request; *options* are those of `request`."""
         return await self.request("GET", url, **options)
 
     async def post(self, url: str, **options: Any) -> HttpResponse:
+        """Make a POST request; *options* are those of `request`."""
         return await self.request("POST", url, **options)
 
     @contextlib.asynccontextmanager
@@ -162,61 +169,16 @@ class RemoteHttp:
         protocol has no word to stop it.
         """
         params = _params(method, url, headers, content, timeout, follow_redirects=follow_redirects)
-        response = await self._open(params, answer_timeout)
-        try:
-            yield response
-        finally:
-            self._drop(response)
-
-    async def _open(
-        self, params: http.RequestParams, seconds: float | None
-    ) -> StreamedHttpResponse:
-        # Whoever waits for a connection first is not among those that lose it.
-        await self._client._lifeline.connected_link()
-        params.request_id = self._next_id()
+        # A request that waits for a connection is not among those that fail when one is lost.
+        await self._session.link.connected_link()
+        body = self._session.bodies.open()
+        params.request_id = body.request_id
         params.stream_response = True
-        body = HttpBody(
-            params.request_id,
-            budget=self._budget,
-            flow=self._client._flow,
-            behind_bytes=self._client._limits.untaken_bytes,
-            on_settled=self._settled,
-        )
-        # Before the request leaves: the body may overtake whoever waits for the answer.
-        self._bodies[params.request_id] = body
         try:
-            result = await self._client._call(http.REQUEST, params, seconds=seconds)
-        except BaseException:
-            self._bodies.pop(params.request_id, None)
-            body.drop()
-            raise
-        return StreamedHttpResponse(result, body)
-
-    def _next_id(self) -> str:
-        self._last_id += 1
-        return f"http-{self._last_id}"
-
-    def _drop(self, response: StreamedHttpResponse) -> None:
-        self._bodies.pop(response._body.request_id, None)
-        response._body.drop()
-
-    def _settled(self, body: HttpBody) -> None:
-        self._bodies.pop(body.request_id, None)
-
-    # What the client reports.
-
-    def delta_received(self, delta: http.BodyDelta) -> None:
-        """Part of a body; that of one which nobody wants any more is ignored."""
-        limit = self._client._limits.http_delta_bytes
-        if len(delta.delta_base64.data) > limit:
-            raise ProtocolError(f"{http.BODY_DELTA.name} of more than {limit} bytes")
-        body = self._bodies.get(delta.request_id)
-        if body is not None:
-            body.receive(delta)
-
-    def connection_lost(self, error: ConnectionClosed) -> None:
-        for body in tuple(self._bodies.values()):
-            body.fail(type(error)(str(error)))
+            result = await self._session.call(http.REQUEST, params, seconds=answer_timeout)
+            yield StreamedHttpResponse(result, body)
+        finally:
+            self._session.bodies.drop(body)
 
 
 def _params(

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable
 
 from exec_server.client.flow.pacing import Flow
-from exec_server.errors import ConnectionClosed, HttpBodyFailed
+from exec_server.errors import ConnectionClosed, HttpBodyFailed, ProtocolError
+from exec_server.limits import Limits
 from exec_server.protocol import http
 
 # What a piece costs beside its bytes, so that very many small ones count for what they are.
@@ -110,3 +111,48 @@ class HttpBody:
             self._flow.fall_behind(self)
         elif self._held - change > self._behind_bytes:
             self._flow.catch_up(self)
+
+
+class HttpBodies:
+    """The bodies that the connection still delivers, by the id of their request."""
+
+    def __init__(self, *, limits: Limits, flow: Flow) -> None:
+        self._limits = limits
+        self._flow = flow
+        self._budget = Budget(limits.untaken_body_bytes)
+        self._open: dict[str, HttpBody] = {}
+        self._last_id = 0
+
+    def open(self) -> HttpBody:
+        """A body with the next request id. Call it before the request leaves."""
+        self._last_id += 1
+        body = HttpBody(
+            f"http-{self._last_id}",
+            budget=self._budget,
+            flow=self._flow,
+            behind_bytes=self._limits.untaken_bytes,
+            on_settled=self._settled,
+        )
+        self._open[body.request_id] = body
+        return body
+
+    def drop(self, body: HttpBody) -> None:
+        """Forget a body and what it holds; the rest of it is ignored when it arrives."""
+        self._settled(body)
+        body.drop()
+
+    def _settled(self, body: HttpBody) -> None:
+        self._open.pop(body.request_id, None)
+
+    def delta_received(self, delta: http.BodyDelta) -> None:
+        """Deliver a part of a body; a part of a body that was dropped is ignored."""
+        limit = self._limits.http_delta_bytes
+        if len(delta.delta_base64.data) > limit:
+            raise ProtocolError(f"{http.BODY_DELTA.name} of more than {limit} bytes")
+        body = self._open.get(delta.request_id)
+        if body is not None:
+            body.receive(delta)
+
+    def connection_lost(self, error: ConnectionClosed) -> None:
+        for body in tuple(self._open.values()):
+            body.fail(type(error)(str(error)))

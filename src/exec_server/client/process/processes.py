@@ -10,19 +10,12 @@ import msgspec
 from msgspec import UNSET
 
 from exec_server.client import tracing
-from exec_server.client.calls import Calls, StrPath
-from exec_server.client.connect_options import ExecServerClientConnectOptions
-from exec_server.client.process.remote_process import (
-    OnDisconnect,
-    OnGap,
-    RemoteProcess,
-    signal_name,
-)
+from exec_server.client.client_session import ClientSession, StrPath
+from exec_server.client.process.remote_process import RemoteProcess, signal_name
 from exec_server.client.process.run_to_end import CompletedProcess, complete
-from exec_server.client.process.tracked import Followed
+from exec_server.client.process.tracked_process import OnDisconnect, OnGap, TrackedProcess
 from exec_server.client.session_token import Cursor
 from exec_server.errors import CallTimeout, ConnectionClosed, InvalidParams, RpcError
-from exec_server.limits import Limits
 from exec_server.protocol import process
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.env_policy import EnvPolicy
@@ -35,14 +28,11 @@ from exec_server.protocol.sandbox import Sandboxed, as_context
 INHERIT_ENV = EnvPolicy("all", True, [], {}, [])
 
 
-class Processes(Calls):
+class Processes:
     """The part of a client that is about processes."""
 
-    def __init__(self, options: ExecServerClientConnectOptions, *, limits: Limits) -> None:
-        super().__init__(options, limits=limits)
-        self._followed = Followed(self, limits=limits)
-        # Where an earlier client stopped.
-        self._cursors: dict[str, Cursor] = {}
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
 
     async def run(
         self,
@@ -69,7 +59,7 @@ class Processes(Calls):
         `truncated` says so.
         """
         if input is not None:
-            await self._require("processCloseStdin", "it cannot end a command's input")
+            await self._session.require("processCloseStdin", "it cannot end a command's input")
         handle = await self.start(
             argv,
             cwd=cwd,
@@ -129,7 +119,7 @@ class Processes(Calls):
         """
         if isinstance(argv, str | bytes):
             raise TypeError("argv is a sequence of words, not a single text")
-        path = await self._resolve(cwd)
+        path = await self._session.resolve(cwd)
         params = process.StartParams(
             process_id=process_id if process_id is not None else str(uuid.uuid4()),
             argv=list(argv),
@@ -149,7 +139,7 @@ class Processes(Calls):
         try:
             return await start(params)
         except InvalidParams:
-            if self._uses_uris or path.startswith("file:"):
+            if self._session.uses_uris or path.startswith("file:"):
                 raise
         # Of the servers without sessions some want URIs; nothing has run yet.
         params.cwd = to_uri(path)
@@ -169,7 +159,7 @@ class Processes(Calls):
         if window is not None and params.flow_window is None:
             params = msgspec.structs.replace(params, flow_window=window)
         # Before the request leaves: events may overtake its answer.
-        handle = self._followed.follow(
+        handle = self._session.processes.follow(
             process_id,
             is_terminal=params.tty,
             on_disconnect=on_disconnect,
@@ -184,33 +174,31 @@ class Processes(Calls):
             self._undo(handle, exc)
             raise
         handle.is_started = True
-        return handle
+        return self._handle(handle)
 
-    @property
-    def offers_flow(self) -> bool:
-        """Whether the server has said that it knows windows."""
-        return self._info is not None and bool(self._info.capabilities.get("processFlow"))
+    def _handle(self, tracked: TrackedProcess) -> RemoteProcess:
+        return RemoteProcess(self, tracked, write_bytes=self._session.limits.write_bytes)
 
     @property
     def _wanted_window(self) -> int | None:
         """What is asked for every process: never so much that it would be discarded here."""
-        wanted = min(self._limits.flow_window, self._limits.untaken_max_bytes // 4)
-        return wanted if wanted > 0 and self.offers_flow else None
+        wanted = min(self._session.limits.flow_window, self._session.limits.untaken_max_bytes // 4)
+        return wanted if wanted > 0 and self._session.offers_flow else None
 
     async def _begin(
-        self, handle: RemoteProcess, params: process.StartParams, *, ensure: bool
+        self, handle: TrackedProcess, params: process.StartParams, *, ensure: bool
     ) -> None:
-        if ensure and await self._offers("processList"):
-            await self._followed.ensure(handle, params)
+        if ensure and await self._session.offers("processList"):
+            await self._session.processes.ensure(handle, params)
         else:
-            handle.confined(await self._call(process.START, params))
+            handle.confined(await self._session.call(process.START, params))
 
-    def _undo(self, handle: RemoteProcess, error: BaseException) -> None:
+    def _undo(self, handle: TrackedProcess, error: BaseException) -> None:
         """A start has failed."""
         handle.windowed(UNSET)
         is_unsent = isinstance(error, ConnectionClosed | CallTimeout) and not error.may_have_run
         if isinstance(error, RpcError) or is_unsent:
-            self._followed.drop(handle.process_id)
+            self._session.processes.drop(handle.process_id)
         else:
             # It may run, and nobody is left who knows of it.
             self.abandon(handle.process_id)
@@ -232,13 +220,15 @@ class Processes(Calls):
         handle's `is_truncated` tells, or fails the handle with *on_gap* `fail`. Raises
         InvalidRequest when the server does not know the process.
         """
-        known = self._cursors.get(process_id, Cursor())
+        known = self._session.processes.earlier.get(process_id, Cursor())
         after = known if after_seq is None else Cursor(after_seq, after_seq, known.is_terminal)
         is_terminal = known.is_terminal
-        if process_id not in self._cursors and await self._offers("processList"):
-            info = await self._followed.find(process_id)
+        if process_id not in self._session.processes.earlier and await self._session.offers(
+            "processList"
+        ):
+            info = await self._session.processes.find(process_id)
             is_terminal = info is not None and info.tty
-        handle = self._followed.follow(
+        handle = self._session.processes.follow(
             process_id,
             is_terminal=is_terminal,
             on_disconnect=on_disconnect,
@@ -247,21 +237,21 @@ class Processes(Calls):
             window=self._wanted_window,
         )
         try:
-            await self._followed.catch_up(handle)
+            await self._session.processes.catch_up(handle)
         except BaseException:
-            self._followed.drop(process_id)
+            self._session.processes.drop(process_id)
             raise
         handle.is_started = True
-        self._followed.windows.claim(process_id)
+        self._session.processes.windows.claim(process_id)
         handle.acknowledge(at_once=True)
-        return handle
+        return self._handle(handle)
 
     def abandon(self, process_id: str) -> None:
         """Stop following a process and have it killed, without waiting for the answer.
 
         While there is no connection it waits for the next one.
         """
-        self._followed.abandon(process_id)
+        self._session.processes.abandon(process_id)
 
     async def read(
         self,
@@ -273,8 +263,8 @@ class Processes(Calls):
     ) -> process.ReadResult:
         """Retained output after a number; waits up to *wait* seconds for some."""
         params = process.ReadParams(process_id, after_seq, max_bytes, round(wait * 1000))
-        timeout = self._options.call_timeout
-        return await self._call(
+        timeout = self._session.options.call_timeout
+        return await self._session.call(
             process.READ, params, seconds=None if timeout is None else timeout + wait, repeat=True
         )
 
@@ -294,7 +284,7 @@ class Processes(Calls):
         """
         repeat = write_id is not None
         params = process.WriteParams(process_id, Blob(data), write_id or uuid.uuid4().hex)
-        return (await self._call(process.WRITE, params, seconds=None, repeat=repeat)).status
+        return (await self._session.call(process.WRITE, params, seconds=None, repeat=repeat)).status
 
     async def close_stdin(self, process_id: str, *, repeat: bool = False) -> process.WriteStatus:
         """End a process's input. An extension: others raise MethodNotFound.
@@ -302,20 +292,24 @@ class Processes(Calls):
         With *repeat* it is done again when the connection was lost before the answer.
         """
         params = process.CloseStdinParams(process_id)
-        return (await self._call(process.CLOSE_STDIN, params, repeat=repeat)).status
+        return (await self._session.call(process.CLOSE_STDIN, params, repeat=repeat)).status
 
     async def signal(self, process_id: str, signum: int | str) -> None:
         """Signal a process's group; unknown and ended processes are left alone."""
-        await self._call(process.SIGNAL, process.SignalParams(process_id, signal_name(signum)))
+        await self._session.call(
+            process.SIGNAL, process.SignalParams(process_id, signal_name(signum))
+        )
 
     async def terminate(self, process_id: str) -> bool:
         """Kill a process's group; whether it was still running."""
-        return (await self._call(process.TERMINATE, process.TerminateParams(process_id))).running
+        return (
+            await self._session.call(process.TERMINATE, process.TerminateParams(process_id))
+        ).running
 
     async def resize(self, process_id: str, rows: int, cols: int) -> None:
         """Give a terminal another size. An extension: others raise MethodNotFound."""
-        await self._call(process.RESIZE, process.ResizeParams(process_id, rows, cols))
+        await self._session.call(process.RESIZE, process.ResizeParams(process_id, rows, cols))
 
     async def list_processes(self) -> list[process.ProcessInfo]:
         """The session's processes. An extension: others raise MethodNotFound."""
-        return (await self._call(process.LIST, NOTHING)).processes
+        return (await self._session.call(process.LIST, NOTHING)).processes

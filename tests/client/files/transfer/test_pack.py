@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.client.files.transfer import pack
-from exec_server.client.files.transfer.tree import Entry
+from exec_server.client.files.transfer.tree import TreeEntry
 from exec_server.errors import ProtocolError
 from tests.requirements import requirement
 
@@ -30,7 +30,7 @@ NAMES = [
 TIMES = [0, 1, 1_600_000_000 * 10**9, 1_700_000_000_123_456_789, -1, -1_500_000_000, 2**33 * 10**9]
 
 
-def archive(entries: list[tuple[Entry, bytes]]) -> bytes:
+def archive(entries: list[tuple[TreeEntry, bytes]]) -> bytes:
     parts = []
     for entry, data in entries:
         parts += [pack.member(entry, mode=entry.mode or 0), data, pack.padding(len(data))]
@@ -43,9 +43,9 @@ def archive(entries: list[tuple[Entry, bytes]]) -> bytes:
 def test_tar_unpacks_what_we_pack(tmp_path, name, time):
     data = os.urandom(700)
     parents = [name.rsplit(b"/", n)[0] for n in range(name.count(b"/"), 0, -1)]
-    entries = [(Entry(path, "directory", mode=0o700), b"") for path in parents]
-    entries.append((Entry(name, "file", len(data), time, 0o640), data))
-    entries.append((Entry(b"link", "symlink", mode=0o777, target=name * 2), b""))
+    entries = [(TreeEntry(path, "directory", mode=0o700), b"") for path in parents]
+    entries.append((TreeEntry(name, "file", len(data), time, 0o640), data))
+    entries.append((TreeEntry(b"link", "symlink", mode=0o777, target=name * 2), b""))
     subprocess.run(
         ["tar", "-x", "-p", "-f", "-", "--no-same-owner"],
         input=archive(entries),
@@ -63,7 +63,7 @@ def test_tar_unpacks_what_we_pack(tmp_path, name, time):
 
 @requirement("client/transfer:archive")
 def test_others_read_it_too():
-    data = archive([(Entry(b"a/" + b"n" * 120, "file", 3, 1_500_000_000, 0o600), b"abc")])
+    data = archive([(TreeEntry(b"a/" + b"n" * 120, "file", 3, 1_500_000_000, 0o600), b"abc")])
     with tarfile.open(fileobj=io.BytesIO(data)) as found:
         (member,) = found.getmembers()
     assert (member.name, member.size, member.mode) == ("./a/" + "n" * 120, 3, 0o600)
@@ -120,8 +120,8 @@ def _packed_by_tar() -> bytes:
     "data",
     [
         b"x" * 512,
-        pack.member(Entry(b"a", "file", 1000), mode=0)[:124] + b"z" * 388,
-        pack.member(Entry(b"a", "file", 1001), mode=0),
+        pack.member(TreeEntry(b"a", "file", 1000), mode=0)[:124] + b"z" * 388,
+        pack.member(TreeEntry(b"a", "file", 1001), mode=0),
         b"\x80" * 512,
     ],
 )
@@ -143,9 +143,9 @@ def test_any_bytes_are_files_or_an_error(data):
 def test_directories_and_links_in_an_archive_are_passed_over():
     data = archive(
         [
-            (Entry(b"d", "directory", mode=0o700), b""),
-            (Entry(b"l", "symlink", target=b"/etc/passwd"), b""),
-            (Entry(b"f", "file", 1), b"x"),
+            (TreeEntry(b"d", "directory", mode=0o700), b""),
+            (TreeEntry(b"l", "symlink", target=b"/etc/passwd"), b""),
+            (TreeEntry(b"f", "file", 1), b"x"),
         ]
     )
     assert list(pack.Unpacker(limit=10).feed(data)) == [(b"f", b"x")]

@@ -29,7 +29,7 @@ from exec_server.client.files.transfer import (
 )
 from exec_server.client.files.transfer.progress import Progress
 from exec_server.client.files.transfer.result import TransferResult
-from exec_server.client.files.transfer.tree import Entry, part_name
+from exec_server.client.files.transfer.tree import TreeEntry, part_name
 from exec_server.errors import ConnectionClosed, NotFound, ProtocolError, TransferFailed
 from exec_server.limits import Limits
 from exec_server.server.serving import serve
@@ -437,7 +437,7 @@ async def test_what_was_lost_on_the_way_is_noticed(client, tmp_path, each_way, m
         found = await listed(self, **options)
         for index, entry in enumerate(found.entries):
             if entry.path == b"d1/f4":
-                found.entries[index] = Entry(entry.path, "file", 9, entry.mtime_ns)
+                found.entries[index] = TreeEntry(entry.path, "file", 9, entry.mtime_ns)
         found.entries = [entry for entry in found.entries if entry.path != b"d2/f5"]
         return found
 

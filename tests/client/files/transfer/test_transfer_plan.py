@@ -9,22 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.client.files.transfer.transfer_plan import make_plan
-from exec_server.client.files.transfer.tree import Entry, check_path, parent, part_name
+from exec_server.client.files.transfer.tree import TreeEntry, check_path, parent, part_name
 from exec_server.errors import ProtocolError
 from tests.requirements import requirement
 
-ROOT = Entry(b"", "directory")
+ROOT = TreeEntry(b"", "directory")
 
 
-def planned(*source: Entry, there: tuple[Entry, ...] = ()):
+def planned(*source: TreeEntry, there: tuple[TreeEntry, ...] = ()):
     return make_plan([ROOT, *source], {entry.path: entry for entry in (ROOT, *there)})
 
 
 @requirement("client/transfer:plan", "client/transfer:skip")
 def test_a_file_with_the_same_size_and_time_is_kept():
-    here = Entry(b"f", "file", 5, 1_000_000_999, 0o644)
-    assert planned(here, there=(Entry(b"f", "file", 5, 1_000_000_000, 0o644),)).kept == [here]
-    for other in (Entry(b"f", "file", 6, 1_000_000_000), Entry(b"f", "file", 5, 2_000_000_000)):
+    here = TreeEntry(b"f", "file", 5, 1_000_000_999, 0o644)
+    assert planned(here, there=(TreeEntry(b"f", "file", 5, 1_000_000_000, 0o644),)).kept == [here]
+    for other in (
+        TreeEntry(b"f", "file", 6, 1_000_000_000),
+        TreeEntry(b"f", "file", 5, 2_000_000_000),
+    ):
         plan = planned(here, there=(other,))
         assert (plan.kept, plan.files) == ([], [(here, other)])
     assert planned(here).files == [(here, None)]
@@ -32,17 +35,17 @@ def test_a_file_with_the_same_size_and_time_is_kept():
 
 @requirement("client/transfer:plan", "client/transfer:skip")
 def test_only_a_known_mode_differs():
-    here = Entry(b"f", "file", 5, 0, 0o644)
-    assert planned(here, there=(Entry(b"f", "file", 5, 0, 0o600),)).modes == [here]
-    assert planned(here, there=(Entry(b"f", "file", 5, 0),)).modes == []
-    assert planned(Entry(b"f", "file", 5), there=(here,)).modes == []
+    here = TreeEntry(b"f", "file", 5, 0, 0o644)
+    assert planned(here, there=(TreeEntry(b"f", "file", 5, 0, 0o600),)).modes == [here]
+    assert planned(here, there=(TreeEntry(b"f", "file", 5, 0),)).modes == []
+    assert planned(TreeEntry(b"f", "file", 5), there=(here,)).modes == []
 
 
 @requirement("client/transfer:plan")
 def test_links_are_compared_by_what_they_say():
-    link = Entry(b"l", "symlink", target=b"a")
-    assert planned(link, there=(Entry(b"l", "symlink", 9, 9, 0o7, b"a"),)).links == []
-    other = Entry(b"l", "symlink", target=b"b")
+    link = TreeEntry(b"l", "symlink", target=b"a")
+    assert planned(link, there=(TreeEntry(b"l", "symlink", 9, 9, 0o7, b"a"),)).links == []
+    other = TreeEntry(b"l", "symlink", target=b"b")
     assert planned(link, there=(other,)).links == [(link, other)]
 
 
@@ -60,22 +63,26 @@ def test_links_are_compared_by_what_they_say():
     ],
 )
 def test_what_is_in_the_way_is_told(here, there):
-    plan = planned(Entry(b"x", here), Entry(b"y", "file"), there=(Entry(b"x", there),))
+    plan = planned(TreeEntry(b"x", here), TreeEntry(b"y", "file"), there=(TreeEntry(b"x", there),))
     assert [path for path, _ in plan.obstacles] == [b"x"]
     assert [copy.entry.path for copy in plan.files] == [b"y"]
 
 
 @requirement("client/transfer:plan", "client/transfer:obstacles")
 def test_what_is_below_an_obstacle_is_not_tried():
-    source = [Entry(b"d", "directory"), Entry(b"d/e", "directory"), Entry(b"d/e/f", "file")]
-    plan = planned(*source, there=(Entry(b"d", "symlink", target=b"/etc"),))
+    source = [
+        TreeEntry(b"d", "directory"),
+        TreeEntry(b"d/e", "directory"),
+        TreeEntry(b"d/e/f", "file"),
+    ]
+    plan = planned(*source, there=(TreeEntry(b"d", "symlink", target=b"/etc"),))
     assert len(plan.obstacles) == 1 and plan.files == [] and len(plan.directories) == 1
 
 
 @requirement("client/transfer:plan", "client/transfer:special")
 def test_special_files_are_skipped():
-    fifo = Entry(b"p", "other")
-    assert planned(fifo, there=(Entry(b"p", "file"),)).skipped == [fifo]
+    fifo = TreeEntry(b"p", "other")
+    assert planned(fifo, there=(TreeEntry(b"p", "file"),)).skipped == [fifo]
 
 
 _entries = st.dictionaries(
@@ -89,9 +96,9 @@ _entries = st.dictionaries(
 )
 
 
-def entry_of(path: bytes, rest: Any) -> Entry:
+def entry_of(path: bytes, rest: Any) -> TreeEntry:
     kind, size, time, target = rest
-    return Entry(path, kind, size, time, 0o600, target)
+    return TreeEntry(path, kind, size, time, 0o600, target)
 
 
 @requirement("client/transfer:plan")
@@ -141,13 +148,13 @@ def test_other_names_are_names(path):
 
 @requirement("client/transfer:stale-part")
 def test_a_part_tells_which_version_it_is_of():
-    entry = Entry(b"d/f", "file", 5, 1_000_000_000)
+    entry = TreeEntry(b"d/f", "file", 5, 1_000_000_000)
     name = part_name(entry, b"f")
     assert name.startswith(b"f.") and name.endswith(b".part")
-    assert name == part_name(Entry(b"f", "file", 5, 1_000_000_999), b"f")
+    assert name == part_name(TreeEntry(b"f", "file", 5, 1_000_000_999), b"f")
     others = {
-        part_name(Entry(b"f", "file", 6, 0), b"f"),
-        part_name(Entry(b"f", "file", 5, 0), b"f"),
+        part_name(TreeEntry(b"f", "file", 6, 0), b"f"),
+        part_name(TreeEntry(b"f", "file", 5, 0), b"f"),
     }
     assert len(others | {name}) == 3
     assert len(part_name(entry, b"n" * 255)) <= 255

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from exec_server.client.files.transfer import local_tree, pack
 from exec_server.client.files.transfer.local_tree import Changed, LocalTree
 from exec_server.client.files.transfer.remote_tree import RemoteTree
-from exec_server.client.files.transfer.tree import Entry
+from exec_server.client.files.transfer.tree import TreeEntry
 from exec_server.errors import ProcessFailed, RpcError
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class Archives:
         self._there = there
         self._files = there.files
         # What could not be packed, and why.
-        self.failed: list[tuple[Entry, OSError | Changed]] = []
+        self.failed: list[tuple[TreeEntry, OSError | Changed]] = []
 
-    async def send(self, here: LocalTree, entries: Iterable[Entry], tell: Teller) -> bool:
+    async def send(self, here: LocalTree, entries: Iterable[TreeEntry], tell: Teller) -> bool:
         """Send directories, files and links, parents first; False where none can be unpacked."""
         archives = self._packed(here, entries)
         packing = asyncio.create_task(asyncio.to_thread(next, archives, None))
@@ -100,7 +100,7 @@ class Archives:
             archives.close()
         return True
 
-    async def set_directories(self, entries: Iterable[Entry]) -> bool:
+    async def set_directories(self, entries: Iterable[TreeEntry]) -> bool:
         """Give directories their modes and times; whether that was done."""
         members = [pack.member(entry, mode=entry.mode or 0) for entry in entries]
         try:
@@ -112,7 +112,7 @@ class Archives:
         except (RpcError, ProcessFailed):
             return False
 
-    async def remove_stale(self, existing: Iterable[Entry]) -> None:
+    async def remove_stale(self, existing: Iterable[TreeEntry]) -> None:
         """Remove archives that nobody will unpack."""
         for entry in existing:
             age = time.time() - entry.mtime_ns / 1e9
@@ -131,7 +131,7 @@ class Archives:
     async def _remove(self, name: bytes) -> None:
         await self._files.remove(self._there.at(name), force=True)
 
-    def _packed(self, here: LocalTree, entries: Iterable[Entry]) -> Generator[_Archive]:
+    def _packed(self, here: LocalTree, entries: Iterable[TreeEntry]) -> Generator[_Archive]:
         """Archives of a bounded size; reads the files, and blocks meanwhile."""
         parts: list[bytes] = []
         files = content = 0

@@ -11,7 +11,7 @@ from exec_server.client.files.transfer.local_tree import LocalTree
 from exec_server.client.files.transfer.remote_listing import start_command
 from exec_server.client.files.transfer.remote_tree import RemoteTree, batches, is_text
 from exec_server.client.files.transfer.task_pool import each
-from exec_server.client.files.transfer.tree import Entry
+from exec_server.client.files.transfer.tree import TreeEntry
 from exec_server.errors import RpcError
 
 _SUM = (b"sha256sum", b"--binary", b"--zero", b"--")
@@ -20,32 +20,34 @@ _WIDTH = 4
 
 
 # The SHA-256 of what a file holds, in hexadecimal. Raises OSError and RpcError.
-Digest = Callable[[Entry], Awaitable[bytes]]
+Digest = Callable[[TreeEntry], Awaitable[bytes]]
 
 
 def local_digest(tree: LocalTree) -> Digest:
-    async def digest(entry: Entry) -> bytes:
+    async def digest(entry: TreeEntry) -> bytes:
         return await asyncio.to_thread(_local_sum, tree, entry)
 
     return digest
 
 
-async def remote_digest(tree: RemoteTree, entries: list[Entry]) -> Digest:
+async def remote_digest(tree: RemoteTree, entries: list[TreeEntry]) -> Digest:
     """For *entries*. The server counts with sha256sum, where it has it; otherwise its files are
     read again."""
     sums = await _remote_sums(tree, entries)
 
-    async def digest(entry: Entry) -> bytes:
+    async def digest(entry: TreeEntry) -> bytes:
         return sums.get(entry.path) or await _read_again(tree, entry)
 
     return digest
 
 
-async def differing(one: Digest, other: Digest, entries: list[Entry]) -> list[tuple[Entry, str]]:
+async def differing(
+    one: Digest, other: Digest, entries: list[TreeEntry]
+) -> list[tuple[TreeEntry, str]]:
     """Those files of *entries* that do not hold the same on both sides, with what is wrong."""
-    found: list[tuple[Entry, str]] = []
+    found: list[tuple[TreeEntry, str]] = []
 
-    async def compare(entry: Entry) -> None:
+    async def compare(entry: TreeEntry) -> None:
         try:
             is_same = await one(entry) == await other(entry)
         except (OSError, RpcError) as exc:
@@ -58,7 +60,7 @@ async def differing(one: Digest, other: Digest, entries: list[Entry]) -> list[tu
     return found
 
 
-def _local_sum(tree: LocalTree, entry: Entry) -> bytes:
+def _local_sum(tree: LocalTree, entry: TreeEntry) -> bytes:
     digest = hashlib.sha256()
     with tree.places() as places:
         place = places.of(entry.path)
@@ -71,7 +73,7 @@ def _local_sum(tree: LocalTree, entry: Entry) -> bytes:
     return digest.hexdigest().encode()
 
 
-async def _remote_sums(tree: RemoteTree, entries: list[Entry]) -> dict[bytes, bytes]:
+async def _remote_sums(tree: RemoteTree, entries: list[TreeEntry]) -> dict[bytes, bytes]:
     """What the server's own program says, as far as it can be asked."""
     is_file = any(not entry.path for entry in entries)
     cwd = os.path.dirname(tree.root) if is_file else tree.root
@@ -96,7 +98,7 @@ async def _remote_sums(tree: RemoteTree, entries: list[Entry]) -> dict[bytes, by
     return sums
 
 
-async def _read_again(tree: RemoteTree, entry: Entry) -> bytes:
+async def _read_again(tree: RemoteTree, entry: TreeEntry) -> bytes:
     digest = hashlib.sha256()
     async with tree.files.read_stream(tree.at(entry.path)) as stream:
         async for data in stream:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVarTuple
 from exec_server.client.files.file_streams import BLOCK_BYTES
 from exec_server.client.files.transfer import local_tree, pack
 from exec_server.client.files.transfer.checksum import Digest, local_digest
-from exec_server.client.files.transfer.local_tree import Changed, LocalTree, Place, Places
+from exec_server.client.files.transfer.local_tree import Changed, LocalPlace, LocalPlaces, LocalTree
 from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.remote_listing import Listing
 from exec_server.client.files.transfer.remote_tree import RemoteTree, batches, is_text
@@ -26,12 +26,18 @@ from exec_server.client.files.transfer.transfer import (
     Transfer,
     persist,
 )
-from exec_server.client.files.transfer.transfer_plan import SMALL_BYTES, Copy, Plan, make_plan
-from exec_server.client.files.transfer.tree import Entry, part_name
+from exec_server.client.files.transfer.transfer_plan import (
+    SMALL_BYTES,
+    Copy,
+    TransferPlan,
+    make_plan,
+)
+from exec_server.client.files.transfer.tree import TreeEntry, part_name
 from exec_server.errors import NotFound, ProcessFailed, ProtocolError, RpcError, StdinClosed
 
 if TYPE_CHECKING:
-    from exec_server.client.files.remote_files import AnyPath, RemoteFiles
+    from exec_server.client.files.file_methods import AnyPath
+    from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.client.process.remote_process import RemoteProcess
 
 logger = logging.getLogger(__name__)
@@ -74,7 +80,7 @@ class Download(Transfer):
         self,
         here: LocalTree,
         there: RemoteTree,
-        plan: Plan,
+        plan: TransferPlan,
         listing: Listing,
         on_progress: OnProgress | None,
     ) -> None:
@@ -112,7 +118,7 @@ class Download(Transfer):
         await each(large, self._copy_large, width=LARGE_WIDTH)
         await asyncio.to_thread(self._finish)
 
-    async def _digest(self, entries: list[Entry]) -> Digest:
+    async def _digest(self, entries: list[TreeEntry]) -> Digest:
         return local_digest(self._here)
 
     def _make_directories(self) -> None:
@@ -122,7 +128,7 @@ class Download(Transfer):
             for copy in self.plan.directories:
                 self._try(copy.entry, self._make_directory, places, copy)
 
-    def _make_directory(self, places: Places, copy: Copy) -> None:
+    def _make_directory(self, places: LocalPlaces, copy: Copy) -> None:
         place = places.of(copy.entry.path)
         if copy.replaces is not None:
             local_tree.open_directory(place, copy.replaces)
@@ -208,11 +214,11 @@ class Download(Transfer):
                     done.append(path)
         return done
 
-    def _write(self, places: Places, entry: Entry, data: bytes) -> None:
+    def _write(self, places: LocalPlaces, entry: TreeEntry, data: bytes) -> None:
         local_tree.write_file(places.of(entry.path), entry, data)
         self._count(entry)
 
-    def _count(self, entry: Entry) -> None:
+    def _count(self, entry: TreeEntry) -> None:
         self.result.files += 1
         self.result.bytes += entry.size
 
@@ -231,7 +237,7 @@ class Download(Transfer):
             self._fail(entry.path, exc)
         self._tracker.advance(files=1, bytes=entry.size)
 
-    def _write_one(self, entry: Entry, data: bytes) -> None:
+    def _write_one(self, entry: TreeEntry, data: bytes) -> None:
         with self._here.places() as places:
             self._write(places, entry, data)
 
@@ -246,8 +252,8 @@ class Download(Transfer):
             self._fail(entry.path, exc)
         self._tracker.advance(files=1)
 
-    async def _receive_large(self, place: Place, entry: Entry) -> None:
-        part = Place(place.directory, part_name(entry, place.name))
+    async def _receive_large(self, place: LocalPlace, entry: TreeEntry) -> None:
+        part = LocalPlace(place.directory, part_name(entry, place.name))
         fd = await asyncio.to_thread(local_tree.open_part, part, 0)
         try:
             done = await asyncio.to_thread(_reusable, fd, entry)
@@ -269,7 +275,7 @@ class Download(Transfer):
         finally:
             os.close(fd)
 
-    async def _check_unchanged(self, entry: Entry) -> None:
+    async def _check_unchanged(self, entry: TreeEntry) -> None:
         found = await self._files.get_metadata(
             self._there.at(entry.path), follow_symlinks=self._follow
         )
@@ -290,7 +296,7 @@ class Download(Transfer):
                 if copy.entry.path not in self._failed:
                     self._try(copy.entry, _set_attributes, places, copy.entry)
 
-    def _make_link(self, places: Places, entry: Entry) -> None:
+    def _make_link(self, places: LocalPlaces, entry: TreeEntry) -> None:
         if not entry.target:
             self._skip(entry.path, "the server has no way to tell where a link leads")
         elif self._try(entry, _link, places, entry):
@@ -298,7 +304,7 @@ class Download(Transfer):
 
     # What goes wrong.
 
-    def _try(self, entry: Entry, work: Callable[[*Args], None], *args: *Args) -> bool:
+    def _try(self, entry: TreeEntry, work: Callable[[*Args], None], *args: *Args) -> bool:
         """Call *work*; what this machine refuses concerns *entry* alone."""
         try:
             work(*args)
@@ -319,27 +325,27 @@ async def _feed(process: RemoteProcess, data: bytes) -> None:
         await process.close_stdin()
 
 
-def _existing(tree: LocalTree) -> dict[bytes, Entry]:
+def _existing(tree: LocalTree) -> dict[bytes, TreeEntry]:
     try:
         return {entry.path: entry for entry in tree.scan().entries}
     except FileNotFoundError:
         return {}
 
 
-def _link(places: Places, entry: Entry) -> None:
+def _link(places: LocalPlaces, entry: TreeEntry) -> None:
     local_tree.make_link(places.of(entry.path), entry)
 
 
-def _set_mode(places: Places, entry: Entry) -> None:
+def _set_mode(places: LocalPlaces, entry: TreeEntry) -> None:
     assert entry.mode is not None
     local_tree.set_mode(places.of(entry.path), entry.mode)
 
 
-def _set_attributes(places: Places, entry: Entry) -> None:
+def _set_attributes(places: LocalPlaces, entry: TreeEntry) -> None:
     local_tree.set_attributes(places.of(entry.path), entry)
 
 
-def _reusable(fd: int, entry: Entry) -> int:
+def _reusable(fd: int, entry: TreeEntry) -> int:
     """How much of an earlier attempt can be kept; *fd* is ready to take what follows."""
     size = os.fstat(fd).st_size
     # The last block may not be what was written, if the machine was stopped.

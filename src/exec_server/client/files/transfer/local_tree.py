@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from exec_server.client.files.transfer.tree import PERMISSIONS, Entry, Kind, below, part_name
+from exec_server.client.files.transfer.tree import PERMISSIONS, Kind, TreeEntry, below, part_name
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opening never waits for the other end of a FIFO.
@@ -22,13 +22,13 @@ class Changed(Exception):
     """A file is no longer what it was when it was listed."""
 
 
-class Scan(NamedTuple):
-    entries: list[Entry]
+class LocalScan(NamedTuple):
+    entries: list[TreeEntry]
     # What could not be looked at, and why.
     errors: list[tuple[bytes, OSError]]
 
 
-class Place(NamedTuple):
+class LocalPlace(NamedTuple):
     """A name in an open directory."""
 
     directory: int
@@ -50,15 +50,15 @@ class LocalTree:
     def names(self, path: bytes) -> list[bytes]:
         return [*self._top, *(path.split(b"/") if path else ())]
 
-    def places(self) -> Places:
-        return Places(self)
+    def places(self) -> LocalPlaces:
+        return LocalPlaces(self)
 
     def open_base(self) -> int:
         return os.open(self._base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def scan(self) -> Scan:
+    def scan(self) -> LocalScan:
         """Everything, with parents before what is in them. Raises OSError for the root alone."""
-        scan = Scan([], [])
+        scan = LocalScan([], [])
         with self.places() as places:
             root = places.of(b"")
             scan.entries.append(_entry(b"", _stat(root)))
@@ -68,7 +68,9 @@ class LocalTree:
         return scan
 
 
-def _scan_directory(places: Places, path: bytes, scan: Scan, waiting: list[bytes]) -> None:
+def _scan_directory(
+    places: LocalPlaces, path: bytes, scan: LocalScan, waiting: list[bytes]
+) -> None:
     found = []
     try:
         with os.scandir(places.inside(path)) as names:
@@ -88,8 +90,8 @@ def _scan_directory(places: Places, path: bytes, scan: Scan, waiting: list[bytes
     waiting += [entry.path for entry in reversed(found) if entry.kind == "directory"]
 
 
-def _entry(path: bytes, found: os.stat_result) -> Entry:
-    return Entry(
+def _entry(path: bytes, found: os.stat_result) -> TreeEntry:
+    return TreeEntry(
         path, _kind(found.st_mode), found.st_size, found.st_mtime_ns, found.st_mode & PERMISSIONS
     )
 
@@ -102,12 +104,12 @@ def _kind(mode: int) -> Kind:
     return "symlink" if stat.S_ISLNK(mode) else "other"
 
 
-def _link(entry: Entry, place: Place) -> Entry:
+def _link(entry: TreeEntry, place: LocalPlace) -> TreeEntry:
     target = os.readlink(place.name, dir_fd=place.directory)
-    return Entry(entry.path, "symlink", mtime_ns=entry.mtime_ns, target=target)
+    return TreeEntry(entry.path, "symlink", mtime_ns=entry.mtime_ns, target=target)
 
 
-class Places:
+class LocalPlaces:
     """Where the paths of a tree are, for one thread; the directory used last stays open."""
 
     def __init__(self, tree: LocalTree) -> None:
@@ -128,12 +130,12 @@ class Places:
         self._forget()
         os.close(self._base)
 
-    def of(self, path: bytes) -> Place:
+    def of(self, path: bytes) -> LocalPlace:
         """The parent of *path*, open until the next call, and its name. Raises OSError."""
         names = self._tree.names(path)
         if not names:
-            return Place(self._base, b".")
-        return Place(self._directory(names[:-1]), names[-1])
+            return LocalPlace(self._base, b".")
+        return LocalPlace(self._directory(names[:-1]), names[-1])
 
     def inside(self, path: bytes) -> int:
         """The directory *path* itself, open until the next call."""
@@ -168,7 +170,7 @@ def _open_below(base: int, names: list[bytes]) -> int:
 # Reading.
 
 
-def open_file(place: Place, entry: Entry) -> int:
+def open_file(place: LocalPlace, entry: TreeEntry) -> int:
     """The file that *entry* was listed as. Raises OSError and Changed."""
     fd = os.open(place.name, os.O_RDONLY | _QUIET, dir_fd=place.directory)
     try:
@@ -179,7 +181,7 @@ def open_file(place: Place, entry: Entry) -> int:
     return fd
 
 
-def check_unchanged(fd: int, entry: Entry) -> None:
+def check_unchanged(fd: int, entry: TreeEntry) -> None:
     found = os.fstat(fd)
     if (
         not stat.S_ISREG(found.st_mode)
@@ -189,7 +191,7 @@ def check_unchanged(fd: int, entry: Entry) -> None:
         raise Changed
 
 
-def read_file(place: Place, entry: Entry) -> bytes:
+def read_file(place: LocalPlace, entry: TreeEntry) -> bytes:
     """All that a small file holds."""
     fd = open_file(place, entry)
     try:
@@ -205,22 +207,22 @@ def read_file(place: Place, entry: Entry) -> bytes:
 # Writing.
 
 
-def make_directory(place: Place, entry: Entry) -> None:
+def make_directory(place: LocalPlace, entry: TreeEntry) -> None:
     """Make a directory that can be filled; others may look into it when it has its own mode."""
     mode = PERMISSIONS if entry.mode is None else _OWNER
     os.mkdir(place.name, mode, dir_fd=place.directory)
 
 
-def open_directory(place: Place, entry: Entry) -> None:
+def open_directory(place: LocalPlace, entry: TreeEntry) -> None:
     """Let the owner fill a directory that is there already."""
     if entry.mode is not None and entry.mode & _OWNER != _OWNER:
         with _opened(place, _DIRECTORY) as fd:
             os.fchmod(fd, entry.mode | _OWNER)
 
 
-def write_file(place: Place, entry: Entry, data: bytes) -> None:
+def write_file(place: LocalPlace, entry: TreeEntry, data: bytes) -> None:
     """Make a file that holds *data*, or put it in another's place in one step."""
-    part = Place(place.directory, part_name(entry, place.name))
+    part = LocalPlace(place.directory, part_name(entry, place.name))
     fd = open_part(part, os.O_TRUNC)
     try:
         write_all(fd, data)
@@ -232,7 +234,7 @@ def write_file(place: Place, entry: Entry, data: bytes) -> None:
         os.close(fd)
 
 
-def open_part(part: Place, flags: int) -> int:
+def open_part(part: LocalPlace, flags: int) -> int:
     fd = os.open(part.name, os.O_RDWR | os.O_CREAT | flags | _QUIET, 0o666, dir_fd=part.directory)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -246,7 +248,7 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def finish_part(fd: int, part: Place, place: Place, entry: Entry) -> None:
+def finish_part(fd: int, part: LocalPlace, place: LocalPlace, entry: TreeEntry) -> None:
     """Give a part that is complete its attributes and its name. Raises Changed if it is not."""
     if os.fstat(fd).st_size != entry.size:
         raise Changed
@@ -256,7 +258,7 @@ def finish_part(fd: int, part: Place, place: Place, entry: Entry) -> None:
     os.rename(part.name, place.name, src_dir_fd=part.directory, dst_dir_fd=place.directory)
 
 
-def make_link(place: Place, entry: Entry) -> None:
+def make_link(place: LocalPlace, entry: TreeEntry) -> None:
     """Make a symbolic link, or put it in another file's place in one step."""
     part = part_name(entry, place.name)
     with contextlib.suppress(FileNotFoundError):
@@ -265,7 +267,7 @@ def make_link(place: Place, entry: Entry) -> None:
     os.rename(part, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
 
 
-def set_attributes(place: Place, entry: Entry) -> None:
+def set_attributes(place: LocalPlace, entry: TreeEntry) -> None:
     """The mode and the time of a directory that is complete."""
     with _opened(place, _DIRECTORY) as fd:
         os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
@@ -273,13 +275,13 @@ def set_attributes(place: Place, entry: Entry) -> None:
             os.fchmod(fd, entry.mode)
 
 
-def set_mode(place: Place, mode: int) -> None:
+def set_mode(place: LocalPlace, mode: int) -> None:
     with _opened(place, os.O_RDONLY | _QUIET) as fd:
         os.fchmod(fd, mode)
 
 
 @contextlib.contextmanager
-def _opened(place: Place, flags: int) -> Iterator[int]:
+def _opened(place: LocalPlace, flags: int) -> Iterator[int]:
     fd = os.open(place.name, flags, dir_fd=place.directory)
     try:
         yield fd
@@ -287,5 +289,5 @@ def _opened(place: Place, flags: int) -> Iterator[int]:
         os.close(fd)
 
 
-def _stat(place: Place) -> os.stat_result:
+def _stat(place: LocalPlace) -> os.stat_result:
     return os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)

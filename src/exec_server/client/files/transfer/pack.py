@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from exec_server.client.files.transfer.tree import Entry
+from exec_server.client.files.transfer.tree import TreeEntry
 from exec_server.errors import ProtocolError
 
 _BLOCK = 512
@@ -19,7 +19,7 @@ _NAME_BYTES = 100
 _MAX_NUMBER = 0o77777777777
 
 
-def member(entry: Entry, *, mode: int) -> bytes:
+def member(entry: TreeEntry, *, mode: int) -> bytes:
     """What stands before the content of *entry*, which `padding` follows."""
     name = b"./" + entry.path
     kind = _TYPES[entry.kind]

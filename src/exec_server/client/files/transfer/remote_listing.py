@@ -17,8 +17,8 @@ import msgspec
 from exec_server.client.files.transfer.task_pool import each
 from exec_server.client.files.transfer.tree import (
     PERMISSIONS,
-    Entry,
     Kind,
+    TreeEntry,
     below,
     check_name,
     check_path,
@@ -46,13 +46,13 @@ _MAX_DEPTH = 128
 
 class Listing(msgspec.Struct):
     # Parents come before what is in them; the root is first.
-    entries: list[Entry] = []
+    entries: list[TreeEntry] = []
     # What could not be looked at, and why.
     errors: list[tuple[bytes, str]] = []
     # Whether modes and the targets of links are among it.
     is_full: bool = True
 
-    def by_path(self) -> dict[bytes, Entry]:
+    def by_path(self) -> dict[bytes, TreeEntry]:
         return {entry.path: entry for entry in self.entries}
 
 
@@ -75,7 +75,7 @@ async def list_tree(
     return listing
 
 
-async def describe(files: RemoteFiles, path: bytes) -> Entry:
+async def describe(files: RemoteFiles, path: bytes) -> TreeEntry:
     """What *path* itself is, be it a link that leads nowhere; its path is b"" then.
 
     Where only the methods can be asked, a link is told as what it leads to, without its target.
@@ -85,7 +85,7 @@ async def describe(files: RemoteFiles, path: bytes) -> Entry:
         return listing.entries[0]
     found = await files.get_metadata(path)
     entry = _entry(b"", found)
-    return Entry(b"", "symlink", entry.size, entry.mtime_ns) if found.is_symlink else entry
+    return TreeEntry(b"", "symlink", entry.size, entry.mtime_ns) if found.is_symlink else entry
 
 
 # With a command.
@@ -135,7 +135,7 @@ async def start_command(
         return None
 
 
-async def _records(process: RemoteProcess, errors: bytearray) -> AsyncIterator[Entry]:
+async def _records(process: RemoteProcess, errors: bytearray) -> AsyncIterator[TreeEntry]:
     rest = b""
     async for chunk in process:
         if chunk.stream == "stderr":
@@ -151,10 +151,10 @@ async def _records(process: RemoteProcess, errors: bytearray) -> AsyncIterator[E
         raise ProtocolError("a listing that ends in the middle")
 
 
-def _record(description: bytes, target: bytes) -> Entry:
+def _record(description: bytes, target: bytes) -> TreeEntry:
     try:
         kind, mode, size, time, path = description.split(b" ", 4)
-        return Entry(
+        return TreeEntry(
             check_path(path),
             _KINDS.get(kind, "other"),
             max(int(size), 0),
@@ -187,9 +187,9 @@ async def _list_by_calls(
 ) -> None:
     level, depth = [b""], 0
     while level and depth < (_MAX_DEPTH if max_depth is None else min(max_depth, _MAX_DEPTH)):
-        found: dict[bytes, list[Entry]] = {path: [] for path in level}
+        found: dict[bytes, list[TreeEntry]] = {path: [] for path in level}
 
-        async def look(path: bytes, found: dict[bytes, list[Entry]] = found) -> None:
+        async def look(path: bytes, found: dict[bytes, list[TreeEntry]] = found) -> None:
             found[path] = await _list_directory(files, root, path, listing)
 
         await each(level, look, width=_WIDTH)
@@ -201,13 +201,13 @@ async def _list_by_calls(
 
 async def _list_directory(
     files: RemoteFiles, root: bytes, path: bytes, listing: Listing
-) -> list[Entry]:
+) -> list[TreeEntry]:
     try:
         names = await files.read_directory(below(root, path))
     except RpcError as exc:
         listing.errors.append((path, str(exc)))
         return []
-    found: list[Entry] = []
+    found: list[TreeEntry] = []
 
     async def look(name: str) -> None:
         inner = below(path, check_name(name.encode()))
@@ -222,18 +222,18 @@ async def _list_directory(
     return sorted(found, key=lambda entry: entry.path)
 
 
-async def look_at(files: RemoteFiles, root: bytes, path: bytes) -> Entry:
+async def look_at(files: RemoteFiles, root: bytes, path: bytes) -> TreeEntry:
     """What the methods say of one name."""
     try:
         return _entry(path, await files.get_metadata(below(root, path), follow_symlinks=False))
     except InvalidRequest as exc:
         if "symbolic link" not in str(exc):
             raise
-        return Entry(path, "symlink")
+        return TreeEntry(path, "symlink")
 
 
-def _entry(path: bytes, found: Metadata) -> Entry:
+def _entry(path: bytes, found: Metadata) -> TreeEntry:
     kind: Kind = "directory" if found.is_directory else "file" if found.is_file else "other"
     if path and found.is_symlink:
         kind = "symlink"
-    return Entry(path, kind, found.size, found.modified_at_ms * 1_000_000)
+    return TreeEntry(path, kind, found.size, found.modified_at_ms * 1_000_000)

@@ -11,7 +11,8 @@ from exec_server.client.files.transfer.tree import below
 from exec_server.errors import MethodNotFound, NotFound
 
 if TYPE_CHECKING:
-    from exec_server.client.files.remote_files import AnyPath, RemoteFiles
+    from exec_server.client.files.file_methods import AnyPath
+    from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.client.process.remote_process import RemoteProcess
 
 # What one command line may be long; the least that POSIX systems in use allow is twice as much.

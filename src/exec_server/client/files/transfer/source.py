@@ -12,7 +12,7 @@ from exec_server.client.files.transfer import local_tree
 from exec_server.client.files.transfer.checksum import Digest, local_digest, remote_digest
 from exec_server.client.files.transfer.local_tree import Changed, LocalTree
 from exec_server.client.files.transfer.remote_tree import RemoteTree
-from exec_server.client.files.transfer.tree import Entry
+from exec_server.client.files.transfer.tree import TreeEntry
 from exec_server.errors import NotFound
 
 
@@ -32,28 +32,28 @@ class Source(Protocol):
     def local(self) -> LocalTree | None:
         """The same on this machine, where it can be packed."""
 
-    async def read(self, entry: Entry) -> bytes:
+    async def read(self, entry: TreeEntry) -> bytes:
         """All that a small file holds."""
 
-    def open(self, entry: Entry) -> contextlib.AbstractAsyncContextManager[Content]:
+    def open(self, entry: TreeEntry) -> contextlib.AbstractAsyncContextManager[Content]:
         """A large file; raises Changed at the end, too."""
 
-    async def digest(self, entries: list[Entry]) -> Digest: ...
+    async def digest(self, entries: list[TreeEntry]) -> Digest: ...
 
 
 class LocalSource:
     def __init__(self, tree: LocalTree) -> None:
         self.local = tree
 
-    async def read(self, entry: Entry) -> bytes:
+    async def read(self, entry: TreeEntry) -> bytes:
         return await asyncio.to_thread(self._read, entry)
 
-    def _read(self, entry: Entry) -> bytes:
+    def _read(self, entry: TreeEntry) -> bytes:
         with self.local.places() as places:
             return local_tree.read_file(places.of(entry.path), entry)
 
     @contextlib.asynccontextmanager
-    async def open(self, entry: Entry) -> AsyncIterator[Content]:
+    async def open(self, entry: TreeEntry) -> AsyncIterator[Content]:
         fd = await asyncio.to_thread(self._open, entry)
         try:
             yield _LocalContent(fd, entry.size)
@@ -61,11 +61,11 @@ class LocalSource:
         finally:
             os.close(fd)
 
-    def _open(self, entry: Entry) -> int:
+    def _open(self, entry: TreeEntry) -> int:
         with self.local.places() as places:
             return local_tree.open_file(places.of(entry.path), entry)
 
-    async def digest(self, entries: list[Entry]) -> Digest:
+    async def digest(self, entries: list[TreeEntry]) -> Digest:
         return local_digest(self.local)
 
 
@@ -92,7 +92,7 @@ class RemoteSource:
     def __init__(self, tree: RemoteTree) -> None:
         self._tree = tree
 
-    async def read(self, entry: Entry) -> bytes:
+    async def read(self, entry: TreeEntry) -> bytes:
         try:
             data = await self._tree.files.read_file(
                 self._tree.at(entry.path), follow_symlinks=self._tree.follow_symlinks
@@ -104,12 +104,12 @@ class RemoteSource:
         return data
 
     @contextlib.asynccontextmanager
-    async def open(self, entry: Entry) -> AsyncIterator[Content]:
+    async def open(self, entry: TreeEntry) -> AsyncIterator[Content]:
         await self._check(entry)
         yield _RemoteContent(self._tree, entry)
         await self._check(entry)
 
-    async def _check(self, entry: Entry) -> None:
+    async def _check(self, entry: TreeEntry) -> None:
         tree = self._tree
         try:
             found = await tree.files.get_metadata(
@@ -120,12 +120,12 @@ class RemoteSource:
         if not found.is_file or (found.size, found.modified_at_ms) != (entry.size, entry.mtime_ms):
             raise Changed
 
-    async def digest(self, entries: list[Entry]) -> Digest:
+    async def digest(self, entries: list[TreeEntry]) -> Digest:
         return await remote_digest(self._tree, entries)
 
 
 class _RemoteContent:
-    def __init__(self, tree: RemoteTree, entry: Entry) -> None:
+    def __init__(self, tree: RemoteTree, entry: TreeEntry) -> None:
         self._files = tree.files
         self._path = tree.at(entry.path)
         self._size = entry.size

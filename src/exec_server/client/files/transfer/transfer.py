@@ -12,8 +12,8 @@ from exec_server.client.files.transfer.local_tree import Changed
 from exec_server.client.files.transfer.progress import OnProgress, Tracker
 from exec_server.client.files.transfer.remote_tree import RemoteTree
 from exec_server.client.files.transfer.result import TransferResult, Verify, remark
-from exec_server.client.files.transfer.transfer_plan import Plan
-from exec_server.client.files.transfer.tree import Entry
+from exec_server.client.files.transfer.transfer_plan import TransferPlan
+from exec_server.client.files.transfer.tree import TreeEntry
 from exec_server.errors import ConnectionClosed, SessionLost
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ async def persist(prepare: Callable[[], Awaitable[Transfer]], *, verify: Verify)
 class Transfer(ABC):
     """One transfer, from its plan to its result."""
 
-    def __init__(self, there: RemoteTree, plan: Plan, on_progress: OnProgress | None) -> None:
+    def __init__(
+        self, there: RemoteTree, plan: TransferPlan, on_progress: OnProgress | None
+    ) -> None:
         self.plan = plan
         self.result = TransferResult()
         self._there = there
@@ -92,7 +94,7 @@ class Transfer(ABC):
             self._fail(entry.path, text)
 
     @abstractmethod
-    async def _digest(self, entries: list[Entry]) -> Digest:
+    async def _digest(self, entries: list[TreeEntry]) -> Digest:
         """Of the other side."""
 
     def _skip(self, path: bytes, why: str) -> None:

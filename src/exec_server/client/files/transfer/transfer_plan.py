@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from exec_server.client.files.transfer.tree import Entry, is_same, parent
+from exec_server.client.files.transfer.tree import TreeEntry, is_same, parent
 
 # Up to here a file travels whole and among others, and then alone in blocks.
 SMALL_BYTES = 256 * 1024
 
 
 class Copy(NamedTuple):
-    entry: Entry
+    entry: TreeEntry
     # What is at its destination now.
-    replaces: Entry | None
+    replaces: TreeEntry | None
 
     @property
     def is_small(self) -> bool:
@@ -28,17 +28,17 @@ class Obstacle(NamedTuple):
     text: str
 
 
-class Plan(msgspec.Struct):
+class TransferPlan(msgspec.Struct):
     """Every list has parents before what is in them."""
 
     # All of them, so that their modes and times can be set at the end.
     directories: list[Copy] = []
     files: list[Copy] = []
     links: list[Copy] = []
-    kept: list[Entry] = []
+    kept: list[TreeEntry] = []
     # Of those that are kept, the ones with another mode.
-    modes: list[Entry] = []
-    skipped: list[Entry] = []
+    modes: list[TreeEntry] = []
+    skipped: list[TreeEntry] = []
     obstacles: list[Obstacle] = []
 
     @property
@@ -46,9 +46,9 @@ class Plan(msgspec.Struct):
         return sum(copy.entry.size for copy in self.files)
 
 
-def make_plan(source: Iterable[Entry], destination: Mapping[bytes, Entry]) -> Plan:
+def make_plan(source: Iterable[TreeEntry], destination: Mapping[bytes, TreeEntry]) -> TransferPlan:
     """*source* comes with parents before what is in them; *destination* is what there is."""
-    plan = Plan()
+    plan = TransferPlan()
     blocked: set[bytes] = set()
     for entry in source:
         if entry.path and parent(entry.path) in blocked:
@@ -66,7 +66,7 @@ def make_plan(source: Iterable[Entry], destination: Mapping[bytes, Entry]) -> Pl
     return plan
 
 
-def _obstacle(entry: Entry, found: Entry | None) -> str | None:
+def _obstacle(entry: TreeEntry, found: TreeEntry | None) -> str | None:
     """Why *entry* cannot come where *found* is."""
     if found is None or entry.kind == "other":
         return None
@@ -79,7 +79,7 @@ def _obstacle(entry: Entry, found: Entry | None) -> str | None:
     return None
 
 
-def _add(plan: Plan, entry: Entry, found: Entry | None) -> None:
+def _add(plan: TransferPlan, entry: TreeEntry, found: TreeEntry | None) -> None:
     if entry.kind == "directory":
         plan.directories.append(Copy(entry, found))
     elif entry.kind == "other":

@@ -17,7 +17,7 @@ PERMISSIONS = 0o777
 _NAME_BYTES = 255
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class TreeEntry(msgspec.Struct, frozen=True, gc=False):
     """One name in a tree, and what it is."""
 
     # From the root, which is b"" itself.
@@ -58,7 +58,7 @@ def check_name(name: bytes) -> bytes:
     return name
 
 
-def is_same(one: Entry, other: Entry) -> bool:
+def is_same(one: TreeEntry, other: TreeEntry) -> bool:
     """Whether two files can be taken for equal without looking into them."""
     return (
         one.kind == other.kind == "file"
@@ -67,7 +67,7 @@ def is_same(one: Entry, other: Entry) -> bool:
     )
 
 
-def part_name(entry: Entry, name: bytes) -> bytes:
+def part_name(entry: TreeEntry, name: bytes) -> bytes:
     """Where a copy of *entry* grows until it is complete and gets its *name*.
 
     It tells which content it is a part of: one of another version is never continued.

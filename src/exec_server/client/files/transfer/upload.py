@@ -27,12 +27,13 @@ from exec_server.client.files.transfer.transfer import (
     Transfer,
     persist,
 )
-from exec_server.client.files.transfer.transfer_plan import Copy, Plan, make_plan
-from exec_server.client.files.transfer.tree import Entry, parent, part_name
+from exec_server.client.files.transfer.transfer_plan import Copy, TransferPlan, make_plan
+from exec_server.client.files.transfer.tree import TreeEntry, parent, part_name
 from exec_server.errors import ConnectionClosed, NotFound, RpcError
 
 if TYPE_CHECKING:
-    from exec_server.client.files.remote_files import AnyPath, RemoteFiles
+    from exec_server.client.files.file_methods import AnyPath
+    from exec_server.client.files.remote_files import RemoteFiles
 
 _APPEND_BYTES = 4 * BLOCK_BYTES
 # A part may have holes where its last blocks were under way when it was cut.
@@ -80,7 +81,7 @@ class Upload(Transfer):
         self,
         source: Source,
         there: RemoteTree,
-        plan: Plan,
+        plan: TransferPlan,
         existing: Listing,
         on_progress: OnProgress | None,
     ) -> None:
@@ -136,7 +137,7 @@ class Upload(Transfer):
     async def _planned(
         cls,
         source: Source,
-        entries: list[Entry],
+        entries: list[TreeEntry],
         there: RemoteTree,
         on_progress: OnProgress | None,
     ) -> Upload:
@@ -145,7 +146,7 @@ class Upload(Transfer):
         plan = make_plan(entries, existing.by_path())
         return cls(source, there, plan, existing, on_progress)
 
-    async def _digest(self, entries: list[Entry]) -> Digest:
+    async def _digest(self, entries: list[TreeEntry]) -> Digest:
         return await self._source.digest(entries)
 
     async def _copy(self) -> None:
@@ -172,7 +173,7 @@ class Upload(Transfer):
             self._check(copy, _difference(copy, there))
         await self._set_attributes()
 
-    async def _list_again(self, todo: list[Copy]) -> dict[bytes, Entry]:
+    async def _list_again(self, todo: list[Copy]) -> dict[bytes, TreeEntry]:
         listing = await self._there.list(is_full=bool(self.plan.directories))
         there = listing.by_path()
 
@@ -229,10 +230,10 @@ class Upload(Transfer):
             await each(closed, self._open_directory, width=SMALL_WIDTH)
         await self._archives.remove_stale(self._existing.entries)
 
-    async def _open_directory(self, entry: Entry) -> None:
+    async def _open_directory(self, entry: TreeEntry) -> None:
         await self._try(entry, self._set(entry.path, mode=(entry.mode or 0) | _OWNER))
 
-    async def _make_directory(self, entry: Entry) -> None:
+    async def _make_directory(self, entry: TreeEntry) -> None:
         path = self._there.at(entry.path)
         await self._try(
             entry,
@@ -292,7 +293,7 @@ class Upload(Transfer):
 
     # Large files.
 
-    async def _send_large(self, content: Content, entry: Entry, path: bytes) -> None:
+    async def _send_large(self, content: Content, entry: TreeEntry, path: bytes) -> None:
         done = await self._reusable(content, entry, path)
         if done:
             self._tracker.keep(files=0, bytes=done)
@@ -306,7 +307,7 @@ class Upload(Transfer):
                 await stream.write(data)
                 self._tracker.advance(bytes=len(data))
 
-    async def _reusable(self, content: Content, entry: Entry, path: bytes) -> int:
+    async def _reusable(self, content: Content, entry: TreeEntry, path: bytes) -> int:
         """How much of the file an earlier attempt has left at *path*, a part of this version."""
         if not (self._has_append and self._has_rename):
             return 0
@@ -327,7 +328,7 @@ class Upload(Transfer):
 
     # Links.
 
-    async def _make_links(self, entries: list[Entry]) -> None:
+    async def _make_links(self, entries: list[TreeEntry]) -> None:
         words = ((_escaped(entry.target), _escaped(b"./" + entry.path)) for entry in entries)
         for batch in batches(words):
             process = await self._there.start(b"sh", b"-c", _LINK, b"sh", *batch)
@@ -339,7 +340,7 @@ class Upload(Transfer):
             finally:
                 process.abandon()
 
-    def _give_up_links(self, entries: list[Entry]) -> None:
+    def _give_up_links(self, entries: list[TreeEntry]) -> None:
         self.result.not_kept.add("links")
         for entry in entries:
             self._failed.add(entry.path)
@@ -347,7 +348,7 @@ class Upload(Transfer):
 
     # At the end.
 
-    def _has_arrived(self, copy: Copy, there: Mapping[bytes, Entry]) -> bool:
+    def _has_arrived(self, copy: Copy, there: Mapping[bytes, TreeEntry]) -> bool:
         """Whether what was packed is there; what replaces another file was not."""
         entry, found = copy.entry, there.get(copy.entry.path)
         if found is None or found.kind != entry.kind or not _is_packable(copy):
@@ -387,10 +388,10 @@ class Upload(Transfer):
         for level in _levels(directories):
             await each(level, self._set_directory, width=SMALL_WIDTH)
 
-    async def _set_mode(self, entry: Entry) -> None:
+    async def _set_mode(self, entry: TreeEntry) -> None:
         await self._try(entry, self._set(entry.path, mode=entry.mode))
 
-    async def _set_directory(self, entry: Entry) -> None:
+    async def _set_directory(self, entry: TreeEntry) -> None:
         await self._try(
             entry, self._set(entry.path, mode=entry.mode, modified=entry.mtime_ms / 1000)
         )
@@ -402,7 +403,7 @@ class Upload(Transfer):
             self._there.at(path), mode=mode, modified=modified, follow_symlinks=self._follow
         )
 
-    async def _try(self, entry: Entry, work: Awaitable[None]) -> None:
+    async def _try(self, entry: TreeEntry, work: Awaitable[None]) -> None:
         """Await *work*; what the server or this machine refuses concerns *entry* alone."""
         try:
             await work
@@ -410,7 +411,7 @@ class Upload(Transfer):
             self._fail(entry.path, exc)
 
 
-def _difference(copy: Copy, there: Mapping[bytes, Entry]) -> str | None:
+def _difference(copy: Copy, there: Mapping[bytes, TreeEntry]) -> str | None:
     """What is wrong with what is there in the end."""
     entry, found = copy.entry, there.get(copy.entry.path)
     if found is None or found.kind != entry.kind:
@@ -440,16 +441,16 @@ def _escaped(word: bytes) -> bytes:
     return _UNUSUAL.sub(lambda match: b"\\0%03o" % match[0][0], word)
 
 
-def _leaves(directories: Iterable[Copy]) -> list[Entry]:
+def _leaves(directories: Iterable[Copy]) -> list[TreeEntry]:
     """Those that have no other one in them: making them makes the others."""
     entries = [copy.entry for copy in directories]
     parents = {parent(entry.path) for entry in entries if entry.path}
     return [entry for entry in entries if entry.path not in parents]
 
 
-def _levels(directories: list[Entry]) -> list[list[Entry]]:
+def _levels(directories: list[TreeEntry]) -> list[list[TreeEntry]]:
     """The deepest ones first: without the right to search it, nothing in a directory is found."""
-    levels: dict[int, list[Entry]] = {}
+    levels: dict[int, list[TreeEntry]] = {}
     for entry in directories:
         levels.setdefault(entry.path.count(b"/") + bool(entry.path), []).append(entry)
     return [levels[depth] for depth in sorted(levels, reverse=True)]

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from exec_server.client.connection_link import Link
+from exec_server.client.connection_link import ConnectionLink
 from exec_server.client.flow.windows import Windows
-from exec_server.client.process.remote_process import OnDisconnect, OnGap, RemoteProcess
+from exec_server.client.process.tracked_process import OnDisconnect, OnGap, TrackedProcess
 from exec_server.client.session_link import DISCONNECTED
 from exec_server.client.session_token import Cursor
 from exec_server.errors import (
@@ -28,22 +28,24 @@ from exec_server.state.event_order import ProcessEvent
 from exec_server.state.reconnect import is_retryable
 
 if TYPE_CHECKING:
-    from exec_server.client.process.processes import Processes
+    from exec_server.client.client_session import ClientSession
 
 
-class Followed:
+class TrackedProcesses:
     """Routes events to handles, and brings handles over a lost connection."""
 
-    def __init__(self, client: Processes, *, limits: Limits) -> None:
-        self.windows = Windows(client, self)
-        self._client = client
+    def __init__(self, session: ClientSession, *, limits: Limits) -> None:
+        self.windows = Windows(session, self)
+        self._session = session
         self._limits = limits
         # Weak: nobody follows a process whose handle was dropped.
-        self.handles: WeakValueDictionary[str, RemoteProcess] = WeakValueDictionary()
+        self.handles: WeakValueDictionary[str, TrackedProcess] = WeakValueDictionary()
         # Those of ended processes, too, as long as somebody holds them.
-        self.known: WeakValueDictionary[str, RemoteProcess] = WeakValueDictionary()
+        self.known: WeakValueDictionary[str, TrackedProcess] = WeakValueDictionary()
         # Processes to be killed, until the server has answered that.
         self.orphans: set[str] = set()
+        # Where an earlier client of this session has stopped reading.
+        self.earlier: dict[str, Cursor] = {}
 
     def follow(
         self,
@@ -54,15 +56,14 @@ class Followed:
         on_gap: OnGap,
         after: Cursor | None = None,
         window: int | None = None,
-    ) -> RemoteProcess:
+    ) -> TrackedProcess:
         """A new handle, to which the events of its process go from now on."""
         if process_id in self.handles or process_id in self.orphans:
             raise InvalidRequest(f"process {process_id} already exists")
-        handle = RemoteProcess(
-            self._client,
+        handle = TrackedProcess(
             process_id,
             is_terminal=is_terminal,
-            flow=self._client._flow,
+            flow=self._session.flow,
             windows=self.windows,
             limits=self._limits,
             on_disconnect=on_disconnect,
@@ -77,16 +78,38 @@ class Followed:
         """Stop following a process, which is left alone."""
         self.handles.pop(process_id, None)
 
+    # Where readers stand.
+
+    def continue_from(self, cursors: dict[str, Cursor]) -> None:
+        """Continue the session of an earlier client, which has read up to *cursors*."""
+        self.earlier = dict(cursors)
+        if self._limits.flow_window > 0:
+            windows = (
+                (process_id, min(cursor.stdout, cursor.stderr))
+                for process_id, cursor in cursors.items()
+                if cursor.has_window
+            )
+            self.windows.expect(windows, grace=self._limits.recovery_window)
+
+    def cursors(self) -> dict[str, Cursor]:
+        """Where another client would continue, for each process that has more to read."""
+        cursors = dict(self.earlier)
+        for process_id, handle in self.known.items():
+            cursors.pop(process_id, None)
+            if handle.is_started and (taken := handle.taken) is not None:
+                cursors[process_id] = taken
+        return cursors
+
     # What is asked of the server.
 
-    async def ensure(self, handle: RemoteProcess, params: process.StartParams) -> None:
+    async def ensure(self, handle: TrackedProcess, params: process.StartParams) -> None:
         """Start a program once, however often the answer is lost."""
         loop = asyncio.get_running_loop()
         # A process that has closed is listed for a while only; the id settles nothing after that.
         deadline = loop.time() + self._limits.recovery_window
         while True:
             try:
-                handle.confined(await self._client._call(process.START, params))
+                handle.confined(await self._session.call(process.START, params))
                 return
             except ConnectionClosed as exc:
                 if not exc.may_have_run:
@@ -106,21 +129,21 @@ class Followed:
     async def find(self, process_id: str) -> process.ProcessInfo | None:
         """A process of this session, once it is no longer just starting."""
         while True:
-            listed = (await self._client._call(process.LIST, NOTHING, repeat=True)).processes
+            listed = (await self._session.call(process.LIST, NOTHING, repeat=True)).processes
             info = next((each for each in listed if each.process_id == process_id), None)
             if info is None or info.state != "starting":
                 return info
             await asyncio.sleep(self._limits.recovery_pause)
 
-    async def catch_up(self, handle: RemoteProcess) -> None:
+    async def catch_up(self, handle: TrackedProcess) -> None:
         """Fetch what a process has said since the handle's cursor."""
         handle.expect_answer()
-        await self._fetch(handle, partial(self._client._call, process.READ, repeat=True))
+        await self._fetch(handle, partial(self._session.call, process.READ, repeat=True))
         self._forget_if_settled(handle)
 
     async def _fetch(
         self,
-        handle: RemoteProcess,
+        handle: TrackedProcess,
         read: Callable[[process.ReadParams], Awaitable[process.ReadResult]],
     ) -> None:
         """Read what lies after the handle's cursor: page by page, so that a connection that does
@@ -137,11 +160,11 @@ class Followed:
         self.drop(process_id)
         self.windows.settle(process_id, None)
         self.orphans.add(process_id)
-        link = self._client._link
+        link = self._session.connection
         if link is not None:
             self._kill(link, process_id)
 
-    def _kill(self, link: Link, process_id: str) -> None:
+    def _kill(self, link: ConnectionLink, process_id: str) -> None:
         answer = link.send(process.TERMINATE, process.TerminateParams(process_id))
         answer.add_done_callback(partial(self._killed, process_id))
 
@@ -158,11 +181,11 @@ class Followed:
             handle.receive(event)
             self._forget_if_settled(handle)
 
-    def _forget_if_settled(self, handle: RemoteProcess) -> None:
+    def _forget_if_settled(self, handle: TrackedProcess) -> None:
         if handle.is_settled:
             self.drop(handle.process_id)
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: ConnectionLink) -> None:
         for process_id in tuple(self.orphans):
             self._kill(link, process_id)
         self.windows.connected()
@@ -175,7 +198,7 @@ class Followed:
                 self.drop(handle.process_id)
                 handle.fail(ConnectionClosed(DISCONNECTED))
 
-    async def restore(self, link: Link) -> None:
+    async def restore(self, link: ConnectionLink) -> None:
         """Catch up with all processes over a connection that nobody else uses yet."""
         handles = [handle for handle in self.handles.values() if handle.is_started]
         for handle in handles:
@@ -191,10 +214,10 @@ class Followed:
                 if error is not None:
                     raise error
 
-    async def _restore(self, link: Link, handle: RemoteProcess) -> None:
+    async def _restore(self, link: ConnectionLink, handle: TrackedProcess) -> None:
         """Fetch what a process has said meanwhile; what cannot be had fails it alone."""
         process_id = handle.process_id
-        seconds = self._client._options.initialize_timeout
+        seconds = self._session.options.initialize_timeout
         try:
             await self._fetch(handle, partial(link.call, process.READ, seconds=seconds))
         except (RpcError, ProcessFailed) as exc:

@@ -1,0 +1,321 @@
+"""The inside of a client: its session, its calls, and the receivers of the server's events."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import posixpath
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from exec_server.client import tracing
+from exec_server.client.connect_options import ExecServerClientConnectOptions
+from exec_server.client.connection_link import ConnectionLink
+from exec_server.client.files.missing_watch import MissingWatches
+from exec_server.client.flow.pacing import Flow
+from exec_server.client.http.response_body import HttpBodies
+from exec_server.client.network_policy import NetworkPolicy
+from exec_server.client.process.tracked_processes import TrackedProcesses
+from exec_server.client.session_link import DISCONNECTED, ConnectionState, Dialler, SessionLink
+from exec_server.client.session_token import SessionToken
+from exec_server.errors import (
+    CallTimeout,
+    ConfigurationError,
+    ConnectionClosed,
+    MethodNotFound,
+    RpcError,
+    SessionAttached,
+)
+from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.protocol import environment
+from exec_server.protocol.fs import MissingChangedEvent
+from exec_server.protocol.http import BodyDelta
+from exec_server.protocol.lifecycle import RETAIN, InitializeResult, RetainParams
+from exec_server.protocol.method import NOTHING, Method
+from exec_server.protocol.network import PolicyDecisionEvent
+from exec_server.protocol.paths import from_uri, to_uri
+from exec_server.rpc.router import Route
+from exec_server.state.event_order import ProcessEvent
+from exec_server.transport.connection import Connection
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+StrPath = str | os.PathLike[str]
+
+
+class _DefaultTimeout:
+    """The deadline that the options give to every call."""
+
+
+_DEFAULT = _DefaultTimeout()
+
+
+class ClientSession:
+    """Everything that the parts of one client share; users see only what these parts offer.
+
+    It makes calls over the connection that the session has at the moment, and it hands the events
+    of that connection to the part that they concern.
+    """
+
+    def __init__(
+        self,
+        options: ExecServerClientConnectOptions,
+        *,
+        dialler: Dialler | None = None,
+        on_state: Callable[[ConnectionState], None] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """Without a *dialler* a lost connection is not replaced."""
+        self.options = options
+        self.limits = limits
+        # The number of calls that the server runs at once for this client.
+        self.concurrency = 1
+        # False for servers older than sessions, which take native paths.
+        self.uses_uris = True
+        self.flow = Flow(patience=limits.reader_patience)
+        self.policy = NetworkPolicy()
+        self.processes = TrackedProcesses(self, limits=limits)
+        self.watches = MissingWatches()
+        self.bodies = HttpBodies(limits=limits, flow=self.flow)
+        self.link = SessionLink(
+            self, options, limits=limits, flow=self.flow, dialler=dialler, on_state=on_state
+        )
+        self._info: environment.EnvironmentInfo | None = None
+
+    @property
+    def connection(self) -> ConnectionLink | None:
+        """The connection in use; None while there is none."""
+        return self.link.link
+
+    @property
+    def offers_flow(self) -> bool:
+        """True if the server has said that it knows output windows."""
+        return self._info is not None and bool(self._info.capabilities.get("processFlow"))
+
+    # The session.
+
+    def token(self) -> str:
+        """The text with which another client continues this session."""
+        if self.link.session_id is None:
+            raise ConfigurationError("this server has no sessions")
+        return str(SessionToken(self.link.session_id, self.processes.cursors()))
+
+    async def retain(self, seconds: float) -> float:
+        """Ask for the session to be kept while no client is connected; returns what is granted."""
+        granted = (await self.call(RETAIN, RetainParams(seconds), repeat=True)).seconds
+        self.link.retained_seconds = granted if seconds > 0 else None
+        return granted
+
+    def close(self) -> None:
+        """Disconnect. The processes of a retained session do not wait for a reader."""
+        if self.link.retained_seconds is not None:
+            self.processes.windows.release_all()
+        self.link.close()
+
+    async def settle(self) -> None:
+        """Wait for a moment until requests that were sent without waiting are answered."""
+        if self.connection is not None:
+            with self.flow.calling():
+                await self.connection.settle(self.limits.close_timeout)
+
+    async def take_over(self, dialler: Dialler, seconds: float) -> None:
+        """Connect to a session that the server may still see attached to its last connection."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while True:
+            try:
+                return await self.link.open(await dialler())
+            except SessionAttached:
+                if loop.time() + self.limits.recovery_pause > deadline:
+                    raise
+            await asyncio.sleep(self.limits.recovery_pause)
+
+    # Calls.
+
+    async def call(
+        self,
+        method: Method[P, R],
+        params: P,
+        *,
+        seconds: float | _DefaultTimeout | None = _DEFAULT,
+        repeat: bool = False,
+    ) -> R:
+        """The answer to a request, which waits for a connection when there is none.
+
+        With *repeat* the request is made again if the connection is lost before the answer.
+        """
+        if isinstance(seconds, _DefaultTimeout):
+            seconds = self.options.call_timeout
+        with tracing.calling(method.name, params) as trace:
+            return await self._ask(method, params, seconds=seconds, repeat=repeat, trace=trace)
+
+    async def _ask(
+        self,
+        method: Method[P, R],
+        params: P,
+        *,
+        seconds: float | None,
+        repeat: bool,
+        trace: bytes | None,
+    ) -> R:
+        is_sent = False
+        try:
+            with self.flow.calling():
+                async with asyncio.timeout(seconds):
+                    while True:
+                        connection = await self.link.connected_link()
+                        is_sent = True
+                        try:
+                            return await connection.call(method, params, seconds=None, trace=trace)
+                        except ConnectionClosed:
+                            if not repeat:
+                                raise
+        except TimeoutError:
+            text = f"{method.name} was not answered within {seconds:g} s"
+            raise CallTimeout(text, may_have_run=is_sent) from None
+        except ConnectionClosed as exc:
+            if not is_sent:
+                raise
+            text = f"{exc}: {method.name} may have been carried out"
+            raise type(exc)(text, may_have_run=True) from exc
+
+    def send(self, method: Method[P, R], params: P) -> None:
+        """Make a request without waiting for its answer, if there is a connection."""
+        if self.connection is not None and not self.connection.is_lost:
+            self.connection.send(method, params)
+
+    # The server and its machine.
+
+    async def environment_info(self) -> environment.EnvironmentInfo:
+        """What the server says about its machine; it is asked at most once."""
+        if self._info is None:
+            self._info = await self._ask_info()
+        return self._info
+
+    async def sandbox_info(self) -> environment.SandboxInfo | None:
+        """How the server enforces sandboxes; None from a server that does not say."""
+        info = await self.environment_info()
+        if not info.sandbox:
+            # The handshake may have come before the server knew it.
+            self._info = info = await self._ask_info()
+        return info.sandbox or None
+
+    async def _ask_info(self) -> environment.EnvironmentInfo:
+        return await self.call(environment.INFO, NOTHING, seconds=self.limits.info_timeout)
+
+    async def offers(self, capability: str) -> bool:
+        """True if the server says that it has *capability*."""
+        try:
+            return bool((await self.environment_info()).capabilities.get(capability))
+        except RpcError:
+            return False
+
+    async def require(self, capability: str, otherwise: str) -> None:
+        """Raise MethodNotFound if the server lists its capabilities and this is not among them."""
+        try:
+            info = await self.environment_info()
+        except RpcError:
+            return
+        if not info.capabilities.get(capability):
+            raise MethodNotFound(f"the server does not offer {capability}: {otherwise}")
+
+    async def resolve(self, cwd: StrPath | None) -> str:
+        """A working directory in the form that the server wants."""
+        text = "" if cwd is None else os.fspath(cwd)
+        if text.startswith("file:"):
+            return text
+        if not text.startswith("/"):
+            text = posixpath.join(await self.server_cwd(), text)
+        return to_uri(text) if self.uses_uris else text
+
+    async def server_cwd(self) -> str:
+        """The server's own working directory."""
+        try:
+            info = await self.environment_info()
+        except RpcError:
+            # Old servers do not know this method.
+            return "/"
+        return os.fsdecode(from_uri(info.cwd)) if info.cwd else "/"
+
+    # The reports of the session link; see SessionListener.
+
+    @property
+    def routes(self) -> dict[str, Route]:
+        return self.policy.routes
+
+    def event_received(
+        self, event: ProcessEvent | MissingChangedEvent | BodyDelta | PolicyDecisionEvent
+    ) -> None:
+        if isinstance(event, MissingChangedEvent):
+            self.watches.event_received(event)
+        elif isinstance(event, BodyDelta):
+            self.bodies.delta_received(event)
+        elif isinstance(event, PolicyDecisionEvent):
+            self.policy.decision_received(event)
+        else:
+            self.processes.event_received(event)
+
+    def connected(self, result: InitializeResult, link: ConnectionLink) -> None:
+        self.concurrency = result.concurrent_requests or 1
+        self._info = self._info or result.environment_info
+        self.uses_uris = result.session_id is not None
+        self.processes.connected(link)
+
+    def connection_lost(self) -> None:
+        self.watches.connection_lost()
+        self.bodies.connection_lost(ConnectionClosed(DISCONNECTED))
+        self.processes.connection_lost()
+
+    def flow_taken(self) -> dict[str, int]:
+        return self.processes.windows.taken()
+
+    async def restore(self, link: ConnectionLink) -> None:
+        await self.processes.restore(link)
+
+    def session_lost(self, error: ConnectionClosed) -> None:
+        self.processes.session_lost(error)
+
+
+async def open_session(
+    dialler: Dialler,
+    options: ExecServerClientConnectOptions | None = None,
+    *,
+    reconnect: bool = True,
+    session_token: str | None = None,
+    take_over_timeout: float = DEFAULT_LIMITS.connect_timeout,
+    on_state: Callable[[ConnectionState], None] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> ClientSession:
+    """Connect by means of *dialler*, and with *reconnect* again when the connection is lost.
+
+    The session of a *session_token* may still be attached to its last connection; then the attempt
+    is repeated for *take_over_timeout* seconds.
+    """
+    options = options or ExecServerClientConnectOptions()
+    token = None if session_token is None else SessionToken.parse(session_token)
+    if token is not None:
+        options = msgspec.structs.replace(options, resume_session_id=token.session_id)
+    session = ClientSession(
+        options, dialler=dialler if reconnect else None, on_state=on_state, limits=limits
+    )
+    if token is None:
+        await session.link.open(await dialler())
+    else:
+        session.processes.continue_from(token.cursors)
+        await session.take_over(dialler, take_over_timeout)
+    return session
+
+
+async def open_session_over(
+    connection: Connection,
+    options: ExecServerClientConnectOptions | None = None,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+) -> ClientSession:
+    """Shake hands over a connection that is there already, and that cannot be replaced."""
+    session = ClientSession(options or ExecServerClientConnectOptions(), limits=limits)
+    await session.link.open(connection)
+    return session

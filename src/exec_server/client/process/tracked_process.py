@@ -1,0 +1,295 @@
+"""One process as the client tracks it: its events in order, its output, its recovery."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import UnsetType
+
+from exec_server.client.flow.pacing import Flow
+from exec_server.client.process.output_buffer import (
+    Closed,
+    Exited,
+    Failed,
+    OutputBuffer,
+    OutputChunk,
+    ResyncRequired,
+)
+from exec_server.client.session_token import Cursor
+from exec_server.client.tracing import ProcessSpan
+from exec_server.errors import ExecServerError, ProcessFailed
+from exec_server.limits import Limits
+from exec_server.protocol.process import (
+    ClosedEvent,
+    ExitedEvent,
+    OutputEvent,
+    ReadResult,
+    StartResult,
+)
+from exec_server.state.event_order import EventOrder, ProcessEvent
+from exec_server.state.recovery import merge
+from exec_server.state.window import Credit
+
+if TYPE_CHECKING:
+    from exec_server.client.flow.windows import Windows
+
+# What a handle does when the connection is lost: it waits for a new one, or it fails at once.
+OnDisconnect = Literal["hold", "fail"]
+# What it does when the server could not retain all of the output during an outage.
+OnGap = Literal["fail", "skip"]
+
+
+class TrackedProcess:
+    """What the client knows about a process, for the RemoteProcess that its user holds.
+
+    The client holds it weakly: it lives as long as the user holds the handle or one of its views.
+    """
+
+    def __init__(
+        self,
+        process_id: str,
+        *,
+        is_terminal: bool,
+        flow: Flow,
+        windows: Windows,
+        limits: Limits,
+        on_disconnect: OnDisconnect = "hold",
+        on_gap: OnGap = "fail",
+        after: Cursor | None = None,
+        window: int | None = None,
+    ) -> None:
+        """*after* is given for a process that runs already, with the output that was taken before.
+
+        *window* is the size that is asked for; `windowed` reports which size was granted.
+        """
+        self.process_id = process_id
+        self.is_terminal = is_terminal
+        self.on_disconnect = on_disconnect
+        # True once the server has said that it runs; before that there is nothing to recover.
+        self.is_started = False
+        # True if a handle of an earlier client may have written to it.
+        self.is_attached = after is not None
+        self.is_truncated = False
+        self.dropped_bytes = 0
+        self.sandbox_type: str | None = None
+        self.sandbox_rung: str | None = None
+        self.sandbox_denied = False
+        self.returncode: int | None = None
+        self.error: ExecServerError | None = None
+        self.span: ProcessSpan | None = None
+        # True if events() is used, which reports lost connections.
+        self.has_watcher = False
+        self._windows = windows
+        self._flow = flow
+        self._limits = limits
+        self._on_gap = on_gap
+        self._after = after or Cursor()
+        self._order = EventOrder(limits=limits, after=min(self._after.stdout, self._after.stderr))
+        self.output = OutputBuffer(
+            flow,
+            limits=limits,
+            credit=None if window is None else Credit(window, after=self._order.released),
+            on_due=partial(windows.acknowledge, process_id),
+        )
+        self._loop = asyncio.get_running_loop()
+        self._exit = asyncio.Event()
+        self._seen_bytes = 0
+        self._woken: set[asyncio.Future[None]] = set()
+
+    # What its handle asks.
+
+    @property
+    def wake_seq(self) -> int:
+        """The highest number that was received, plus one after a failure; it only grows."""
+        return self._order.heard + (self.error is not None)
+
+    async def wait_wake(self, after: int) -> int:
+        """Wait until `wake_seq` is above *after* or nothing more can come; returns `wake_seq`."""
+        while self.wake_seq <= after and not self.is_settled:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._woken.add(future)
+            try:
+                with self._flow.watching():
+                    await future
+            finally:
+                self._woken.discard(future)
+        return self.wake_seq
+
+    async def wait(self) -> int:
+        """Wait for the exit status."""
+        if not self._exit.is_set():
+            with self._flow.watching(), self.output.awaiting():
+                await self._exit.wait()
+        if self.returncode is None:
+            assert self.error is not None
+            raise self.error.with_traceback(None)
+        return self.returncode
+
+    # What the connection reports.
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more is to be heard of it."""
+        return self._order.is_closed or self.error is not None
+
+    @property
+    def cursor(self) -> int:
+        """The last event that was put in order."""
+        return self._order.released
+
+    @property
+    def flow_taken(self) -> int | None:
+        """Up to which number its output was taken, if it has a window."""
+        credit = self.output.credit
+        return None if credit is None else max(credit.acknowledged, self.output.settled_seq)
+
+    def windowed(self, window: int | UnsetType) -> None:
+        """The server has said which window it has."""
+        self.output.grant(window or None)
+
+    def acknowledge(self, *, at_once: bool = False) -> None:
+        """Tell the server what was taken, if that is due or wanted *at_once*."""
+        self.output.acknowledge(at_once=at_once)
+
+    @property
+    def taken(self) -> Cursor | None:
+        """Where another handle would go on; None when nothing is left to be heard or taken."""
+        stdout, stderr = self.output.cursors(self._order.released)
+        after = Cursor(
+            max(stdout, self._after.stdout),
+            max(stderr, self._after.stderr),
+            self.is_terminal,
+            self.output.credit is not None,
+        )
+        is_done = self._order.is_closed and min(stdout, stderr) == self._order.released
+        return None if is_done else after
+
+    def confined(self, answer: StartResult) -> None:
+        """The server has said how it confines the process, and which window it has."""
+        self.windowed(answer.flow_window)
+        self.sandbox_type = answer.sandbox_type
+        self.sandbox_rung = answer.sandbox_rung or None
+
+    def receive(self, event: ProcessEvent) -> None:
+        """An event arrived, in whatever order. Never raises."""
+        # An exit is a fact even while output before it is missing.
+        if isinstance(event, ExitedEvent):
+            self._exited(event.exit_code, is_denied=event.sandbox_denied)
+        try:
+            ready = self._order.receive(event)
+        except ProcessFailed as exc:
+            self.fail(exc)
+            return
+        self._deliver(ready)
+
+    def disconnected(self) -> None:
+        """The connection is lost and another one is looked for."""
+        if self.has_watcher:
+            after = self._order.released
+            self.output.mark(after, ResyncRequired(after))
+
+    def expect_answer(self) -> None:
+        """A recovery read is under way."""
+        self._order.is_in_repair = True
+
+    @property
+    def page_bytes(self) -> int | None:
+        """How much a recovery read may answer; None for everything."""
+        return None if self.output.credit is None else self._limits.recovery_page_bytes
+
+    def recover_page(self, answer: ReadResult) -> bool:
+        """Like `recover`, for a read of `page_bytes`; whether that was the last page."""
+        self.windowed(answer.flow_window)
+        if self.page_bytes is None:
+            # Nothing of it is used: it has to be read as a whole.
+            return False
+        is_last = not answer.chunks
+        # The close is told at the end of the last page, and an exit where nothing is missing.
+        answer.closed = answer.closed and is_last
+        answer.exited = answer.exited and (is_last or not isinstance(answer.dropped_bytes, int))
+        self.recover(answer)
+        self._order.is_in_repair = not is_last
+        return is_last
+
+    def recover(self, answer: ReadResult) -> None:
+        """Go on with what a recovery read has answered; ProcessFailed when that cannot be."""
+        self.windowed(answer.flow_window)
+        may_skip = self._on_gap == "skip"
+        merged = merge(self._order, self.process_id, answer, may_skip=may_skip)
+        self._order.is_in_repair = False
+        if merged.gone and isinstance(answer.dropped_bytes, int):
+            # The server counts all that it has ever discarded.
+            self.dropped_bytes += max(0, answer.dropped_bytes - self._seen_bytes)
+            self._seen_bytes = max(self._seen_bytes, answer.dropped_bytes)
+        is_exit_gone = answer.exited and not self._order.has_exit
+        self.is_truncated |= merged.gone > is_exit_gone
+        if answer.exited and answer.exit_code is not None:
+            self._exited(answer.exit_code, is_denied=answer.sandbox_denied)
+        self._deliver(merged.events)
+        if answer.closed and not self.is_settled and answer.next_seq - 1 <= self._order.released:
+            # It had closed before what is wanted of it.
+            self._order.is_closed = True
+            self._deliver([ClosedEvent(self.process_id)])
+
+    def _deliver(self, events: Iterable[ProcessEvent]) -> None:
+        for event in events:
+            if isinstance(event, OutputEvent):
+                self._seen_bytes += len(event.chunk.data)
+                after = self._after.stderr if event.stream == "stderr" else self._after.stdout
+                if event.seq <= after:
+                    self.output.skip(event.seq, event.chunk.data)
+                else:
+                    self.output.append(OutputChunk(event.seq, event.stream, event.chunk.data))
+            elif isinstance(event, ExitedEvent):
+                mark = Exited(event.seq, event.exit_code, event.sandbox_denied)
+                self.output.mark(event.seq, mark)
+            else:
+                last = self._order.released
+                self.output.mark(last, Closed(last if event.seq is None else event.seq))
+                self._close()
+        self._wake()
+
+    def _exited(self, exit_code: int, *, is_denied: bool) -> None:
+        self.sandbox_denied |= is_denied
+        if self.returncode is None:
+            self.returncode = exit_code
+            self._exit.set()
+
+    def _wake(self) -> None:
+        for future in self._woken:
+            if not future.done():
+                future.set_result(None)
+
+    def _close(self) -> None:
+        self.output.end()
+        if self.output.credit is not None:
+            # All of it is here: the server need not keep anything.
+            self._windows.settle(self.process_id, self._order.released)
+        if self.returncode is None:
+            self.error = ProcessFailed(f"process {self.process_id} closed without an exit status")
+        self._exit.set()
+        if self.span is not None:
+            self.span.closed(self.returncode)
+
+    def fail(self, error: ExecServerError) -> None:
+        """Nothing more can be learned of the process; what it has said can still be taken."""
+        if not self.is_settled:
+            self.error = error
+            self.output.mark(self._order.heard, Failed(str(error)))
+            self.output.end(error)
+            self._exit.set()
+            self._wake()
+            if self.output.credit is not None:
+                self._windows.settle(self.process_id, None)
+            if self.span is not None:
+                self.span.failed(error)
+
+    def __del__(self) -> None:
+        if not self.is_settled and self.output.credit is not None:
+            # Perhaps in another thread, and perhaps after the loop has closed.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._windows.forget, self.process_id)
