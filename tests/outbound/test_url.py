@@ -38,6 +38,16 @@ from tests.requirements import requirement
         ("http://bücher.example", "http://xn--bcher-kva.example/"),
         ("http://H%41.example", "http://ha.example/"),
         ("http://a_b/", "http://a_b/"),
+        # IDNA 2003 would read another name.
+        ("http://faß.de", "http://xn--fa-hia.de/"),
+        ("http://-x.ß", "http://-x.xn--zca/"),
+        ("http://ΑΣ.gr", "http://xn--mxa0b.gr/"),
+        # IDNA 2008 would refuse it.
+        ("http://☃.net", "http://xn--n3h.net/"),
+        ("http://a\u00adb", "http://ab/"),
+        # The URL standard has written `%5E` since 2024; the reference does not.
+        ("http://h/a^b?c^d", "http://h/a^b?c^d"),
+        ("http://h/\ud800?\udfff", "http://h/%EF%BF%BD?%EF%BF%BD"),
     ],
 )
 def test_an_address_is_read_as_a_browser_reads_it(text, expected):
@@ -64,6 +74,15 @@ def test_an_address_is_read_as_a_browser_reads_it(text, expected):
         ("http://08.1.1.1", "invalid IPv4 address"),
         ("http://a b/", "invalid international domain name"),
         ("http://%ff", "invalid international domain name"),
+        ("http://⒈.com", "invalid international domain name"),
+        ("http://a^b", "invalid international domain name"),
+        ("http://ß^b", "invalid international domain name"),
+        ("http://xn--a", "invalid international domain name"),
+        ("http://xn--", "invalid international domain name"),
+        (f"http://xn--{'a' * 1_000_000}", "invalid international domain name"),
+        ("http://\u00ad/", "empty host"),
+        ("http://:x/", "empty host"),
+        ("http://2001::1]", "invalid port number"),
     ],
 )
 def test_what_is_no_address_is_refused_with_the_reason(text, why):
@@ -91,6 +110,8 @@ def test_other_schemes_are_named(text):
         ("#f", "http://h:1/a/b?q"),
         ("//other/x", "http://other/x"),
         ("http:x", "http://h:1/a/x"),
+        ("http:/other/x", "http://h:1/other/x"),
+        ("http:\\\\other\\x", "http://other/x"),
         ("https:x", "https://x/"),
         ("https://o", "https://o/"),
     ],
@@ -116,6 +137,15 @@ def test_any_text_is_an_address_or_a_url_error(text):
     except UrlError:
         return
     assert isinstance(url, Url)
+
+
+@given(st.text(), st.text())
+def test_any_host_is_a_name_or_a_url_error(before, label):
+    try:
+        host = parse(f"http://{before}.xn--{label}").host
+    except UrlError:
+        return
+    assert host.isascii()
 
 
 @given(st.text(), st.text())

@@ -7,13 +7,18 @@ import re
 from typing import NamedTuple, NoReturn
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from exec_server.outbound.host_names import to_ascii
+
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
+_LONE_SURROGATES = re.compile(r"[\ud800-\udfff]")
 _BLANKS = str.maketrans("", "", "\t\n\r")
 _AROUND = "".join(map(chr, range(0x21)))
 _LEADING_SLASHES = re.compile(r"[/\\]*")
 _AUTHORITY = re.compile(r"[^/\\?#]*")
+# A colon between brackets belongs to the host.
+_HOST = re.compile(r"(?:\[[^\]]*(?:\]|\Z)|[^:\[])*")
 _FORBIDDEN_IN_HOST = re.compile(r"[\x00-\x20\x7f#%/:<>?@\[\\\]^|]")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 _DOT = re.compile(r"\.|%2e", re.IGNORECASE)
@@ -86,6 +91,7 @@ class Url(NamedTuple):
 
 def parse(text: str, *, base: Url | None = None) -> Url:
     """*text* as an address, relative to *base* if there is one. Raises UrlError."""
+    text = _LONE_SURROGATES.sub("\ufffd", text)
     text = text.strip(_AROUND).translate(_BLANKS).partition("#")[0]
     scheme = _SCHEME.match(text)
     if scheme is None:
@@ -95,7 +101,7 @@ def parse(text: str, *, base: Url | None = None) -> Url:
     name, rest = scheme[1].lower(), text[scheme.end() :]
     if name not in DEFAULT_PORTS:
         raise UnsupportedScheme(name)
-    if base is not None and base.scheme == name and rest[:1] not in ("/", "\\"):
+    if base is not None and base.scheme == name:
         return _relative(rest, base)
     slashes = _LEADING_SLASHES.match(rest)
     return _absolute(name, rest[slashes.end() :] if slashes else rest)
@@ -119,24 +125,23 @@ def _absolute(scheme: str, rest: str) -> Url:
     assert authority is not None  # It matches nothing at all, too.
     userinfo, _, address = authority[0].rpartition("@")
     username, _, password = userinfo.partition(":")
-    host, port = _split_port(address)
+    host, number = _host_and_port(address)
     path, mark, query = rest[authority.end() :].partition("?")
-    number = _port(port)
     return Url(
         scheme,
         _encode(username, _IN_USERINFO),
         _encode(password, _IN_USERINFO),
-        _host(host),
+        host,
         None if number == DEFAULT_PORTS[scheme] else number,
         _path(path.replace("\\", "/") or "/"),
         _encode(query, _IN_QUERY) if mark else None,
     )
 
 
-def _split_port(address: str) -> tuple[str, str]:
-    end = address.rfind("]") if "]" in address or address[:1] != "[" else len(address)
-    host, colon, port = address[end + 1 :].partition(":")
-    return (address[: end + 1] + host, port) if colon else (address, "")
+def _host_and_port(address: str) -> tuple[str, int | None]:
+    host = _HOST.match(address)
+    assert host is not None  # It matches an empty text, too.
+    return _host(host[0]), _port(address[host.end() + 1 :])
 
 
 def _port(text: str) -> int | None:
@@ -158,23 +163,23 @@ def _host(text: str) -> str:
         name = unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
         _refuse_name()
-    name = name.lower() if name.isascii() else _international(name)
-    if _FORBIDDEN_IN_HOST.search(name) or not name:
+    if name.isascii():
+        name = name.lower()
+    # Punycode is decoded as well, to refuse what does not stand for a name.
+    if not name.isascii() or "xn--" in name:
+        try:
+            name = to_ascii(name)
+        except ValueError:
+            _refuse_name()
+    if not name:
+        raise UrlError("empty host")
+    if _FORBIDDEN_IN_HOST.search(name):
         _refuse_name()
     return _ipv4(name) if _ends_in_number(name) else name
 
 
 def _refuse_name() -> NoReturn:
     raise UrlError("invalid international domain name")
-
-
-def _international(name: str) -> str:
-    from yarl import URL  # Brings the tables of IDNA, which hardly anybody needs.
-
-    try:
-        return URL.build(scheme="http", host=name).raw_host or ""
-    except ValueError:
-        _refuse_name()
 
 
 def _ipv6(text: str) -> str:
@@ -236,4 +241,4 @@ def _step(segments: list[str], segment: str) -> bool:
 
 
 def _encode(text: str, safe: str) -> str:
-    return quote_from_bytes(text.encode("utf-8", "replace"), safe=safe)
+    return quote_from_bytes(text.encode(), safe=safe)

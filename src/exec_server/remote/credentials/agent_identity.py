@@ -13,7 +13,7 @@ import msgspec
 
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.remote.credentials import jwt
+from exec_server.remote.credentials import json_web_tokens
 from exec_server.remote.credentials.credentials import account_headers
 from exec_server.remote.registry_http import Answer, Http
 from exec_server.remote.retry_delays import registry_pause
@@ -64,7 +64,7 @@ class AgentIdentity:
                 "timestamp": timestamp,
             }
         )
-        return {"authorization": f"AgentAssertion {jwt.encode(assertion)}", **self._headers}
+        return {"authorization": f"AgentAssertion {_base64url(assertion)}", **self._headers}
 
     def __repr__(self) -> str:
         return f"AgentIdentity({self._runtime_id!r})"
@@ -95,7 +95,7 @@ async def _verify(
     token: str, environ: Mapping[str, str], *, http: Http, now: Clock, limits: Limits
 ) -> _Claims:
     # So that whatever is no such token is refused before anything is sent.
-    jwt.claims(token)
+    json_web_tokens.claims(token)
     base = (environ.get(_JWKS_VARIABLE) or _JWKS_BASE).rstrip("/")
     prefix = "/wham" if "/backend-api" in base else ""
     answer = await http.request(
@@ -110,7 +110,7 @@ async def _verify(
             status=answer.status,
         )
     try:
-        claims = msgspec.convert(jwt.verified(token, answer.json()), _Claims)
+        claims = msgspec.convert(json_web_tokens.verified_claims(token, answer.json()), _Claims)
     except msgspec.ValidationError as exc:
         raise ConfigurationError(f"the agent identity is malformed: {exc}") from None
     if claims.iss != _ISSUER or claims.aud != _AUDIENCE:
@@ -168,6 +168,10 @@ def _task_id(answer: Answer) -> str:
 
 def _sign(key: Any, text: str) -> str:
     return base64.b64encode(key.sign(text.encode())).decode()
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _stamp(now: float) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.remote.credentials import jwt
+from exec_server.remote.credentials import json_web_tokens
 from exec_server.remote.credentials.credentials import ApiKey, ChatGptTokens, Credentials
 from exec_server.remote.registry_http import Http
 
@@ -65,7 +65,7 @@ async def load(
     if found.tokens is None or found.auth_mode == "apikey":
         return ApiKey(found.OPENAI_API_KEY) if found.OPENAI_API_KEY else None
     try:
-        jwt.claims(found.tokens.id_token)
+        json_web_tokens.claims(found.tokens.id_token)
     except ConfigurationError:
         return None
     tokens = found.tokens
@@ -76,13 +76,13 @@ async def load(
 
 
 def _credentials(tokens: _Tokens) -> Credentials:
-    claimed = jwt.claims(tokens.id_token).get(_CLAIMS)
+    claimed = json_web_tokens.claims(tokens.id_token).get(_CLAIMS)
     is_fedramp = isinstance(claimed, dict) and claimed.get("chatgpt_account_is_fedramp") is True
     return ChatGptTokens(tokens.access_token, account_id=tokens.account_id, is_fedramp=is_fedramp)
 
 
 def _is_due(access_token: str, last_refresh: str | None, *, now: float) -> bool:
-    end = jwt.expiry(access_token)
+    end = json_web_tokens.expiry(access_token)
     if end is not None:
         return end - now <= _MARGIN_SECONDS
     try:
@@ -115,7 +115,7 @@ async def _refresh(
     kept |= {name: value for name, value in renewed.items() if name in kept and value}
     try:
         made = msgspec.convert(kept, _Tokens)
-        jwt.claims(made.id_token)
+        json_web_tokens.claims(made.id_token)
     except (msgspec.ValidationError, ConfigurationError):
         raise RegistryError("the stored login could not be renewed: malformed tokens") from None
     return made
