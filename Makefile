@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop check format bench transfer soak fuzz proto reference system lock clean
+.PHONY: help run test interop check format bench transfer soak fuzz map proto reference system lock clean
 
 help: ## what there is
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -47,6 +47,9 @@ reference: # the other implementation, for comparison; its absence skips what co
 
 system: # what the sandbox stands on; its absence skips what needs it
 	@scripts/system.sh
+
+map: .venv/.stamp ## rewrite the tree and the permissions in docs/architecture.md from the code
+	$(BIN)/python scripts/architecture.py
 
 proto: .venv/.stamp ## make the module of relay.proto, which is checked in
 	scripts/proto.sh

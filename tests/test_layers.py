@@ -1,59 +1,55 @@
-"""Who may import whom: the tree of the package, enforced."""
+"""Which package may import which: the tree of the package, enforced."""
 
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.requirements import requirement
+from tests.support.source_tree import PACKAGE, eager_imports, imports, is_package, modules
 
-PACKAGE = "exec_server"
-ROOT = Path(__file__).parent.parent / "src" / PACKAGE
-
-# What each top-level module or package may import from ours besides itself.
-# A dotted name allows that module only.
-BELOW_SERVER = (
-    "errors limits version timers protocol state transport rpc sandbox process files outbound host "
-    "discovery network"
-)
+# The modules and packages of ours that each top-level module or package may import besides itself.
+# A dotted name allows that module only. Every permission is used: see the test below.
 RULES = {
-    # Pure: what may be said, what is remembered and decided.
+    # Pure: these describe messages, remember and decide. They do no I/O.
     "errors": "",
     "limits": "",
     "version": "",
-    "timers": "",
     "protocol": "errors limits",
     "state": "protocol errors limits",
-    "relay": "protocol errors limits",
-    # The edge, and calls over it.
+    "relay": "errors limits",
+    # The edge: the event loop, sockets, and calls over them.
+    "timers": "",
     "transport": "errors limits",
-    "rpc": "transport.connection state protocol errors limits",
-    # The operating system.
-    "sandbox": "protocol errors limits",
+    "rpc": "transport.connection protocol errors limits",
+    # The operating system: children, files, addresses.
+    "sandbox": "protocol errors",
     "process": "timers sandbox state protocol errors limits",
     "files": "discovery sandbox protocol errors limits",
     "outbound": "protocol errors limits",
-    "host": "protocol errors limits",
+    "host": "protocol",
     "network": "protocol errors limits",
     "discovery": "host protocol errors limits",
-    # What joins them; these do not know one another.
-    "server": BELOW_SERVER,
+    # These join the layers above. They do not import one another.
+    "server": "errors limits version timers protocol state transport rpc sandbox process files "
+    "outbound host discovery network",
     "client": "rpc transport version state protocol errors limits",
-    "remote": "relay transport state protocol errors limits",
+    "remote": "relay transport errors limits",
     "hub": "relay.frame relay.keys transport version errors limits",
-    # Where they meet.
-    "client_urls": "client remote errors limits",
-    "remote_server": "server remote version errors limits",
-    "local_server": "client_urls server client transport errors limits",
-    "sync": "local_server client_urls client protocol transport version errors limits",
-    "cli": f"{BELOW_SERVER} relay server client remote hub web local_server client_urls "
-    "remote_server sync __init__",
-    "web": f"{BELOW_SERVER} relay server client remote hub local_server sync __init__",
-    "__init__": f"{BELOW_SERVER} relay server client remote local_server client_urls remote_server",
+    # These join the joins.
+    "client_urls": "client remote errors",
+    "remote_server": "server remote version errors",
+    "local_server": "client_urls server client transport limits",
+    "sync": "local_server client_urls client protocol errors limits",
+    "cli": "errors limits protocol transport sandbox relay server client remote hub local_server "
+    "client_urls remote_server",
+    "__init__": "errors limits version protocol transport server client remote local_server "
+    "client_urls remote_server",
     "__main__": "cli",
 }
 PURE = {"errors", "limits", "version", "protocol", "state", "relay"}
@@ -61,55 +57,16 @@ IMPURE_IMPORTS = set(
     "asyncio concurrent fcntl multiprocessing os picows pty random secrets select selectors signal "
     "socket ssl subprocess threading time uvloop".split()
 )
-# Outsiders that one package alone may import.
+# Packages of others that only one package of ours may import.
 SOLE_IMPORTERS = {"google": "relay", "nats": "hub", "picows": "transport", "psycopg": "hub"}
-# Programs that run with `python -I -S`, where neither we nor what we depend on can be found.
-STANDALONE = {"process.keeper", "network.namespace_listener"}
-
-
-def is_module(name: str) -> bool:
-    """Whether the dotted *name* below our package is a file or folder, not a name in one."""
-    path = ROOT.joinpath(*name.split("."))
-    return path.is_dir() or path.with_suffix(".py").is_file()
-
-
-def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[str]:
-    """Yield the absolute names that *module* imports, wherever in it the import stands.
-
-    A name that *module* takes from one of our packages is reported as the submodule it is, or else
-    as the package. Dynamic imports count when their argument is a literal.
-    """
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = absolute(node, module, is_package=is_package)
-            for alias in node.names:
-                yield submodule_or_package(base, alias.name)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in DYNAMIC and node.args:
-            argument = node.args[0]
-            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                yield argument.value
-
-
-DYNAMIC = {"__import__", "import_module", "importlib.import_module"}
-
-
-def absolute(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
-    if not node.level:
-        return node.module or ""
-    parts = module.split(".")
-    base = parts[: len(parts) - node.level + is_package]
-    return ".".join([*base, node.module] if node.module else base)
-
-
-def submodule_or_package(base: str, name: str) -> str:
-    if base == PACKAGE:
-        return f"{base}.{name}" if is_module(name) else f"{base}.__init__"
-    inner = base.removeprefix(f"{PACKAGE}.")
-    if inner != base and is_module(f"{inner}.{name}"):
-        return f"{base}.{name}"
-    return base
+# Files that run where only the standard library can be found: programs that are started with
+# `python -I -S`, and what these load by path.
+STANDALONE = {
+    "process.keeper",
+    "sandbox.in_keeper",
+    "sandbox.placeholders",
+    "network.namespace_listener",
+}
 
 
 def layer(name: str) -> str:
@@ -129,7 +86,7 @@ def violations(source: str, name: str, *, is_package: bool = False) -> list[str]
     for imported in imports(source, module, is_package=is_package):
         top = layer(imported)
         if name in STANDALONE and top not in sys.stdlib_module_names:
-            found.append(f"{name} imports {imported}, and runs where only the standard library is")
+            found.append(f"{name} imports {imported}, but runs with the standard library alone")
         elif top == PACKAGE:
             target = imported.removeprefix(PACKAGE).removeprefix(".") or "__init__"
             if layer(target) != own and not is_allowed(target, RULES[own]):
@@ -139,14 +96,6 @@ def violations(source: str, name: str, *, is_package: bool = False) -> list[str]
         elif SOLE_IMPORTERS.get(top, own) != own:
             found.append(f"{name} imports {imported}; only {SOLE_IMPORTERS[top]} may")
     return found
-
-
-def modules() -> dict[str, Path]:
-    """Our modules by dotted name; a package's own is named without ``.__init__``."""
-    return {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in sorted(ROOT.rglob("*.py"))
-    }
 
 
 @requirement(
@@ -159,7 +108,7 @@ def modules() -> dict[str, Path]:
 def test_a_module_imports_only_what_its_layer_may(name):
     path = modules()[name]
     source = path.read_text(encoding="utf-8")
-    found = violations(source, name, is_package=path.name == "__init__.py")
+    found = violations(source, name, is_package=is_package(path))
     assert not found, "\n".join(found)
 
 
@@ -183,6 +132,166 @@ def test_layers_do_not_import_in_a_circle():
     }:
         done |= ready
     assert done == set(RULES)
+
+
+def imported_layers(own: str) -> set[str]:
+    """The modules of ours outside of *own* that some module of the layer *own* imports."""
+    found = set()
+    for name, path in modules().items():
+        if layer(name) == own:
+            module = PACKAGE if name == "__init__" else f"{PACKAGE}.{name}"
+            source = path.read_text(encoding="utf-8")
+            for imported in imports(source, module, is_package=is_package(path)):
+                if layer(imported) == PACKAGE:
+                    found.add(imported.removeprefix(PACKAGE).removeprefix(".") or "__init__")
+    return found
+
+
+@requirement("house/layers:every-permission-is-used")
+def test_every_permission_is_used():
+    imported = {own: imported_layers(own) for own in RULES}
+    idle = [
+        f"{own} may import {rule} and does not"
+        for own, rules in RULES.items()
+        for rule in rules.split()
+        if not any(is_allowed(target, rule) for target in imported[own])
+    ]
+    assert not idle, "remove from RULES:\n  " + "\n  ".join(idle)
+
+
+def loaded_by_path() -> set[str]:
+    """The modules of ours that other modules run or load as files, and not as modules.
+
+    They are started as ``[sys.executable, "-I", "-S", MODULE.__file__]``, or a function that calls
+    `spec_from_file_location` names their file.
+    """
+    found = set()
+    for path in modules().values():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr == "__file__":
+                found |= {
+                    other for other in modules() if other.endswith(f".{ast.unparse(node.value)}")
+                }
+            elif isinstance(node, ast.FunctionDef) and "spec_from_file" in ast.unparse(node):
+                for file in file_names(node):
+                    found |= {other for other, its in modules().items() if its.name == file}
+    return found
+
+
+def file_names(function: ast.FunctionDef) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Constant) and str(node.value).endswith(".py"):
+            # A docstring may end so as well; it names no module then.
+            yield str(node.value)
+
+
+@requirement("house/layers:keeper-stands-alone")
+def test_everything_that_is_loaded_by_path_stands_alone():
+    assert loaded_by_path() == STANDALONE
+
+
+def eager_graph() -> dict[str, set[str]]:
+    """For each module, those of ours that importing it imports first.
+
+    With a module, Python imports the packages that hold it. These are counted, except for those
+    that hold the importing module too: their import has begun before.
+    """
+    graph = {}
+    for name, path in modules().items():
+        module = PACKAGE if name == "__init__" else f"{PACKAGE}.{name}"
+        graph[name] = needed = set[str]()
+        source = path.read_text(encoding="utf-8")
+        for imported in eager_imports(source, module, is_package=is_package(path)):
+            if layer(imported) == PACKAGE:
+                target = imported.removeprefix(PACKAGE).removeprefix(".") or "__init__"
+                needed |= {target, *holders(target)} - {*holders(name), name}
+                needed |= {target} - {name}
+    return graph
+
+
+def holders(name: str) -> Iterator[str]:
+    """The packages that hold the module *name*, the outermost first."""
+    yield "__init__"
+    parts = name.split(".")
+    yield from (".".join(parts[:end]) for end in range(1, len(parts)))
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """One path through *graph* that ends where it began; empty if there is none."""
+    finished: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name not in finished:
+            for needed in sorted(graph.get(name, ())):
+                if found := visit(needed, [*path, name]):
+                    return found
+            finished.add(name)
+        return []
+
+    for name in sorted(graph):
+        if found := visit(name, []):
+            return found
+    return []
+
+
+@requirement("house/layers:no-eager-cycle")
+def test_modules_do_not_import_one_another_in_a_circle():
+    found = cycle_in(eager_graph())
+    assert not found, "imported while still being imported: " + " -> ".join(found)
+
+
+# Reads from stdin the names to import. It loads what others wrote, then imports each module of
+# ours in a child of its own, which has none of ours loaded before. A child costs only the import
+# of our modules, where a new interpreter would first have to load everything else again.
+IMPORT_EACH_ALONE = """
+import gc, importlib, json, os, signal, sys, warnings
+
+names = json.load(sys.stdin)
+warnings.simplefilter("ignore")
+for name in names["others"]:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass
+assert not [name for name in sys.modules if name.partition(".")[0] == names["package"]]
+gc.disable()
+for name in names["ours"]:
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        try:
+            importlib.import_module(name)
+        except BaseException as exc:
+            print(f"{name}: {type(exc).__name__}: {exc}", flush=True)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    if status:
+        print(f"{name}: ended with status {status}", flush=True)
+"""
+
+
+@requirement("house/layers:every-module-imports-alone")
+def test_every_module_can_be_imported_alone():
+    # `__main__` is a program: importing it runs the command line.
+    ours = [f"{PACKAGE}.{name}" for name in modules() if name not in {"__init__", "__main__"}]
+    others = {
+        imported
+        for name, path in modules().items()
+        for imported in eager_imports(path.read_text(encoding="utf-8"), f"{PACKAGE}.{name}")
+        if layer(imported) not in {PACKAGE, "__future__"}
+    }
+    names = {"package": PACKAGE, "ours": ours, "others": sorted(others)}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_EACH_ALONE],
+        input=json.dumps(names),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert not done.stdout, f"these cannot be imported alone:\n{done.stdout}"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +340,7 @@ def test_an_import_down_the_tree_is_found(name, source):
         ("relay.frame", "from google.protobuf.message import DecodeError"),
         ("server.handlers.fs", "from ...files.operations import local"),
         ("server.handlers.fs", "from ..context import Context"),
-        ("cli.main", "from exec_server import connect"),
+        ("cli.main", "from exec_server import client_urls"),
         ("__init__", "from exec_server.client.client import ExecServerClient"),
         ("__main__", "from exec_server.cli.main import main"),
         ("process.keeper", "import os, select, signal"),
@@ -246,3 +355,27 @@ def test_a_package_resolves_relative_imports_from_itself():
     assert list(imports("from .peer import Peer", "exec_server.rpc", is_package=True)) == [
         "exec_server.rpc.peer"
     ]
+
+
+def test_what_is_imported_late_is_not_imported_eagerly():
+    source = """
+import a
+if TYPE_CHECKING:
+    import b
+else:
+    import c
+def f():
+    import d
+try:
+    import e
+except ImportError:
+    import f
+class G:
+    import g
+"""
+    assert list(eager_imports(source, PACKAGE)) == ["a", "c", "e", "f", "g"]
+
+
+def test_a_cycle_is_found():
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert cycle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []

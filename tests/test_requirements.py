@@ -1,15 +1,22 @@
-"""The manifest and the tests name each other."""
+"""The manifest and the tests name each other, and the manifest cites what there is.
+
+Every promise to a user or a peer has an entry, and every entry a test. The reverse is not demanded:
+a test of a helper, or of how something works inside, carries no id.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.requirements import REQUIREMENTS, load, parse, requirement
+from tests.support.source_tree import REPOSITORY
 
 TESTS = Path(__file__).parent
 
@@ -82,6 +89,59 @@ def test_every_carried_id_is_an_entry():
 def test_only_what_pytest_collects_carries_ids():
     idle = [f"{item.where}: {item.id}" for item in all_carried() if not item.is_test]
     assert not idle, listing("ids on what pytest does not run", idle)
+
+
+@cache
+def sections(file: str) -> frozenset[str]:
+    """The numbers (``9.2``) and the anchors (``#many-nodes``) of the headings in *file*."""
+    found = set()
+    text = re.sub(r"^```.*?^```", "", (REPOSITORY / file).read_text("utf-8"), flags=re.M | re.S)
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        if number := re.match(r"\d+(\.\d+)*(?=[. ])", heading):
+            found.add(number.group())
+        found.add("#" + re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-"))
+    return frozenset(found)
+
+
+def source_faults(source: str) -> Iterator[str]:
+    """Say which documents, sections and headings that *source* cites do not exist."""
+    for cited in source.split("; "):
+        match = re.fullmatch(r"([\w./-]+\.md)(#[\w-]+| \d+(?:\.\d+)*(?:, \d+(?:\.\d+)*)*)?", cited)
+        if match is None:
+            yield f"{cited!r} is not of the form FILE.md, FILE.md#heading or FILE.md 1.2, 3"
+        elif not (REPOSITORY / match[1]).is_file():
+            yield f"{match[1]} does not exist"
+        else:
+            wanted = (match[2] or "").strip().split(", ")
+            missing = [name for name in wanted if name and name not in sections(match[1])]
+            yield from (f"{match[1]} has no section {name}" for name in missing)
+
+
+@requirement("house/manifest:sources-exist")
+def test_every_source_exists():
+    wrong = [
+        f"{id_}: {fault}"
+        for id_, entry in REQUIREMENTS.items()
+        for fault in source_faults(entry.source)
+    ]
+    assert not wrong, listing("sources that do not exist", wrong)
+
+
+@pytest.mark.parametrize(
+    ("source", "faults"),
+    [
+        ("docs/spec/core.md", []),
+        ("docs/spec/core.md 8.4", []),
+        ("docs/spec/core.md 9, 14; docs/spec/filesystem.md 3.1", []),
+        ("docs/spec/core.md#9-events-and-numbering", []),
+        ("docs/spec/core.md 99", ["docs/spec/core.md has no section 99"]),
+        ("docs/spec/core.md#none", ["docs/spec/core.md has no section #none"]),
+        ("docs/none.md", ["docs/none.md does not exist"]),
+        ("core 9", ["'core 9' is not of the form FILE.md, FILE.md#heading or FILE.md 1.2, 3"]),
+    ],
+)
+def test_a_source_is_looked_up(source, faults):
+    assert list(source_faults(source)) == faults
 
 
 def test_an_unknown_id_is_refused_when_the_test_is_imported():

@@ -1,15 +1,20 @@
-"""The manifest: every promised behaviour, where it was promised, and the tests that prove it.
+"""The manifest: every promised behaviour, where it is promised, and the tests that prove it.
 
 Each text file beside this module holds the entries of one area, one a line::
 
-    process/read:after-seq | spec core 9.2 | process/read answers only chunks after afterSeq.
+    process/read:after-seq | docs/spec/core.md 10 | process/read answers only chunks after afterSeq.
+
+The second field cites documents of this repository: sections (``docs/spec/core.md 9, 14``), a
+heading (``docs/registry.md#many-nodes``) or a whole page (``docs/cli.md``). Several documents are
+separated by ``; ``.
 
 A line that starts with ``#`` is a comment. A test names the entries it proves::
 
     @requirement("process/read:after-seq")
     async def test_reading_after_a_cursor_skips_nothing(client): ...
 
-``tests/test_requirements.py`` fails for an entry without a test.
+``tests/test_requirements.py`` fails for an entry without a test, and for a source that does not
+exist. A test of a helper or of a private mechanism needs no entry.
 """
 
 from __future__ import annotations

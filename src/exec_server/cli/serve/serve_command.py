@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HOW_TO_USE = """\
 exec-server listens on {url}
-  try it:   exec-server run {url} -- uname -a
+  try it:   {program} run {url} -- uname -a
   stop it:  Ctrl-C
 """
 
@@ -104,6 +104,22 @@ def _announce(url: str) -> None:
     """The URL alone on stdout, for programs; how to use it on stderr, for people."""
     print(url, flush=True)
     if sys.stdout.isatty():
-        print(_HOW_TO_USE.format(url=url), end="", file=sys.stderr, flush=True)
+        text = _HOW_TO_USE.format(url=url, program=_program())
+        print(text, end="", file=sys.stderr, flush=True)
     # What start-up made lives as long as the process: the collector need not walk it again.
     gc.freeze()
+
+
+def _program() -> str:
+    """How a shell finds this program: by its name if that is on the PATH, else by its path."""
+    import os
+    import shlex
+    import shutil
+
+    own = os.path.abspath(sys.argv[0])
+    name = os.path.basename(own)
+    if name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m exec_server"
+    found = shutil.which(name)
+    is_found = found is not None and os.path.realpath(found) == os.path.realpath(own)
+    return name if is_found else shlex.quote(own)
