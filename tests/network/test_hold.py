@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 
@@ -97,11 +98,12 @@ async def test_a_report_that_makes_no_sense_ends_the_command(wire, tmp_path, mon
 
     def told_nonsense(self, on_failure):
         blocked, told = hold(self, on_failure)
-        self._hold._loop.call_soon(self._hold._fail, "nonsense")
+        os.write(told, b"nonsense")
         return blocked, told
 
     monkeypatch.setattr(bridge.Bridge, "hold", told_nonsense)
-    assert await outcome(wire, start(tmp_path)) == (f"{PREFIX}nonsense\n", 101)
+    text, code = await outcome(wire, start(tmp_path))
+    assert (text, code) == (f"{PREFIX}the sandbox did not report its network\n", 101)
     assert not (tmp_path / "ran").exists()
 
 

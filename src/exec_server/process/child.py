@@ -78,10 +78,16 @@ class Sandbox(Protocol):
 
 
 class Child:
-    """A started program, from its first byte to its close.
+    """One process of a session, from the request to start it to its close.
 
-    Events are numbered when they happen and pushed in that order. Nothing happens before
-    `begin`, so that the answer to the start can leave first.
+    This object exists before the operating system's child does, because the spawner has to know
+    whom it tells of the exit, and that may come at once. It goes through three steps:
+
+        made           nothing runs; network and sandbox are being prepared
+        adopt          the program runs; its pid and its descriptors are known, nothing is read
+        begin_events   output is read; events are numbered when they happen, pushed in that order
+
+    Events wait for the last step, so that the answer to the start can leave before the first one.
     """
 
     def __init__(
@@ -131,8 +137,8 @@ class Child:
         self._output_head = b'{"method":"process/output","params":{"processId":%b,"seq":' % name
         self._event_head = b'","params":{"processId":%b,"seq":' % name
 
-    def take(self, spawned: Spawned) -> None:
-        """Own the descriptors of the program that was started."""
+    def adopt(self, spawned: Spawned) -> None:
+        """The program runs: own its descriptors."""
         loop = asyncio.get_running_loop()
         self.pid = spawned.pid
         if self.network is not None:
@@ -162,8 +168,8 @@ class Child:
             on_end=self._maybe_close,
         )
 
-    def begin(self) -> None:
-        """Let events flow."""
+    def begin_events(self) -> None:
+        """The answer to the start has left: read output, tell of the exit."""
         self._has_begun = True
         for pump in self._pumps:
             pump.resume()
@@ -272,7 +278,7 @@ class Child:
     # The window.
 
     def grant(self, asked: int) -> None:
-        """Keep all output until it is acknowledged, within a window; before `begin`."""
+        """Keep all output until it is acknowledged, within a window; before `begin_events`."""
         self.log.window = self._granted = self._windows.take(asked)
         _keep_freed_memory()
 
@@ -331,7 +337,7 @@ class Child:
         if self._is_reaped or self.is_terminated:
             return
         self._refusal = reason
-        # Before `begin` it has no pid, and is killed there.
+        # Before `adopt` it has no pid; then `begin_events` kills it.
         self.signal(signal.SIGKILL)
 
     def resize(self, rows: int, cols: int) -> None:

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Mapping
+from functools import partial
 
-from exec_server.errors import InternalError, InvalidParams, InvalidRequest, RpcError
+from exec_server.errors import InternalError, InvalidParams, InvalidRequest
 from exec_server.limits import Limits
-from exec_server.process.child import Child, Network, Outlet
-from exec_server.process.shell_state import WantedSnapshot, wanted_snapshot
-from exec_server.process.spawn import Launch, Spawned, Spawner
+from exec_server.process.child import Child, Outlet
+from exec_server.process.process_answers import (
+    has_news,
+    process_info,
+    read_result,
+    start_result,
+    starting_info,
+)
+from exec_server.process.process_launcher import OpenBridge, OpenNetwork, ProcessLauncher
+from exec_server.process.spawn import Spawned, Spawner
 from exec_server.protocol import process
-from exec_server.protocol.base64 import Blob
-from exec_server.protocol.paths import to_native
-from exec_server.protocol.sandbox import SandboxContext
-from exec_server.state.child_env import child_env
 from exec_server.state.expiry import Expiry
 from exec_server.state.window import WindowBudget
 from exec_server.timers import Alarm
 
-if TYPE_CHECKING:
-    from exec_server.process.snapshot import Snapshots
-
 # Longer waits than this are "for ever" to an event loop's clock.
 _LONGEST_WAIT = 365 * 24 * 3600.0
-
-# What clients know a sandbox on Linux as, whichever backend enforces it.
-_SANDBOX_TYPE = "linuxSeccomp"
 
 _ACCEPTED = process.WriteResult("accepted")
 
@@ -55,17 +50,21 @@ class ProcessTable:
         login_shell: str,
         server_env: Mapping[str, str],
         windows: WindowBudget,
-        open_network: Callable[[process.StartParams], Network] | None = None,
-        open_bridge: Callable[[Any, Mapping[str, str]], Network | None] | None = None,
+        open_network: OpenNetwork | None = None,
+        open_bridge: OpenBridge | None = None,
     ) -> None:
         self._spawner = spawner
         self._outlet = outlet
         self._limits = limits
-        self._login_shell = login_shell
-        self._server_env = server_env
         self._windows = windows
-        self._open_network = open_network
-        self._open_bridge = open_bridge
+        self._launcher = ProcessLauncher(
+            spawner=spawner,
+            limits=limits,
+            login_shell=login_shell,
+            server_env=server_env,
+            open_network=open_network,
+            open_bridge=open_bridge,
+        )
         self._loop = asyncio.get_running_loop()
         self._entries: dict[str, Starting | Child] = {}
         self._closed: Expiry[str] = Expiry(window=limits.closed_process_seconds)
@@ -78,23 +77,15 @@ class ProcessTable:
 
     # process/start
 
-    def start(self, params: process.StartParams) -> Awaitable[process.StartResult]:
-        """Start a program; its events follow the answer. Checks come in the reference's order."""
-        cwd = to_native(params.cwd)
-        network = self._network(params)
-        snapshot = wanted_snapshot(params, self._limits)
-        if not params.argv:
-            raise InvalidParams("argv must not be empty")
+    def start(self, params: process.StartParams) -> asyncio.Future[process.StartResult]:
+        """Start a program; the future has the answer, and the first event follows the answer.
+
+        A handler has to return this very future to its Peer, see `_begin_after_answer`. Checks
+        come in the reference's order.
+        """
+        checked = self._launcher.check(params)
         if params.process_id in self._entries:
             raise InvalidRequest(f"process {params.process_id} already exists")
-        launch = self._launch(params, cwd)
-        if params.sandbox is not None and params.enforce_managed_network and self._open_bridge:
-            env = {os.fsdecode(name): os.fsdecode(value) for name, value in launch.env.items()}
-            network = self._open_bridge(network, env)
-        if network is not None:
-            imposed = _encoded(network.listen())
-            launch.env.update(imposed)
-            snapshot = snapshot.keeping(imposed) if snapshot is not None else None
         starting = Starting(params)
         child = Child(
             params,
@@ -104,91 +95,13 @@ class ProcessTable:
             on_closed=self._retain_closed,
             windows=self._windows,
         )
-        child.network = network
-        try:
-            if params.sandbox is not None:
-                spawned = self._spawn_confined(params.sandbox, starting, launch, child, snapshot)
-            elif snapshot is None:
-                spawned = self._spawner.spawn(launch, child.reaped)
-            else:
-                spawned = self._spawn_restored(launch, child, snapshot)
-        except RpcError:
-            child.close_network()
-            raise
+        spawned = self._launcher.spawn(checked, child, is_wanted=lambda: not starting.is_cancelled)
         self._entries[params.process_id] = starting
         answer: asyncio.Future[process.StartResult] = self._loop.create_future()
-        # Not a task of the request: a start whose client has vanished still takes its place in
-        # the session, where the resumed client finds it.
+        # This is not a task of the request: a start whose client has vanished still takes its
+        # place in the session, where the resumed client finds it.
         spawned.add_done_callback(lambda future: self._started(starting, child, future, answer))
         return answer
-
-    def _spawn_confined(
-        self,
-        context: SandboxContext,
-        starting: Starting,
-        launch: Launch,
-        child: Child,
-        snapshot: WantedSnapshot | None,
-    ) -> asyncio.Future[Spawned]:
-        # Loaded for the first start that asks.
-        from exec_server.process.sandboxed_start import ConfinedStart
-
-        start = ConfinedStart(
-            launch,
-            context,
-            is_proxied=starting.params.enforce_managed_network,
-            is_wanted=lambda: not starting.is_cancelled,
-            gate=child.network.hold(child.refuse) if child.network is not None else None,
-            spawner=self._spawner,
-            on_exit=child.reaped,
-        )
-        child.sandbox = start
-        if snapshot is None:
-            return start.begin()
-        return self._snapshots.spawn(snapshot.within(start.confinement), launch, start)
-
-    def _spawn_restored(
-        self, launch: Launch, child: Child, snapshot: WantedSnapshot
-    ) -> asyncio.Future[Spawned]:
-        from exec_server.process.snapshot import UnconfinedStart
-
-        return self._snapshots.spawn(snapshot, launch, UnconfinedStart(self._spawner, child.reaped))
-
-    @cached_property
-    def _snapshots(self) -> Snapshots:
-        """Loaded for the first session that asks."""
-        from exec_server.process.snapshot import Snapshots
-
-        return Snapshots(self._spawner, limits=self._limits)
-
-    def _network(self, params: process.StartParams) -> Network | None:
-        if params.network_proxy is None:
-            return None
-        if self._open_network is None:
-            raise InvalidParams("this server has no network proxy; the command was not started")
-        return self._open_network(params)
-
-    def _launch(self, params: process.StartParams, cwd: bytes) -> Launch:
-        metadata = params.metadata
-        env = child_env(
-            params.env,
-            policy=params.env_policy,
-            server_env=self._server_env,
-            tool_call_id=metadata.tool_call_id if metadata else None,
-            thread_id=metadata.thread_id if metadata else None,
-            has_metadata=metadata is not None,
-            tty_shell=self._login_shell if params.tty else None,
-        )
-        argv = [os.fsencode(word) for word in params.argv]
-        program = argv[0]
-        if params.arg0 is not None:
-            argv[0] = os.fsencode(params.arg0)
-        environ = _encoded(env)
-        if any(b"\0" in text for text in (*argv, *environ, *environ.values())):
-            raise InternalError("nul byte found in provided data")
-        limits = self._limits
-        size = (params.rows or limits.default_rows, params.cols or limits.default_cols)
-        return Launch(program, argv, environ, cwd, size if params.tty else None, params.pipe_stdin)
 
     def _started(
         self,
@@ -200,7 +113,7 @@ class ProcessTable:
         process_id = child.process_id
         error = spawned.exception()
         if error is None:
-            child.take(spawned.result())
+            child.adopt(spawned.result())
             if starting.is_cancelled:
                 child.abandon()
                 error = InvalidRequest(f"process {process_id} start was cancelled")
@@ -210,16 +123,24 @@ class ProcessTable:
             if starting.params.flow_window is not None:
                 child.grant(starting.params.flow_window)
             self._entries[process_id] = child
-            # The answer leaves in the next turn of the loop, the first event in a later one.
-            self._loop.call_soon(self._loop.call_soon, child.begin)
+            self._begin_after_answer(child)
         elif not starting.is_cancelled:
             del self._entries[process_id]
         if answer.done():
             return
         if error is None:
-            answer.set_result(_start_result(child))
+            answer.set_result(start_result(child))
         else:
             answer.set_exception(error)
+
+    def _begin_after_answer(self, child: Child) -> None:
+        """Let the events of *child* flow once the answer to its start has been sent.
+
+        The answer is set in this turn of the event loop. Peer promises to send the answer of a
+        handler that returned a future in the next turn after the future is done (rpc/peer.py
+        says so, too); events begin in the turn after that one.
+        """
+        self._loop.call_soon(self._loop.call_soon, child.begin_events)
 
     # process/read
 
@@ -229,8 +150,8 @@ class ProcessTable:
         """Retained output after a cursor, waiting for news if there is none."""
         child = self._readable(params.process_id)
         cursor = params.after_seq or 0
-        if not params.wait_ms or _has_news(child, cursor):
-            return _page(child, cursor, params.max_bytes)
+        if not params.wait_ms or has_news(child, cursor):
+            return read_result(child, cursor, params.max_bytes)
         return self._read_later(child, cursor, params.max_bytes, params.wait_ms / 1000)
 
     async def _read_later(
@@ -238,11 +159,11 @@ class ProcessTable:
     ) -> process.ReadResult:
         try:
             async with asyncio.timeout(min(wait, _LONGEST_WAIT)):
-                while not _has_news(child, cursor):
+                while not has_news(child, cursor):
                     await child.changed()
         except TimeoutError:
             pass
-        return _page(child, cursor, max_bytes)
+        return read_result(child, cursor, max_bytes)
 
     def _readable(self, process_id: str) -> Child:
         entry = self._entries.get(process_id)
@@ -352,13 +273,12 @@ class ProcessTable:
         child.resize(params.rows, params.cols)
 
     def list(self) -> process.ListResult:
-        return process.ListResult([_describe(entry) for entry in self._entries.values()])
+        return process.ListResult([_described(entry) for entry in self._entries.values()])
 
     def close(self) -> None:
         """Kill and forget everything."""
         self._alarm.cancel()
-        if "_snapshots" in self.__dict__:
-            self._snapshots.close()
+        self._launcher.close()
         entries, self._entries = self._entries, {}
         for entry in entries.values():
             if isinstance(entry, Child):
@@ -395,58 +315,8 @@ def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]
         child.write_ids.add(write_id)
 
 
-def _start_result(child: Child) -> process.StartResult:
-    result = process.StartResult(child.process_id, "none")
-    if child.sandbox is not None:
-        result.sandbox_type, result.sandbox_rung = _SANDBOX_TYPE, child.sandbox.backend
-    if child.log.window is not None:
-        result.flow_window = child.log.window
-    return result
-
-
-def _encoded(env: Mapping[str, str]) -> dict[bytes, bytes]:
-    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
-
-
-def _has_news(child: Child, cursor: int) -> bool:
-    """Whether a reader at *cursor* can be answered at once."""
-    if child.log.has_after(cursor) or child.state == "closed":
-        return True
-    return child.state == "exited" and cursor < child.log.next_seq - 1
-
-
-def _page(child: Child, cursor: int, max_bytes: int | None) -> process.ReadResult:
-    page = child.log.after(cursor, max_bytes=max_bytes)
-    result = process.ReadResult(
-        chunks=[process.ReadChunk(c.seq, c.stream, Blob(c.data)) for c in page.chunks],
-        next_seq=page.next_seq,
-        exited=child.state != "running",
-        exit_code=child.exit_code,
-        closed=child.state == "closed",
-        sandbox_denied=child.is_sandbox_denied,
-    )
-    if page.dropped_bytes is not None:
-        result.dropped_bytes = page.dropped_bytes
-    if child.log.window is not None:
-        result.flow_window = child.log.window
-    return result
-
-
-def _describe(entry: Starting | Child) -> process.ProcessInfo:
-    if isinstance(entry, Starting):
-        params = entry.params
-        return process.ProcessInfo(
-            params.process_id, "starting", None, params.argv, params.tty, None, 1
-        )
-    return process.ProcessInfo(
-        entry.process_id,
-        entry.state,
-        entry.pid,
-        entry.argv,
-        entry.is_tty,
-        entry.exit_code,
-        entry.log.next_seq,
-    )
+def _described(entry: Starting | Child) -> process.ProcessInfo:
+    return starting_info(entry.params) if isinstance(entry, Starting) else process_info(entry)
 
 
 def signal_number(name: str) -> int:

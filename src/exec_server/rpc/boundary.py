@@ -1,4 +1,4 @@
-"""Exception → error body, and params → shape: the only such functions."""
+"""The only place where params and results are decoded, and exceptions become error bodies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ErrorBody(NamedTuple):
 
 
 def decode_params(shape: type[T], params: Any) -> T:
-    """*params* as *shape*, or InvalidParams that says what is wrong."""
+    """Decode *params* as *shape*; raise InvalidParams that says what is wrong."""
     if shape is Nothing:
         if is_unit(params):
             return NOTHING  # type: ignore[return-value]
@@ -38,7 +38,7 @@ def decode_params(shape: type[T], params: Any) -> T:
 
 
 def decode_result(shape: type[T], result: Any) -> T:
-    """What a peer answered as *shape*, or ProtocolError that says what is wrong."""
+    """Decode a peer's *result* as *shape*; raise ProtocolError that says what is wrong."""
     if shape is Nothing:
         return NOTHING  # type: ignore[return-value]
     try:
@@ -48,12 +48,12 @@ def decode_result(shape: type[T], result: Any) -> T:
 
 
 def encode(value: Any) -> bytes:
-    """A result or parameters as JSON."""
+    """Encode a result or parameters as JSON."""
     return _encode(value)
 
 
 def error_body(exc: BaseException, *, method: str) -> ErrorBody:
-    """What the peer is told about *exc*. Only an RpcError speaks for itself."""
+    """The error that the peer is told. Only an RpcError is told in its own words."""
     if isinstance(exc, RpcError):
         return ErrorBody(exc.code, exc.message)
     logger.error("%s failed", method, exc_info=exc)

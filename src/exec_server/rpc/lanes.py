@@ -1,4 +1,4 @@
-"""In order, or concurrent with a lane kept free for control methods."""
+"""A lane: runs a bounded number of jobs at once and keeps the others in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Lane(Generic[Job]):
         return len(self._waiting)
 
     def enter(self, job: Job) -> bool:
-        """Whether *job* may run now; otherwise it waits."""
+        """True if *job* may run now; otherwise it waits."""
         if self._running >= self._width:
             self._waiting.append(job)
             return False
@@ -31,7 +31,7 @@ class Lane(Generic[Job]):
         return True
 
     def leave(self) -> Job | None:
-        """A job has ended; the next one, which runs now, if any waits."""
+        """A job has ended: return the next one, which runs now, or None when none waits."""
         if self._waiting:
             return self._waiting.popleft()
         self._running -= 1

@@ -1,4 +1,4 @@
-"""Calls over one Connection, both ways: correlate answers, run handlers, settle all on loss."""
+"""JSON-RPC over one connection, both ways: calls, handlers, and the end of both on loss."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from exec_server.transport.connection import Connection
 P = TypeVar("P")
 R = TypeVar("R")
 
-# What a client may say to a question of the server; more waits in line.
+# An answer of up to this size is read at once, even while a request is being answered; a larger
+# one waits in line.
 _ANSWER_BYTES = 64 * 1024
 
 RequestJob = tuple[Request, Route]
@@ -38,7 +39,7 @@ RequestLane = Lane[RequestJob]
 
 
 class Service(Protocol):
-    """What a peer speaks for."""
+    """The server or client that a peer speaks for."""
 
     routes: dict[str, Route]
 
@@ -50,14 +51,19 @@ class Service(Protocol):
     def writing_resumed(self) -> None: ...
 
     def connection_lost(self) -> None:
-        """Everything that was under way has been settled."""
+        """The connection is gone: every call has failed and every handler is cancelled."""
 
 
 class Peer:
     """The other end of a connection.
 
-    By default one request is answered at a time: while it waits, later messages are not even
-    looked at. `allow_concurrency` lets requests overtake each other in two lanes.
+    By default one request is answered at a time: while its handler waits, later messages are not
+    even looked at. `allow_concurrency` lets requests overtake each other in two lanes.
+
+    A promise to handlers: if a handler returns a future (and not a coroutine), its answer is sent
+    in the next turn of the event loop after that future is done. A handler that wants events to
+    follow its answer schedules them two turns after it has set the result. `process/start` relies
+    on this, see `ProcessTable._begin_after_answer`.
     """
 
     def __init__(
@@ -73,8 +79,9 @@ class Peer:
         self._service = service
         self._routes = service.routes
         self._limits = limits
-        # A strict peer closes on answers it never asked for; a client shrugs, and closes on
-        # requests whose answers nobody could tell apart.
+        # A strict peer (a server) closes the connection on an answer that it never asked for. A
+        # client ignores such an answer; it closes on a request whose id is still in use, because
+        # the two answers could not be told apart.
         self._is_strict = is_strict
         self._open_ids: set[int] = set()
         self._context = context
@@ -86,9 +93,9 @@ class Peer:
         self.is_writing_paused = False
         # Requests that wait until the peer has read more of the answers before them.
         self._choked: list[tuple[Request, Route, RequestLane | None]] = []
-        # Ordinary, control; None while everything runs in order.
+        # The lanes of ordinary and of control requests; None while everything runs in order.
         self._lanes: tuple[RequestLane, RequestLane] | None = None
-        # What the requests in them came in, run or not.
+        # Bytes of the messages whose requests are queued or running in the two lanes.
         self._lane_bytes = 0
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
@@ -107,7 +114,7 @@ class Peer:
     ) -> asyncio.Future[Any]:
         """Send a request; the future has its undecoded result, or fails as the peer says.
 
-        The bound on calls in flight does not apply to a cleanup, which ends other things.
+        The bound on calls in flight does not apply to a cleanup: it ends other calls.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.is_lost:
@@ -155,14 +162,14 @@ class Peer:
             return
         if self._calls and self._settles_call(data):
             return
-        # Not even looked at until the request before it is done, or its answer read.
+        # The message is not even decoded until the request before it is done, or its answer read.
         self._backlog.append(data)
         self._backlog_bytes += len(data)
         if self._is_behind():
             self._connection.pause_reading()
 
     def _settles_call(self, data: bytes | Cut) -> bool:
-        """Take *data* at once if it answers a call of ours: no answer waits behind a request."""
+        """Take *data* at once if it answers a call of ours; such an answer waits for no request."""
         if type(data) is not bytes or len(data) > _ANSWER_BYTES or b'"method"' in data:
             return False
         try:
@@ -182,7 +189,7 @@ class Peer:
         )
 
     def _is_choked(self) -> bool:
-        """Whether the peer asks for more than it reads; only who answers can tell."""
+        """True if the other side sends requests and leaves too many of the answers unread."""
         return self._is_strict and self._connection.unsent_bytes > self._limits.unread_answer_bytes
 
     def writing_paused(self) -> None:
@@ -224,7 +231,7 @@ class Peer:
         except MalformedMessage as exc:
             self._send_malformed(exc)
         except ProtocolError as exc:
-            # Whatever came behind it is never looked at.
+            # Messages that came after it are never looked at.
             self._is_broken = True
             self._backlog.clear()
             self._send_malformed(exc)
@@ -272,7 +279,7 @@ class Peer:
                 self._connection.pause_reading()
 
     def _claim_id(self, request_id: int | str) -> None:
-        """Until it is answered, no other request may bear it."""
+        """Remember the id of a request; until it is answered, no other request may use it."""
         if type(request_id) is not int or request_id < 0:
             raise ProtocolError("a request's id is not a non-negative integer")
         if request_id in self._open_ids:
@@ -284,7 +291,7 @@ class Peer:
         return lane.waiting >= limits.waiting_requests or self._lane_bytes > limits.backlog_bytes
 
     def _run(self, request: Request, route: Route, lane: RequestLane | None) -> bool:
-        """Answer now and return True, or False when the handler has to wait."""
+        """Answer now and return True; return False when the handler has to wait."""
         if self.is_writing_paused and self._is_choked():
             self._choked.append((request, route, lane))
             return False
@@ -297,6 +304,7 @@ class Peer:
         if isinstance(result, Struct):
             self._answer(request, result)
             return True
+        # A future stays the same future here, so that `_finish` runs in the turn after it is done.
         future = asyncio.ensure_future(result)
         self._running.add(future)
         future.add_done_callback(partial(self._finish, request, lane))
@@ -325,7 +333,7 @@ class Peer:
             self._drive(lane, lane.leave())
 
     def _take_backlog(self) -> None:
-        """Look at what came meanwhile."""
+        """Look at the messages that came while a request was being answered."""
         while self._backlog and not self._is_busy:
             if self.is_writing_paused and self._is_choked():
                 return
@@ -336,7 +344,7 @@ class Peer:
             self._connection.resume_reading()
 
     def _drive(self, lane: RequestLane, job: RequestJob | None) -> None:
-        """Run *job* and, as long as they end at once, those that wait behind it."""
+        """Run *job*, and then the jobs that wait behind it for as long as each ends at once."""
         while job is not None and not self.is_lost and self._run(*job, lane):
             self._lane_bytes -= job[0].size
             job = lane.leave()

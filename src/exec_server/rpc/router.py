@@ -1,4 +1,4 @@
-"""Which function answers which method."""
+"""The table of routes: which function answers which method."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ C = TypeVar("C")
 P = TypeVar("P")
 R = TypeVar("R")
 
-# A handler that need not wait returns its result, and costs no task.
+# A handler that does not have to wait returns its result, which costs no task. One that returns a
+# future may rely on when its answer is sent: see `Peer`.
 Handler = Callable[[C, P], R | Encoded | Awaitable[R | Encoded]]
 
 
 class Route(NamedTuple):
+    """A method and the function that answers it."""
+
     method: Method[Any, Any]
     handler: Callable[[Any, Any], Any]
 
 
 class _Handled(Generic[C, P, R]):
-    """What `handles` leaves in a module: the function, with its method."""
+    """A handler as `handles` leaves it in a module: the function together with its method."""
 
     def __init__(self, method: Method[P, R], handler: Handler[C, P, R]) -> None:
         self.route = Route(method, handler)

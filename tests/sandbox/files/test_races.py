@@ -14,30 +14,15 @@ from typing import Any
 import pytest
 
 from tests.requirements import requirement
-from tests.sandbox import file_calls, policies
+from tests.sandbox import policies
+from tests.sandbox.files import file_calls
 from tests.support.files import encoded, uri
-from tests.support.local import connected
 
-pytestmark = [
-    pytest.mark.one_loop,
-    pytest.mark.skipif(not file_calls.CAN_CONFINE, reason=file_calls.WHY_NOT),
-]
+pytestmark = file_calls.MARKS
 
 ROUNDS = 8
 _AT_FDCWD, _EXCHANGE = -100, 2
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with file_calls.confining_server() as running:
-        yield running
-
-
-@pytest.fixture
-async def wire(server):
-    async with connected(server.url) as wire:
-        yield wire
 
 
 @pytest.fixture
@@ -46,14 +31,6 @@ def workspace(tmp_path):
     (path / "raced").mkdir(parents=True)
     (path / "raced" / "file").write_text("inside")
     (path / "source").write_text("escaped")
-    return path
-
-
-@pytest.fixture
-def outside(tmp_path):
-    path: Path = tmp_path / "outside"
-    (path / "sub").mkdir(parents=True)
-    (path / "file").write_text("outside")
     return path
 
 

@@ -10,33 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.requirements import requirement
-from tests.sandbox import file_calls, policies
-from tests.sandbox.file_calls import OK, outcome
+from tests.sandbox import policies
+from tests.sandbox.files import file_calls
+from tests.sandbox.files.file_calls import OK, outcome
 from tests.support.files import FAILED, INVALID, NOT_FOUND, REFUSED, code, encoded, read, uri, write
-from tests.support.local import connected
 
-pytestmark = [
-    pytest.mark.one_loop,
-    pytest.mark.skipif(not file_calls.CAN_CONFINE, reason=file_calls.WHY_NOT),
-]
+pytestmark = file_calls.MARKS
 
 LOOKS = ("fs/readFile", "fs/getMetadata", "fs/canonicalize", "fs/open")
 READ_ONLY = (FAILED, errno.EROFS)
 BUSY = (FAILED, errno.EBUSY)
 CLOSED = (REFUSED, errno.EACCES)
 MISSING = (NOT_FOUND, errno.ENOENT)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with file_calls.confining_server() as running:
-        yield running
-
-
-@pytest.fixture
-async def wire(server):
-    async with connected(server.url) as wire:
-        yield wire
 
 
 @pytest.fixture
@@ -47,14 +32,6 @@ def workspace(tmp_path):
         (path / name / "file").write_text(name)
     for name in ("file", "source", "secret", "a.env"):
         (path / name).write_text(name)
-    return path
-
-
-@pytest.fixture
-def outside(tmp_path):
-    path: Path = tmp_path / "outside"
-    (path / "sub").mkdir(parents=True)
-    (path / "file").write_text("outside")
     return path
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from exec_server.sandbox.backends import HERE
 from tests.support.files import encoded, uri
 from tests.support.leaks import children
@@ -16,8 +18,13 @@ from tests.support.wire import Wire
 OK = "ok"
 WALK = {"maxDepth": 3, "maxDirectories": 99, "maxEntries": 99, "followDirectorySymlinks": False}
 
-CAN_CONFINE = HERE.bubblewrap_report.works
-WHY_NOT = f"{HERE.bubblewrap_report.obstacle}"
+# For every module of tests of sandboxed file calls.
+MARKS = [
+    pytest.mark.one_loop,
+    pytest.mark.skipif(
+        not HERE.bubblewrap_report.works, reason=f"{HERE.bubblewrap_report.obstacle}"
+    ),
+]
 
 
 def of_file(path: Path, source: Path) -> dict[str, dict[str, Any]]:

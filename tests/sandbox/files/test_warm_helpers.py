@@ -12,29 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.requirements import requirement
-from tests.sandbox import file_calls, policies
+from tests.sandbox import policies
+from tests.sandbox.files import file_calls
 from tests.support.files import FAILED, NOT_FOUND, REFUSED, encoded, read, until, uri, write
 from tests.support.local import connected, wire_with
 
-pytestmark = [
-    pytest.mark.one_loop,
-    pytest.mark.skipif(not file_calls.CAN_CONFINE, reason=file_calls.WHY_NOT),
-]
+pytestmark = file_calls.MARKS
 
+SERVER_OPTIONS = ("--concurrent-requests", "16")
 CALLS = 400
 PROTECTED = (".git", ".agents", ".codex", ".aws")
-
-
-@pytest.fixture(scope="module")
-def server():
-    with file_calls.confining_server("--concurrent-requests", "16") as running:
-        yield running
-
-
-@pytest.fixture
-async def wire(server):
-    async with connected(server.url) as wire:
-        yield wire
 
 
 @pytest.fixture

@@ -1,0 +1,179 @@
+"""Start the programs of a session: check the request, prepare what it asks for, ask the keeper."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from exec_server.errors import InternalError, InvalidParams, RpcError
+from exec_server.limits import Limits
+from exec_server.process.child import Child, Network
+from exec_server.process.shell_state import WantedSnapshot, wanted_snapshot
+from exec_server.process.spawn import Launch, Spawned, Spawner
+from exec_server.protocol.paths import to_native
+from exec_server.protocol.process import StartParams
+from exec_server.protocol.sandbox import SandboxContext
+from exec_server.state.child_env import child_env
+
+if TYPE_CHECKING:
+    from exec_server.process.sandboxed_start import ConfinedStart
+    from exec_server.process.snapshot import Snapshots
+
+OpenNetwork = Callable[[StartParams], Network]
+OpenBridge = Callable[[Any, Mapping[str, str]], Network | None]
+
+
+class CheckedStart(NamedTuple):
+    """A `process/start` whose parameters make sense on this machine; nothing is started yet."""
+
+    params: StartParams
+    cwd: bytes
+    network: Network | None
+    snapshot: WantedSnapshot | None
+
+
+class ProcessLauncher:
+    """Starts programs for one session, with the network, sandbox and shell state they ask for."""
+
+    def __init__(
+        self,
+        *,
+        spawner: Spawner,
+        limits: Limits,
+        login_shell: str,
+        server_env: Mapping[str, str],
+        open_network: OpenNetwork | None,
+        open_bridge: OpenBridge | None,
+    ) -> None:
+        self._spawner = spawner
+        self._limits = limits
+        self._login_shell = login_shell
+        self._server_env = server_env
+        self._open_network = open_network
+        self._open_bridge = open_bridge
+
+    def check(self, params: StartParams) -> CheckedStart:
+        """Raise the RpcError of the first check that fails, in the reference's order."""
+        checked = CheckedStart(
+            params,
+            to_native(params.cwd),
+            self._network(params),
+            wanted_snapshot(params, self._limits),
+        )
+        if not params.argv:
+            raise InvalidParams("argv must not be empty")
+        return checked
+
+    def spawn(
+        self, checked: CheckedStart, child: Child, *, is_wanted: Callable[[], bool]
+    ) -> asyncio.Future[Spawned]:
+        """Start the program of *child*, which gets its network and its sandbox here.
+
+        Preparing a sandbox or a shell's state may take a while; the program is not started if
+        *is_wanted* says no by then. Raises RpcError when the start cannot even be tried.
+        """
+        params, cwd, network, snapshot = checked
+        launch = self._launch(params, cwd)
+        if params.sandbox is not None and params.enforce_managed_network and self._open_bridge:
+            env = {os.fsdecode(name): os.fsdecode(value) for name, value in launch.env.items()}
+            network = self._open_bridge(network, env)
+        if network is not None:
+            imposed = _encoded(network.listen())
+            launch.env.update(imposed)
+            snapshot = snapshot.keeping(imposed) if snapshot is not None else None
+        child.network = network
+        try:
+            if params.sandbox is not None:
+                confined = self._confined(params, params.sandbox, launch, child, is_wanted)
+                return self._begin(confined, launch, snapshot)
+            if snapshot is None:
+                return self._spawner.spawn(launch, child.reaped)
+            return self._spawn_restored(launch, child, snapshot)
+        except RpcError:
+            child.close_network()
+            raise
+
+    def close(self) -> None:
+        """Forget the shell snapshots; a start that waits for one is given up."""
+        if "_snapshots" in self.__dict__:
+            self._snapshots.close()
+
+    def _confined(
+        self,
+        params: StartParams,
+        context: SandboxContext,
+        launch: Launch,
+        child: Child,
+        is_wanted: Callable[[], bool],
+    ) -> ConfinedStart:
+        # The sandbox is loaded with the first start that asks for it.
+        from exec_server.process.sandboxed_start import ConfinedStart
+
+        child.sandbox = start = ConfinedStart(
+            launch,
+            context,
+            is_proxied=params.enforce_managed_network,
+            is_wanted=is_wanted,
+            gate=child.network.hold(child.refuse) if child.network is not None else None,
+            spawner=self._spawner,
+            on_exit=child.reaped,
+        )
+        return start
+
+    def _begin(
+        self, start: ConfinedStart, launch: Launch, snapshot: WantedSnapshot | None
+    ) -> asyncio.Future[Spawned]:
+        if snapshot is None:
+            return start.begin()
+        return self._snapshots.spawn(snapshot.within(start.confinement), launch, start)
+
+    def _spawn_restored(
+        self, launch: Launch, child: Child, snapshot: WantedSnapshot
+    ) -> asyncio.Future[Spawned]:
+        from exec_server.process.snapshot import UnconfinedStart
+
+        start = UnconfinedStart(self._spawner, child.reaped)
+        return self._snapshots.spawn(snapshot, launch, start)
+
+    @cached_property
+    def _snapshots(self) -> Snapshots:
+        """The shell snapshots of the session, loaded with the first start that asks for one."""
+        from exec_server.process.snapshot import Snapshots
+
+        return Snapshots(self._spawner, limits=self._limits)
+
+    def _network(self, params: StartParams) -> Network | None:
+        if params.network_proxy is None:
+            return None
+        if self._open_network is None:
+            raise InvalidParams("this server has no network proxy; the command was not started")
+        return self._open_network(params)
+
+    def _launch(self, params: StartParams, cwd: bytes) -> Launch:
+        metadata = params.metadata
+        env = child_env(
+            params.env,
+            policy=params.env_policy,
+            server_env=self._server_env,
+            tool_call_id=metadata.tool_call_id if metadata else None,
+            thread_id=metadata.thread_id if metadata else None,
+            has_metadata=metadata is not None,
+            tty_shell=self._login_shell if params.tty else None,
+        )
+        argv = [os.fsencode(word) for word in params.argv]
+        program = argv[0]
+        if params.arg0 is not None:
+            argv[0] = os.fsencode(params.arg0)
+        environ = _encoded(env)
+        if any(b"\0" in text for text in (*argv, *environ, *environ.values())):
+            raise InternalError("nul byte found in provided data")
+        limits = self._limits
+        size = (params.rows or limits.default_rows, params.cols or limits.default_cols)
+        return Launch(program, argv, environ, cwd, size if params.tty else None, params.pipe_stdin)
+
+
+def _encoded(env: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
