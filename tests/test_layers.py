@@ -17,8 +17,8 @@ ROOT = Path(__file__).parent.parent / "src" / PACKAGE
 # What each top-level module or package may import from ours besides itself.
 # A dotted name allows that module only.
 BELOW_SERVER = (
-    "errors limits version timers protocol state transport rpc sandbox process files outbound host "
-    "discovery network"
+    "errors limits version timers memory protocol state transport rpc sandbox process files "
+    "outbound host discovery network"
 )
 RULES = {
     # Pure: what may be said, what is remembered and decided.
@@ -26,6 +26,7 @@ RULES = {
     "limits": "",
     "version": "",
     "timers": "",
+    "memory": "",
     "protocol": "errors limits",
     "state": "protocol errors limits",
     "relay": "protocol errors limits",
@@ -34,8 +35,8 @@ RULES = {
     "rpc": "transport.connection state protocol errors limits",
     # The operating system.
     "sandbox": "protocol errors limits",
-    "process": "timers sandbox state protocol errors limits",
-    "files": "discovery sandbox protocol errors limits",
+    "process": "timers memory sandbox state protocol errors limits",
+    "files": "memory discovery sandbox protocol errors limits",
     "outbound": "protocol errors limits",
     "host": "protocol errors limits",
     "network": "protocol errors limits",
