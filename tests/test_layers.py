@@ -25,12 +25,13 @@ RULES = {
     "relay": "errors limits",
     # The edge: the event loop, sockets, and calls over them.
     "timers": "",
+    "memory": "",
     "transport": "errors limits",
     "rpc": "transport.connection protocol errors limits",
     # The operating system: children, files, addresses.
     "sandbox": "protocol errors",
-    "process": "timers sandbox state protocol errors limits",
-    "files": "discovery sandbox protocol errors limits",
+    "process": "timers memory sandbox state protocol errors limits",
+    "files": "memory discovery sandbox protocol errors limits",
     "outbound": "protocol errors limits",
     "host": "protocol",
     "network": "protocol errors limits",

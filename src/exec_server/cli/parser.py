@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from exec_server.cli import exit_codes
+from exec_server.protocol.numbers import U64_MAX
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
-
-_U64_MAX = 2**64 - 1
 
 
 class Arguments(msgspec.Struct):
@@ -307,7 +306,7 @@ def count(text: str) -> int:
         raise argparse.ArgumentTypeError("invalid digit found in string")
     digits = digits.lstrip("0") or "0"
     # `int` refuses thousands of digits with an error of its own.
-    if len(digits) > len(str(_U64_MAX)) or int(digits) > _U64_MAX:
+    if len(digits) > len(str(U64_MAX)) or int(digits) > U64_MAX:
         raise argparse.ArgumentTypeError("number too large to fit in target type")
     return int(digits)
 

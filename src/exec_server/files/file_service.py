@@ -25,6 +25,7 @@ from exec_server.files.runner import Runner, translated
 from exec_server.files.watch.missing import MissingPathsWatch
 from exec_server.files.workers import Workers
 from exec_server.limits import MIB, Limits
+from exec_server.memory import keep_freed_memory
 from exec_server.protocol import fs
 from exec_server.protocol.method import NOTHING, Encoded, Method, Nothing, Reply
 from exec_server.protocol.sandbox import SandboxContext
@@ -48,9 +49,8 @@ class FileService:
         self._mounts = Mounts()
         self._mounts.follow_changes()
         self.quick = Quick(self._mounts)
-        # Freeing a large block tells glibc to keep, from now on, blocks up to this size for the
-        # next one, where it would give each back to the kernel. It is never touched.
-        bytes(16 * MIB)
+        # The content of a file is read into one block, which is freed once it is sent.
+        keep_freed_memory(16 * MIB)
 
     def connect(self, notify: Callable[[fs.MissingChangedEvent], None]) -> Files:
         """What a new connection can do; *notify* tells its client of what it watches."""

@@ -12,9 +12,8 @@ import termios
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-import msgspec
-
 from exec_server.limits import MIB, Limits
+from exec_server.memory import keep_freed_memory
 from exec_server.process.pump import OutputGate, Pump
 from exec_server.process.spawn import Spawned, Spawner
 from exec_server.process.stdin import Stdin
@@ -36,8 +35,6 @@ _LATE_OUTPUT_SECONDS = 0.020
 _UNKNOWN_EXIT = -1
 # A terminal process that a signal ended reports this, as the reference does.
 _TERMINAL_SIGNAL_EXIT = 1
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Outlet(Protocol):
@@ -133,9 +130,8 @@ class Child:
         self._late_output: asyncio.TimerHandle | None = None
         # Why its command is not run after all.
         self._refusal: str | None = None
-        name = _encode(self.process_id)
-        self._output_head = b'{"method":"process/output","params":{"processId":%b,"seq":' % name
-        self._event_head = b'","params":{"processId":%b,"seq":' % name
+        self._texts = process.EventTexts(self.process_id)
+        self._output_head = self._texts.output_head
 
     def adopt(self, spawned: Spawned) -> None:
         """The program runs: own its descriptors."""
@@ -164,7 +160,7 @@ class Child:
             window=self._window_gate,
             chunk_bytes=self._limits.chunk_bytes,
             is_terminal=self.is_tty,
-            on_data=functools.partial(self._on_output, stream, _after_seq(stream)),
+            on_data=functools.partial(self._on_output, stream, process.output_middle(stream)),
             on_end=self._maybe_close,
         )
 
@@ -185,7 +181,9 @@ class Child:
         if self._granted and self.log.is_full:
             self._window_gate.close()
         if self._outlet.is_attached:
-            self._outlet.push(self._output_head, b"%d" % seq, middle, encode_base64(data), b'"}}')
+            self._outlet.push(
+                self._output_head, b"%d" % seq, middle, encode_base64(data), process.OUTPUT_TAIL
+            )
         if not self._is_bulk and self.log.total_bytes > self._limits.retained_bytes:
             self._is_bulk = True
             for pump in self._pumps:
@@ -225,10 +223,7 @@ class Child:
         self.state = "exited"
         seq = self.log.take_seq()
         self._outlet.push(
-            b'{"method":"process/exited',
-            self._event_head,
-            b'%d,"exitCode":%d,"sandboxDenied":%b}}'
-            % (seq, code, b"true" if self.is_sandbox_denied else b"false"),
+            self._texts.exited(seq, exit_code=code, sandbox_denied=self.is_sandbox_denied)
         )
         if self.is_terminated:
             # Whoever escaped the group may hold the pipes for ever; the caller has had enough.
@@ -247,7 +242,7 @@ class Child:
         """In the place of the command, which never ran."""
         stream: process.Stream = "pty" if self.is_tty else "stderr"
         line = text.encode() + (b"\r\n" if self.is_tty else b"\n")
-        self._on_output(stream, _after_seq(stream), line)
+        self._on_output(stream, process.output_middle(stream), line)
 
     def _code_of(self, status: int | None) -> int:
         if self._refusal is not None:
@@ -268,7 +263,7 @@ class Child:
             return
         self.state = "closed"
         seq = self.log.take_seq()
-        self._outlet.push(b'{"method":"process/closed', self._event_head, b"%d}}" % seq)
+        self._outlet.push(self._texts.closed(seq))
         self._close_stdin()
         self.close_network()
         self._wake()
@@ -280,7 +275,8 @@ class Child:
     def grant(self, asked: int) -> None:
         """Keep all output until it is acknowledged, within a window; before `begin_events`."""
         self.log.window = self._granted = self._windows.take(asked)
-        _keep_freed_memory()
+        # An acknowledgement frees many chunks at once.
+        keep_freed_memory(4 * MIB)
 
     def acknowledge(self, seq: int) -> None:
         """The client has taken all output up to *seq*."""
@@ -368,15 +364,3 @@ class Child:
     def _close_stdin(self) -> None:
         if self.stdin is not None:
             self.stdin.close()
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Freeing a large block tells glibc to keep twice as much for the next ones. An acknowledgement
-    frees many chunks at once, which it would otherwise return to the kernel and fault in again."""
-    bytes(4 * MIB)
-
-
-def _after_seq(stream: process.Stream) -> bytes:
-    """What follows the number of an output event."""
-    return b',"stream":"%b","chunk":"' % stream.encode()

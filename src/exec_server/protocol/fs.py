@@ -9,14 +9,12 @@ import msgspec
 from exec_server.errors import InvalidParams
 from exec_server.protocol.base64 import Blob, LazyBlob
 from exec_server.protocol.method import Event, Method, Nothing
+from exec_server.protocol.numbers import Count, fits_u64
 from exec_server.protocol.paths import PathUri
 from exec_server.protocol.sandbox import OldSandbox, SandboxContext
 
 FAMILY = "filesystem"
 
-# Unsigned 64-bit on the wire; msgspec's own bounds end at 63 bits, so `_check_u64` looks itself.
-_U64_MAX = (1 << 64) - 1
-Count = Annotated[int, msgspec.Meta(ge=0)]
 # Milliseconds since 1970; earlier is negative. What a signed 64-bit number of nanoseconds holds.
 Instant = Annotated[int, msgspec.Meta(ge=-(2**63) // 1_000_000 + 1, le=2**63 // 1_000_000 - 1)]
 # Permission, set-id and sticky bits.
@@ -26,9 +24,8 @@ Sandbox = SandboxContext | None
 
 
 def _check_u64(*values: int) -> None:
-    for value in values:
-        if value > _U64_MAX:
-            raise InvalidParams("invalid number: more than 64 bits")
+    if not fits_u64(*values):
+        raise InvalidParams("invalid number: more than 64 bits")
 
 
 class Confined(msgspec.Struct):

@@ -8,10 +8,10 @@ import msgspec
 
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.method import Event, Method
+from exec_server.protocol.numbers import fits_u64
 
 RedirectPolicy = Literal["follow", "stop"]
 
-_U64_MAX = (1 << 64) - 1
 _NO_BODY = Blob(b"")
 
 
@@ -44,7 +44,7 @@ class RequestParams(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=
     stream_response: bool = False
 
     def __post_init__(self) -> None:
-        if self.timeout_ms is not None and self.timeout_ms > _U64_MAX:
+        if not fits_u64(self.timeout_ms):
             raise ValueError("invalid number: more than 64 bits")
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from exec_server.protocol.method import Event, Method
+from exec_server.protocol.numbers import Count, fits_u64
 
 DomainRule = Literal["none", "allow", "deny"]
 SocketRule = Literal["allow", "deny"]
@@ -17,10 +18,7 @@ Scope = Literal["domain", "non_domain"]
 Decision = Literal["allow", "deny", "ask"]
 Source = Literal["baseline_policy", "mode_guard", "proxy_state", "decider"]
 
-# Unsigned 64-bit on the wire; msgspec's own bounds end at 63 bits.
-_U64_MAX = (1 << 64) - 1
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class ProxyConfig(msgspec.Struct, rename="camel", kw_only=True):
@@ -65,7 +63,7 @@ class NetworkProxy(msgspec.Struct, rename="camel", omit_defaults=True):
     policy_decision_timeout_ms: Count | None = None
 
     def __post_init__(self) -> None:
-        if (self.policy_decision_timeout_ms or 0) > _U64_MAX:
+        if not fits_u64(self.policy_decision_timeout_ms):
             raise ValueError("invalid number: more than 64 bits")
 
 

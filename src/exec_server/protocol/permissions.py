@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from exec_server.protocol.numbers import fits_u64
 from exec_server.protocol.paths import PathUri
 
 Network = Literal["restricted", "enabled"]
@@ -13,8 +14,6 @@ Access = Literal["read", "write", "deny"]
 
 # Names right below a writable directory that stay as they are, whether they exist or not.
 PROTECTED_NAMES = (".git", ".agents", ".codex", ".aws")
-
-_U64_MAX = (1 << 64) - 1
 
 
 class Root(msgspec.Struct, frozen=True, tag_field="kind", tag="root"):
@@ -90,7 +89,7 @@ class Restricted(msgspec.Struct, frozen=True, omit_defaults=True, tag="restricte
     glob_scan_max_depth: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
     def __post_init__(self) -> None:
-        if (self.glob_scan_max_depth or 1) > _U64_MAX:
+        if not fits_u64(self.glob_scan_max_depth):
             raise ValueError("invalid number: more than 64 bits")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NewType
+from typing import Annotated, Any, Literal, NewType
 from uuid import UUID
 
 import msgspec
@@ -13,6 +13,7 @@ from exec_server.protocol.base64 import Blob
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.method import Event, Method, Nothing
 from exec_server.protocol.network import ManagedNetwork, NetworkProxy
+from exec_server.protocol.numbers import Count, fits_u64
 from exec_server.protocol.paths import ForeignPath, to_native
 from exec_server.protocol.sandbox import OldSandbox, SandboxContext
 
@@ -21,9 +22,6 @@ Seq = NewType("Seq", int)
 Stream = Literal["stdout", "stderr", "pty"]
 WriteStatus = Literal["accepted", "unknownProcess", "starting", "stdinClosed"]
 
-# Unsigned 64-bit on the wire; msgspec's own bounds end at 63 bits, so ReadParams looks itself.
-_U64_MAX = (1 << 64) - 1
-Count = Annotated[int, msgspec.Meta(ge=0)]
 # The kernel keeps a terminal's size in unsigned shorts.
 Cells = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Window = Annotated[int, msgspec.Meta(ge=1)]
@@ -103,9 +101,8 @@ class ReadParams(msgspec.Struct, rename="camel", omit_defaults=True):
     wait_ms: Count | None = None
 
     def __post_init__(self) -> None:
-        for count in (self.after_seq, self.max_bytes, self.wait_ms):
-            if count is not None and count > _U64_MAX:
-                raise ValueError("invalid number: more than 64 bits")
+        if not fits_u64(self.after_seq, self.max_bytes, self.wait_ms):
+            raise ValueError("invalid number: more than 64 bits")
 
 
 class ReadChunk(msgspec.Struct, rename="camel"):
@@ -218,3 +215,42 @@ EXITED = Event("process/exited", ExitedEvent)
 CLOSED = Event("process/closed", ClosedEvent)
 # Ours, and the only one from the client.
 ACK = Event("process/ack", AckParams)
+
+
+# Output is what a server sends most, so its message is put together from pieces that are ready.
+_encode = msgspec.json.Encoder().encode
+OUTPUT_TAIL = b'"}}'
+
+
+def output_middle(stream: Stream) -> bytes:
+    """The piece of a `process/output` between its number and its base64."""
+    return b',"stream":"%b","chunk":"' % stream.encode()
+
+
+class EventTexts:
+    """The messages of one process's events, each as the generic encoder would write it.
+
+    A `process/output` is ``output_head``, the number, `output_middle` of its stream, the base64
+    of its data, and `OUTPUT_TAIL`.
+    """
+
+    __slots__ = ("_closed_head", "_exited_head", "output_head")
+
+    def __init__(self, process_id: str) -> None:
+        name = _encode(process_id)
+        self.output_head = _event_head(OUTPUT, name)
+        self._exited_head = _event_head(EXITED, name)
+        self._closed_head = _event_head(CLOSED, name)
+
+    def exited(self, seq: int, *, exit_code: int, sandbox_denied: bool) -> bytes:
+        denied = b"true" if sandbox_denied else b"false"
+        tail = b'%d,"exitCode":%d,"sandboxDenied":%b}}' % (seq, exit_code, denied)
+        return self._exited_head + tail
+
+    def closed(self, seq: int) -> bytes:
+        return self._closed_head + b"%d}}" % seq
+
+
+def _event_head(event: Event[Any], process_id: bytes) -> bytes:
+    """The message of *event* up to its number."""
+    return b'{"method":"%b","params":{"processId":%b,"seq":' % (event.name.encode(), process_id)

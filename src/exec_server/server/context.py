@@ -2,27 +2,66 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError
+from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
 from exec_server.protocol import fs, http, lifecycle, process
+from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
+from exec_server.rpc.router import Route
+from exec_server.server.session import Session
 from exec_server.transport.connection import Connection
 
 if TYPE_CHECKING:
-    from exec_server.files.file_service import Files
-    from exec_server.outbound.exchanges import Exchanges
-    from exec_server.server.server import ExecServer
-    from exec_server.server.session import Session
+    from exec_server.discovery.discovery_service import Discovery
+    from exec_server.files.file_service import Files, FileService
+    from exec_server.outbound.exchanges import Exchanges, Outbound
+
+
+class ServerCore(Protocol):
+    """The parts of `ExecServer` that a connection and its handlers use."""
+
+    limits: Limits
+    routes: dict[str, Route]
+
+    @property
+    def environment_info(self) -> EnvironmentInfo: ...
+
+    async def full_environment_info(self) -> EnvironmentInfo: ...
+
+    # These are made when they are first asked for.
+
+    @property
+    def files(self) -> FileService: ...
+
+    @property
+    def discovery(self) -> Discovery: ...
+
+    @property
+    def http_loaded(self) -> asyncio.Future[ModuleType]: ...
+
+    @property
+    def outbound(self) -> Outbound: ...
+
+    # Sessions.
+
+    def open_session(self, context: Context, resume_session_id: str | None) -> Session: ...
+
+    def retain(self, session: Session, seconds: float) -> float: ...
+
+    def release(self, context: Context) -> None: ...
 
 
 class Context:
     """One connection to the server; refuses work before `initialize` and `initialized`."""
 
-    def __init__(self, server: ExecServer, connection: Connection) -> None:
+    def __init__(self, server: ServerCore, connection: Connection) -> None:
         self.server = server
         self.connection = connection
         self.session: Session | None = None
@@ -54,11 +93,6 @@ class Context:
         """What belongs to the connection alone: a resumed session finds no handles of before."""
         self.require(fs.FAMILY)
         return self.server.files.connect(partial(self.peer.notify, fs.MISSING_CHANGED))
-
-    @property
-    def has_files(self) -> bool:
-        """Whether a file was ever asked for."""
-        return "files" in self.__dict__
 
     @cached_property
     def exchanges(self) -> Exchanges:

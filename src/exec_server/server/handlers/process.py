@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from msgspec import structs
+
 from exec_server.process.process_table import signal_number
 from exec_server.protocol import process
 from exec_server.protocol.method import NOTHING, Nothing
@@ -13,8 +15,8 @@ from exec_server.server.context import Context
 
 @handles(process.START)
 def start(ctx: Context, params: process.StartParams) -> Awaitable[process.StartResult]:
-    if not ctx.can_acknowledge:
-        params.flow_window = None
+    if params.flow_window is not None and not ctx.can_acknowledge:
+        params = structs.replace(params, flow_window=None)
     return ctx.processes.start(params)
 
 

@@ -1,0 +1,44 @@
+"""The texts of process events are those that the generic encoder writes."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exec_server.protocol import envelope, process
+from exec_server.protocol.base64 import Blob, encode_base64
+from exec_server.protocol.method import Event
+from exec_server.rpc import boundary
+from tests.requirements import requirement
+
+SEQ = st.integers(1, 2**64 - 1)
+
+
+def encoded(event: Event[Any], params: Any) -> bytes:
+    return envelope.encode_notification(event.name, boundary.encode(params))
+
+
+@given(st.text(), SEQ, st.sampled_from(get_args(process.Stream)), st.binary())
+@requirement("process/events:texts")
+def test_output(process_id, seq, stream, data):
+    texts = process.EventTexts(process_id)
+    middle = process.output_middle(stream)
+    parts = texts.output_head, b"%d" % seq, middle, encode_base64(data), process.OUTPUT_TAIL
+    params = process.OutputEvent(process_id, seq, stream, Blob(data))
+    assert b"".join(parts) == encoded(process.OUTPUT, params)
+
+
+@given(st.text(), SEQ, st.integers(-1, 255), st.booleans())
+@requirement("process/events:texts")
+def test_exited(process_id, seq, code, denied):
+    text = process.EventTexts(process_id).exited(seq, exit_code=code, sandbox_denied=denied)
+    assert text == encoded(process.EXITED, process.ExitedEvent(process_id, seq, code, denied))
+
+
+@given(st.text(), SEQ)
+@requirement("process/events:texts")
+def test_closed(process_id, seq):
+    text = process.EventTexts(process_id).closed(seq)
+    assert text == encoded(process.CLOSED, process.ClosedEvent(process_id, seq))
