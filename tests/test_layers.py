@@ -44,9 +44,9 @@ RULES = {
     "server": BELOW_SERVER,
     "client": "rpc transport version state protocol errors limits",
     "remote": "relay transport state protocol errors limits",
-    "hub": "relay.frame relay.keys transport version errors limits",
+    "hub": "protocol.registry relay.frame relay.keys transport version errors limits",
     # Where they meet.
-    "client_urls": "client remote errors limits",
+    "client_urls": "client remote protocol.registry errors limits",
     "remote_server": "server remote version errors limits",
     "local_server": "client_urls server client transport errors limits",
     "sync": "local_server client_urls client protocol transport version errors limits",

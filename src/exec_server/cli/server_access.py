@@ -16,6 +16,7 @@ from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.parser import Flag, Parser, path
 from exec_server.errors import ConfigurationError, ExecServerError
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.protocol.registry import NOISE_SCHEMES
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from exec_server.client.session_link import ConnectionState
 
 TOKEN_VARIABLE = "EXEC_SERVER_TOKEN"
-SCHEMES = ("ws://", "wss://", "unix://", "stdio:", "noise+https://", "noise+http://")
+SCHEMES = ("ws://", "wss://", "unix://", "stdio:", *NOISE_SCHEMES)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 SERVER_HELP = """\

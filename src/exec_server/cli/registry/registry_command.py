@@ -12,9 +12,10 @@ import msgspec
 
 from exec_server.cli import exit_codes, log_setup, server_access
 from exec_server.cli.parser import Parser, positive_count
-from exec_server.cli.registry.registry_options import BUS_VARIABLE, add_state, private_file
+from exec_server.cli.registry.registry_options import add_state, private_file
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS
+from exec_server.protocol.registry import REGISTRY_BUS_VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ def serve_parser() -> Parser:
         "--bus",
         metavar="<URL>",
         help="nats://HOST:PORT[,HOST:PORT...]: be one of several nodes, with the same --state; "
-        f"what others must not see is better in {BUS_VARIABLE}",
+        f"what others must not see is better in {REGISTRY_BUS_VARIABLE}",
     )
     add(
         "--node-url",
@@ -151,7 +152,7 @@ async def _serve(given: dict[str, Any]) -> int:
         allows_open_pairing=given["open_pairing"],
         audit_log=given["audit_log"],
         node_url=given["node_url"],
-        bus=given["bus"] or os.environ.get(BUS_VARIABLE) or None,
+        bus=given["bus"] or os.environ.get(REGISTRY_BUS_VARIABLE) or None,
         bus_credentials=given["bus_credentials"],
     )
     _raise_descriptor_limit()
