@@ -41,7 +41,7 @@ RULES = {
     "outbound host discovery network",
     "client": "rpc transport version state protocol errors limits",
     "remote": "relay transport errors limits",
-    "hub": "relay.frame relay.keys transport version errors limits",
+    "hub": "protocol.registry relay.frame relay.keys transport version errors limits",
     # These join the joins.
     "client_urls": "client remote errors",
     "remote_server": "server remote version errors",

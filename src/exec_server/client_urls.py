@@ -18,18 +18,16 @@ from exec_server.client.environments.open_environment import ConnectOptions
 from exec_server.client.session_link import Dialler
 from exec_server.client.url_schemes import WAYS, Where
 from exec_server.errors import ConfigurationError
+from exec_server.protocol.registry import HARNESS_QUERY, NOISE_SCHEMES, REGISTRY_TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from exec_server.remote.harness.dialler import NoiseDialler
 
 __all__ = ["ExecServerClient", "connect", "noise_dialler", "rendezvous"]
 
-_NOISE = ("noise+https://", "noise+http://")
-TOKEN_VARIABLE = "EXEC_SERVER_REGISTRY_TOKEN"
-
 
 def _noise(where: Where) -> Dialler | None:
-    return noise_dialler(where) if where.url.startswith(_NOISE) else None
+    return noise_dialler(where) if where.url.startswith(NOISE_SCHEMES) else None
 
 
 def noise_dialler(where: Where, environ: Mapping[str, str] = os.environ) -> NoiseDialler:
@@ -39,7 +37,7 @@ def noise_dialler(where: Where, environ: Mapping[str, str] = os.environ) -> Nois
     from exec_server.remote.harness.dialler import NoiseDialler, parse_url
 
     registry_url, environment_id = parse_url(where.url)
-    token = where.token or environ.get(TOKEN_VARIABLE, "").strip()
+    token = where.token or environ.get(REGISTRY_TOKEN_VARIABLE, "").strip()
     if not token:
         raise ConfigurationError("an environment behind a registry needs a token")
     return NoiseDialler(
@@ -57,7 +55,7 @@ def _plaintext(where: Where) -> Dialler | None:
     """The older relay, when the URL asks for it by `role=harness`."""
     if not where.url.startswith(("ws://", "wss://")):
         return None
-    if "role=harness" not in urlsplit(where.url).query.split("&"):
+    if HARNESS_QUERY not in urlsplit(where.url).query.split("&"):
         return None
     if where.pin is not None:
         raise ConfigurationError("in the older relay executors have no keys that could be pinned")

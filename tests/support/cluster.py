@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
-import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import aiohttp
@@ -23,69 +20,25 @@ import pytest
 from exec_server.hub.access.tokens import digest_of, new_token
 from exec_server.hub.store.entities import Right
 from exec_server.hub.store.open_store import open_store
+from tests.support.daemon import ClosesAtExit, Daemon
 from tests.support.nats import NatsCluster, free_ports
 from tests.support.postgres import Postgres, binaries
-from tests.support.servers import OURS, tied
+from tests.support.servers import OURS
 
 READY_SECONDS = 30.0
 _PAUSE = 0.02
 
 
-class Process:
-    """A program of ours whose log is a file, tied to the thread that starts it."""
+class Cluster(ClosesAtExit):
+    """`with Cluster(folder) as cluster:` begins once all components answer.
 
-    def __init__(self, folder: Path, name: str, words: Sequence[str]) -> None:
-        self._folder = folder
-        self._name = name
-        self._words = words
-        self._child: subprocess.Popen[bytes] | None = None
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether it was started, and not killed since."""
-        return self._child is not None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has, by itself."""
-        return self._child is not None and self._child.poll() is not None
-
-    def start(self) -> None:
-        assert not self.is_wanted or self.has_ended, f"{self._name} runs"
-        with (self._folder / f"{self._name}.log").open("ab") as log:
-            self._child = subprocess.Popen(
-                [*tied(), *OURS, *self._words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "XDG_STATE_HOME": str(self._folder / "state")},
-            )
-
-    def signal(self, signum: int) -> None:
-        assert self._child is not None
-        self._child.send_signal(signum)
-
-    def kill(self) -> None:
-        """By SIGKILL; nothing happens when it does not run."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-            child.wait()
-
-    def log(self) -> str:
-        return (self._folder / f"{self._name}.log").read_text(errors="replace")
-
-
-class Cluster:
-    """`with Cluster(folder) as cluster:` returns once everything answers.
-
-    Start it in the main thread, outside of any loop. What it does later may be done in a loop.
+    Enter the block in the main thread, outside of any loop. The methods may be called in a loop.
     """
 
     def __init__(
         self, folder: Path, *, nodes: int = 3, servers: int = 3, public_url: str | None = None
     ) -> None:
-        """The test is skipped where NATS or PostgreSQL is not installed."""
+        """Skip the test if NATS or PostgreSQL is not installed."""
         programs = binaries()
         if programs is None:
             pytest.skip("PostgreSQL is not installed (see scripts/system.sh)")
@@ -95,7 +48,7 @@ class Cluster:
         self._count = nodes
         self._public_url = public_url
         self._stack = contextlib.ExitStack()
-        self._nodes: list[Process] = []
+        self._nodes: list[Daemon] = []
         self.ports = free_ports(nodes)
         self.state = ""
 
@@ -113,20 +66,20 @@ class Cluster:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._stack.close()
 
-    def _new_node(self, index: int) -> Process:
+    def _new_node(self, index: int) -> Daemon:
         words = ["registry", "--listen", f"ws://127.0.0.1:{self.ports[index]}"]
         words += ["--state", self.state, "--bus", self.nats.url]
         if self._public_url is not None:
             words += ["--public-url", self._public_url]
-        return Process(self.folder, f"node-{index}", words)
+        return self._program(f"node-{index}", words)
+
+    def _program(self, name: str, words: list[str]) -> Daemon:
+        """A command of ours, with a state folder of its own."""
+        environ = {**os.environ, "XDG_STATE_HOME": str(self.folder / "state")}
+        return Daemon(self.folder, name, [*OURS, *words], env=environ)
 
     # Components, by name.
 
@@ -143,7 +96,7 @@ class Cluster:
         return [*self.nodes, *self.servers, "postgres"]
 
     def kill(self, name: str) -> None:
-        """By SIGKILL; returns when it is gone."""
+        """Send SIGKILL, and return when the component is gone."""
         kind, index = _parts(name)
         if kind == "node":
             self._nodes[index].kill()
@@ -153,7 +106,7 @@ class Cluster:
             self.postgres.kill()
 
     def start(self, name: str) -> None:
-        """One that was killed; `ready` waits for it."""
+        """Start a component that was killed; `ready` waits for it."""
         kind, index = _parts(name)
         if kind == "node":
             self._nodes[index].start()
@@ -163,10 +116,10 @@ class Cluster:
             self.postgres.begin()
 
     def pause(self, name: str) -> None:
-        """It lives and says nothing, until `resume`."""
+        """Stop a component until `resume`."""
         kind, index = _parts(name)
         if kind == "node":
-            self._nodes[index].signal(signal.SIGSTOP)
+            self._nodes[index].pause()
         elif kind == "nats":
             self.nats.pause(index)
         else:
@@ -175,14 +128,14 @@ class Cluster:
     def resume(self, name: str) -> None:
         kind, index = _parts(name)
         if kind == "node":
-            self._nodes[index].signal(signal.SIGCONT)
+            self._nodes[index].resume()
         elif kind == "nats":
             self.nats.resume(index)
         else:
             self.postgres.resume()
 
     async def ready(self) -> None:
-        """Returns when everything that runs answers."""
+        """Return when all components that run answer."""
         async with asyncio.timeout(READY_SECONDS):
             if self.postgres.is_running:
                 while not await asyncio.to_thread(self.postgres.answers):
@@ -192,9 +145,9 @@ class Cluster:
                 await _until_accepts(node, port)
 
     def revive(self) -> list[str]:
-        """Start the nodes that have ended by themselves, as a supervisor does; who they were.
+        """Start the nodes that have ended by themselves, as a supervisor does; return their names.
 
-        One that finds no state or no bus when it starts says so and ends.
+        A node that finds no state or no bus when it starts logs that and ends.
         """
         ended = [name for name, node in zip(self.nodes, self._nodes, strict=True) if node.has_ended]
         for name in ended:
@@ -207,10 +160,10 @@ class Cluster:
             return self._nodes[index].log()
         return self.nats.log(index) if kind == "nats" else self.postgres.log()
 
-    # Who uses it.
+    # Users of the registry.
 
     async def token(self, *rights: Right) -> str:
-        """A new one, for every environment."""
+        """A new token for all environments."""
         store = await open_store(self.state)
         try:
             token, secret = new_token("tester", rights, ("*",), now=time.time())
@@ -220,7 +173,7 @@ class Cluster:
         return secret
 
     async def until_online(self, name: str, token: str) -> None:
-        """Returns once the environment is there for everybody; *token* may list."""
+        """Return once the environment is online; *token* may list."""
         headers = {"Authorization": f"Bearer {token}"}
         url = f"http://127.0.0.1:{self.ports[0]}/api/environments"
         async with asyncio.timeout(READY_SECONDS), aiohttp.ClientSession(headers=headers) as web:
@@ -231,13 +184,13 @@ class Cluster:
                     return
 
     @contextlib.contextmanager
-    def executor(self, url: str, name: str, token: str) -> Iterator[Process]:
-        """`exec-server --remote URL`, which may not be connected yet; killed at the end."""
+    def executor(self, url: str, name: str, token: str) -> Iterator[Daemon]:
+        """Run `exec-server --remote URL`, which may not be connected yet; kill it at the end."""
         file = self.folder / f"{name}.token"
         file.write_text(token)
         file.chmod(0o600)
         words = ["--remote", url, "--environment-id", name, "--registry-token-file", str(file)]
-        process = Process(self.folder, f"executor-{name}", words)
+        process = self._program(f"executor-{name}", words)
         process.start()
         try:
             yield process
@@ -252,7 +205,7 @@ def _parts(name: str) -> tuple[str, int]:
     return kind, int(index or 0)
 
 
-async def _until_accepts(node: Process, port: int) -> None:
+async def _until_accepts(node: Daemon, port: int) -> None:
     while node.is_wanted and not await _accepts(port):
         assert not node.has_ended, node.log()
         await asyncio.sleep(_PAUSE)

@@ -1,21 +1,18 @@
-"""Real NATS servers with JetStream: one, or a cluster, each in a folder and on ports of its own."""
+"""Real NATS servers with JetStream: one, or a cluster, each with a folder and ports of its own."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import signal
 import socket
-import subprocess
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 import pytest
 from nats.aio.client import Client
 from nats.errors import Error
 
-from tests.support.servers import tied
+from tests.support.daemon import ClosesAtExit, Daemon
 
 # A cluster elects its leader in a second or two; a busy machine takes longer.
 READY_SECONDS = 30.0
@@ -24,16 +21,16 @@ _PAUSE = 0.05
 
 
 def nats_server() -> str:
-    """The program; the test is skipped when it is not installed."""
-    # Debian keeps it where only root looks.
+    """The path of the program; the test is skipped if it is not installed."""
+    # Debian installs it in a folder that is on the PATH of root only.
     found = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
     if found is None:
         pytest.skip("nats-server is not installed")
     return found
 
 
-class NatsCluster:
-    """`with NatsCluster(folder, 3) as cluster: await cluster.ready()`; all are killed at the end.
+class NatsCluster(ClosesAtExit):
+    """`with NatsCluster(folder, 3) as cluster: await cluster.ready()`; it is killed at the end.
 
     A server keeps its ports and its store when it is killed and started again, and ends with the
     thread that started it.
@@ -42,32 +39,30 @@ class NatsCluster:
     def __init__(
         self, folder: Path, size: int = 1, *, config: str = "", store: bool = True
     ) -> None:
-        """*config* is added to the configuration of each; without *store* there is no JetStream."""
+        """*config* is added to each configuration; without *store* there is no JetStream."""
         self._program = nats_server()
         self._folder = folder
         self._config = config
         self._store = store
         self._ports = free_ports(2 * size)
         self.size = size
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._servers = [
+            Daemon(folder, f"nats-{index}", [self._program, "-c", self._config_file(index)])
+            for index in range(size)
+        ]
 
-    def __enter__(self) -> NatsCluster:
+    def __enter__(self) -> Self:
         for index in range(self.size):
             self.start(index)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        for index in list(self._children):
-            self.kill(index)
+    def close(self) -> None:
+        for server in self._servers:
+            server.kill()
 
     @property
     def hosts(self) -> list[str]:
-        """`host:port` of each server, where clients connect."""
+        """`host:port` of each server, for clients."""
         return [f"127.0.0.1:{port}" for port in self._ports[: self.size]]
 
     @property
@@ -76,49 +71,44 @@ class NatsCluster:
 
     @property
     def running(self) -> list[int]:
-        return sorted(self._children)
+        return [index for index, server in enumerate(self._servers) if server.is_wanted]
 
     def pid(self, index: int) -> int:
-        return self._children[index].pid
+        return self._servers[index].pid
 
     def start(self, index: int) -> None:
-        config = self._folder / f"nats-{index}.conf"
-        config.write_text(self._configuration(index))
-        with (self._folder / f"nats-{index}.log").open("ab") as log:
-            self._children[index] = subprocess.Popen(
-                [*tied(), self._program, "-c", str(config)], stdout=log, stderr=log
-            )
+        self._config_file(index).write_text(self._configuration(index))
+        self._servers[index].start()
 
     def kill(self, index: int) -> None:
-        """As a crash or a lost machine does it; returns when it is gone."""
-        child = self._children.pop(index)
-        child.kill()
-        child.wait()
+        """End a server as a crash or the loss of a machine does; return when it is gone."""
+        self._servers[index].kill()
 
     def pause(self, index: int) -> None:
-        """It lives and says nothing more, until `resume`; returns when all of it has stopped."""
-        child = self._children[index]
-        child.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        """Stop a server until `resume`."""
+        self._servers[index].pause()
 
     def resume(self, index: int) -> None:
-        self._children[index].send_signal(signal.SIGCONT)
+        self._servers[index].resume()
 
     def lose_disk(self, index: int) -> None:
-        """Of a server that does not run."""
-        assert index not in self._children
+        """Remove the store of a server that does not run."""
+        assert not self._servers[index].is_wanted
         shutil.rmtree(self._folder / f"nats-{index}")
 
     async def ready(self) -> None:
-        """Returns when every server that runs takes clients and JetStream has its leader."""
+        """Return when every running server accepts clients and JetStream has a leader."""
         async with asyncio.timeout(READY_SECONDS):
             for index in self.running:
                 while not await self._is_ready(index):
-                    assert self._children[index].poll() is None, self.log(index)
+                    assert not self._servers[index].has_ended, self.log(index)
                     await asyncio.sleep(_PAUSE)
 
     def log(self, index: int) -> str:
-        return (self._folder / f"nats-{index}.log").read_text()
+        return self._servers[index].log()
+
+    def _config_file(self, index: int) -> Path:
+        return self._folder / f"nats-{index}.conf"
 
     def _configuration(self, index: int) -> str:
         lines = [f'server_name: "nats-{index}"', f'listen: "127.0.0.1:{self._ports[index]}"']
@@ -135,7 +125,7 @@ class NatsCluster:
 
     async def _is_ready(self, index: int) -> bool:
         if self._config or not self._store:
-            # Who asks for passwords is asked no more than whether it listens.
+            # A server that needs a password is only asked whether it listens.
             return _listens(self._ports[index])
         client = Client()
         try:
@@ -156,7 +146,7 @@ class NatsCluster:
 
 
 async def _ignore(exc: Exception) -> None:
-    """What is not ready yet is asked again."""
+    """Ignore an error: a server that is not ready is asked again."""
 
 
 def _listens(port: int) -> bool:
@@ -165,7 +155,7 @@ def _listens(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody had a moment ago."""
+    """Ports of the loopback that were free a moment ago."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the test's own, from the system's packages, that can be killed."""
+"""A PostgreSQL server for tests, from the system's packages, that can be killed and paused."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psycopg
 
+from tests.support.daemon import ClosesAtExit, Daemon
 from tests.support.leaks import children
-from tests.support.servers import tied
 
-# How long anything here may take; nothing waits for it when all is well.
+# The longest that any step here may take. A step that succeeds does not wait for it.
 PATIENCE = 30.0
-# A user who needs this password, which is like no other text; everybody else needs none.
+# A user who needs this password, which occurs in no other text. Other users need none.
 LOCKED = "locked"
 PASSWORD = "pa55-w0rd-0f-n0-0ther"
 
 _SETTINGS = {
-    # Nothing is lost when processes are killed; only the machine must not be.
+    # A kill of the processes loses nothing; only a crash of the machine would.
     "fsync": "off",
     "max_connections": "200",
     "shared_buffers": "16MB",
     "autovacuum": "off",
     "listen_addresses": "127.0.0.1",
-    # What a kill leaves behind goes with the folder.
+    # Files that a kill leaves behind are removed with the folder.
     "dynamic_shared_memory_type": "mmap",
 }
 _ACCESS = f"""\
@@ -55,22 +54,23 @@ def binaries() -> Path | None:
     return max(folders, key=lambda folder: float(folder.parent.name), default=None)
 
 
-class Postgres:
+class Postgres(ClosesAtExit):
     """A server with a folder and a port of its own; `with` starts it and removes it.
 
-    Start it in the main thread.
+    Enter the block in the main thread.
     """
 
     def __init__(self, programs: Path) -> None:
         self._programs = programs
-        self._process: subprocess.Popen[bytes] | None = None
         self._databases = (f"test_{number}" for number in itertools.count(1))
-        # Not below pytest's folders: another user must get there, and names of sockets are short.
+        # The folder is not below pytest's: another user must have access, and paths of sockets are
+        # short.
         self.folder = Path(tempfile.mkdtemp(prefix="exec-pg-"))
         self._data = self.folder / "data"
         # PostgreSQL does not run as root.
         self._user = _other_user() if os.geteuid() == 0 else None
         self.port = _free_port()
+        self._server = Daemon(self.folder, "postgres", self._words(), **self._options())
 
     def __enter__(self) -> Self:
         try:
@@ -84,22 +84,14 @@ class Postgres:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
-        """End it as it wants to be ended, which leaves no zombies, or else with a kill."""
-        if self._process is not None and self._process.poll() is None:
-            # Who is paused hears nothing else.
+        """End it by SIGQUIT, which leaves no zombies, or else by SIGKILL."""
+        if self.is_running:
+            # A paused server would not react.
             self.resume()
-            self._process.send_signal(signal.SIGQUIT)
+            self._server.signal(signal.SIGQUIT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(PATIENCE)
+                self._server.wait(PATIENCE)
         self.kill()
         shutil.rmtree(self.folder)
 
@@ -107,104 +99,102 @@ class Postgres:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def create_database(self) -> str:
-        """The URL of a new one, empty."""
+        """Create an empty database and return its URL."""
         name = next(self._databases)
         self.execute(f"CREATE DATABASE {name} TEMPLATE template0")
         return self.url(name)
 
     def execute(self, statement: str, *, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """As the server's owner; the rows, if it gives any."""
+        """Run a statement as the server's owner, and return its rows, if it has any."""
         url, seconds = self.url(database), round(PATIENCE)
         with psycopg.connect(url, autocommit=True, connect_timeout=seconds) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
     def start(self) -> None:
-        """Returns once it answers, which after a kill is when it has recovered."""
+        """Start it, and return once it answers; after a kill it has to recover first."""
         self.begin()
         deadline = time.monotonic() + PATIENCE
         while not self.answers():
             assert self.is_running and time.monotonic() < deadline, self.log()
 
     def begin(self) -> None:
-        """Start it and do not wait."""
-        assert self._process is None, "it runs"
-        settings = {**_SETTINGS, "port": str(self.port), "unix_socket_directories": self.folder}
-        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        with (self.folder / "log").open("ab") as log:
-            self._process = self._popen("postgres", "-D", str(self._data), *options, output=log)
+        """Start it, and do not wait."""
+        self._server.start()
 
     @property
     def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._server.is_running
 
     def kill(self) -> None:
-        """SIGKILL to all of it; returns when none is left. It need not run."""
-        process, self._process = self._process, None
-        if process is None or process.poll() is not None:
+        """Send SIGKILL to all of its processes, and return when they are gone. It need not run."""
+        if not self.is_running:
+            self._server.kill()
             return
-        # So that it has no more children than we see.
-        process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        descriptors = [os.pidfd_open(pid) for pid in (*children(process.pid), process.pid)]
+        # While it is stopped it can have no new children.
+        self._server.pause()
+        descriptors = [os.pidfd_open(pid) for pid in self._pids()]
         for descriptor in descriptors:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         for descriptor in descriptors:
-            # It can be read when its process has ended, and with it its sockets.
+            # It becomes readable when the process has ended and its sockets are closed.
             select.select([descriptor], [], [], PATIENCE)
             os.close(descriptor)
-        process.wait()
+        self._server.kill()
 
     def restart(self) -> None:
         self.kill()
         self.start()
 
     def revive(self) -> None:
-        """It runs, whatever was done to it before."""
-        if self._process is not None and self._process.poll() is None:
+        """Let it run, whether it was paused or killed."""
+        if self.is_running:
             self.resume()
         else:
             self.restart()
 
     def pause(self) -> None:
-        """It hangs: connections stay, but nobody answers."""
+        """Stop all of its processes: connections stay, but no answers come."""
         for pid in self._pids():
             os.kill(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         for pid in self._pids():
-            # Its children may come and go.
+            # A child may have ended meanwhile.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
     def log(self) -> str:
-        return (self.folder / "log").read_text(errors="replace")
+        return self._server.log()
 
     def _pids(self) -> list[int]:
-        assert self._process is not None
-        return [self._process.pid, *children(self._process.pid)]
+        return [*children(self._server.pid), self._server.pid]
 
     def _initialize(self) -> None:
         words = ["-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         words += ["--locale=C", "--no-sync", "--no-instructions"]
-        process = self._popen("initdb", *words, output=subprocess.PIPE)
-        said, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, said
+        making = Daemon(
+            self.folder, "initdb", [self._programs / "initdb", *words], **self._options()
+        )
+        making.start()
+        making.wait(PATIENCE)
+        assert making.returncode == 0, making.log()
         (self._data / "pg_hba.conf").write_text(_ACCESS)
 
-    def _popen(self, program: str, *words: str, output: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*tied(), self._programs / program, *words],
-            cwd=self.folder,
-            env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            user=self._user and self._user.pw_uid,
-            group=self._user and self._user.pw_gid,
-            extra_groups=None if self._user is None else [],
-        )
+    def _words(self) -> list[str | Path]:
+        settings = {**_SETTINGS, "port": str(self.port), "unix_socket_directories": self.folder}
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        return [self._programs / "postgres", "-D", self._data, *options]
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "cwd": self.folder,
+            "env": {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
+            "start_new_session": True,
+            "user": self._user and self._user.pw_uid,
+            "group": self._user and self._user.pw_gid,
+            "extra_groups": None if self._user is None else [],
+        }
 
     def answers(self) -> bool:
         try:
@@ -216,7 +206,7 @@ class Postgres:
 
 @contextlib.contextmanager
 def running() -> Iterator[Postgres | None]:
-    """A server while the block lasts; None where there is no PostgreSQL."""
+    """A server while the block lasts; None if PostgreSQL is not installed."""
     programs = binaries()
     if programs is None:
         yield None
@@ -233,7 +223,7 @@ def _other_user() -> pwd.struct_passwd:
 
 
 def _free_port() -> int:
-    """None that the kernel would give to anybody, so that it is still free after a kill."""
+    """A port outside of the kernel's range for clients, so that it is still free after a kill."""
     while True:
         port = random.randrange(10_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):

@@ -1,4 +1,4 @@
-"""Whole process trees: each holds one end of a FIFO, whose end of file says that none is left."""
+"""Whole process trees: each process holds one end of a FIFO, so end of file means none is left."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from tests.support.daemon import ClosesAtExit
 from tests.support.wire import PATIENCE
 
 
-class Tether:
+class Tether(ClosesAtExit):
     """A FIFO that the first process of a tree opens for writing and all others inherit."""
 
     def __init__(self, folder: Path, name: str = "tether") -> None:
         self.path = str(folder / name)
-        # What they have written so far.
+        # The bytes that the processes have written so far.
         self.said = b""
 
     def __enter__(self) -> Self:
@@ -25,18 +25,13 @@ class Tether:
         self._fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         os.close(self._fd)
         os.unlink(self.path)
 
     @property
     def is_held(self) -> bool:
-        """Whether anybody has the other end open."""
+        """True if a process has the other end open."""
         try:
             while data := os.read(self._fd, 1 << 16):
                 self.said += data
@@ -45,19 +40,19 @@ class Tether:
         return False
 
     async def heard(self, text: bytes) -> None:
-        """Returns once somebody has written *text*."""
+        """Return once *text* was written."""
         await self._until(lambda is_held: text in self.said)
 
     async def released(self) -> bytes:
-        """Everything that was written, once nobody holds the other end any more.
+        """All bytes that were written, once no process holds the other end any more.
 
-        Somebody must have held it before.
+        A process must have held it before.
         """
         await self._until(lambda is_held: not is_held)
         return self.said
 
     async def _until(self, is_enough: Callable[[bool], bool]) -> None:
-        """Listen until *is_enough*, which is told whether somebody is left to speak."""
+        """Read until *is_enough*, which is told whether a process still holds the other end."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from exec_server.cli.options import TOKEN_VARIABLE
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.protocol.registry import NOISE_SCHEMES
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
     from exec_server.client.environments.manager import EnvironmentManager
     from exec_server.client.session_link import ConnectionState
 
-SCHEMES = ("ws://", "wss://", "unix://", "stdio:", "noise+https://", "noise+http://")
+SCHEMES = ("ws://", "wss://", "unix://", "stdio:", *NOISE_SCHEMES)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 SERVER_HELP = """\

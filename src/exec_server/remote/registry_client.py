@@ -12,6 +12,18 @@ import msgspec
 
 from exec_server.errors import ConfigurationError, RegistryError, RelayError
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.protocol.registry import (
+    AUTHENTICATION_UNAVAILABLE,
+    CONNECT,
+    ENVIRONMENT_OFFLINE,
+    FACTS,
+    REGISTER,
+    SECURITY_PROFILE,
+    STREAM_ID_HEADER,
+    VALIDATE,
+    Field,
+    environment_path,
+)
 from exec_server.relay.keys import PublicKeys
 from exec_server.remote.credentials.credentials import CredentialExpired, Credentials
 from exec_server.remote.registry_http import Answer, Http
@@ -19,9 +31,6 @@ from exec_server.remote.trace_headers import trace_headers
 
 logger = logging.getLogger(__name__)
 
-PROFILE = "noise_hybrid_ik_v1"
-_UNAVAILABLE = "authentication_service_unavailable"
-_OFFLINE = "environment_offline"
 _SHOWN_CHARACTERS = 4096
 
 
@@ -74,24 +83,27 @@ class Registry:
 
     async def register(self, key: PublicKeys) -> Registration:
         """Say that we serve the environment. Raises RegistryError."""
-        body = {"security_profile": PROFILE, "executor_public_key": key.to_object()}
-        answer = await self._ask("register", body, seconds=self._limits.registry_timeout)
+        body = {
+            Field.SECURITY_PROFILE: SECURITY_PROFILE,
+            Field.EXECUTOR_PUBLIC_KEY: key.to_object(),
+        }
+        answer = await self._ask(REGISTER, body, seconds=self._limits.registry_timeout)
         self._check_profile(answer)
-        registration_id = _text(answer, "executor_registration_id", may_be_empty=True)
+        registration_id = _text(answer, Field.EXECUTOR_REGISTRATION_ID, may_be_empty=True)
         return Registration(_text(answer, "url", may_be_empty=True), registration_id)
 
     async def tell_facts(self, registration: Registration, facts: Mapping[str, Any]) -> None:
         """Say what we are, to a registry of one's own; what others make of it is no matter."""
-        body = {"executor_registration_id": registration.id, "facts": facts}
+        body = {Field.EXECUTOR_REGISTRATION_ID: registration.id, "facts": facts}
         try:
-            await self._ask("facts", body, seconds=self._limits.registry_timeout)
+            await self._ask(FACTS, body, seconds=self._limits.registry_timeout)
         except (RegistryError, CredentialExpired) as exc:
             status = exc.status if isinstance(exc, RegistryError) else None
             logger.info("the registry does not want to know what we are (status %s)", status)
 
     async def register_plaintext(self, *, kind: str = "environment") -> Registration:
         """The same for the older relay, which knew no keys; *kind* was `executor` at first."""
-        answer = await self._ask("register", None, seconds=self._limits.registry_timeout, kind=kind)
+        answer = await self._ask(REGISTER, None, seconds=self._limits.registry_timeout, kind=kind)
         if answer.get(f"{kind}_id", self.environment_id) != self.environment_id:
             raise RegistryError(f"the environment registry answered for another {kind}")
         return Registration(_text(answer, "url", may_be_empty=True), "")
@@ -101,13 +113,13 @@ class Registry:
     ) -> bool:
         """Whether this harness may come in; everything but a clear yes is a no."""
         body = {
-            "executor_registration_id": registration_id,
-            "harness_public_key": key.to_object(),
-            "harness_key_authorization": authorization,
+            Field.EXECUTOR_REGISTRATION_ID: registration_id,
+            Field.HARNESS_PUBLIC_KEY: key.to_object(),
+            Field.HARNESS_KEY_AUTHORIZATION: authorization,
         }
         try:
             answer = await self._ask(
-                "validate",
+                VALIDATE,
                 body,
                 seconds=self._limits.registry_timeout,
                 headers=_stream_header(stream_id),
@@ -126,25 +138,25 @@ class Registry:
     async def connect(self, key: PublicKeys, *, seconds: float) -> Bundle:
         """Ask for a way to the executor. Raises RegistryError."""
         answer = await self._ask(
-            "connect", {"harness_public_key": key.to_object()}, seconds=seconds
+            CONNECT, {Field.HARNESS_PUBLIC_KEY: key.to_object()}, seconds=seconds
         )
         self._check_profile(answer)
         try:
-            executor_key = PublicKeys.from_object(answer.get("executor_public_key"))
+            executor_key = PublicKeys.from_object(answer.get(Field.EXECUTOR_PUBLIC_KEY))
         except RelayError as exc:
             raise _malformed(str(exc)) from None
         return Bundle(
             _text(answer, "url"),
-            _text(answer, "executor_registration_id"),
+            _text(answer, Field.EXECUTOR_REGISTRATION_ID),
             executor_key,
-            _text(answer, "harness_key_authorization"),
+            _text(answer, Field.HARNESS_KEY_AUTHORIZATION),
         )
 
     def _check_profile(self, answer: dict[str, Any]) -> None:
         if answer.get("environment_id") != self.environment_id:
             raise _malformed("it is for another environment")
-        if answer.get("security_profile") != PROFILE:
-            raise _malformed(f"its security profile is not {PROFILE}")
+        if answer.get(Field.SECURITY_PROFILE) != SECURITY_PROFILE:
+            raise _malformed(f"its security profile is not {SECURITY_PROFILE}")
 
     async def _ask(
         self,
@@ -155,7 +167,7 @@ class Registry:
         headers: dict[str, str] | None = None,
         kind: str = "environment",
     ) -> dict[str, Any]:
-        url = f"{self._base}/cloud/{kind}/{self.environment_id}/{operation}"
+        url = self._base + environment_path(self.environment_id, operation, kind=kind)
         own = {**self._credentials.headers(), **(headers or {})}
         sent = {"accept": "*/*", **trace_headers(), **own}
         try:
@@ -172,7 +184,7 @@ class Registry:
 
 def may_register_later(error: RegistryError) -> bool:
     """Whether an executor tries again: only when the registry could not tell who it is."""
-    return error.status == HTTPStatus.BAD_GATEWAY and error.error_code == _UNAVAILABLE
+    return error.status == HTTPStatus.BAD_GATEWAY and error.error_code == AUTHENTICATION_UNAVAILABLE
 
 
 def may_register_again(error: RegistryError) -> bool:
@@ -186,7 +198,7 @@ def may_connect_later(error: RegistryError) -> bool:
     if status is None:
         return True
     if status == HTTPStatus.CONFLICT:
-        return error.error_code == _OFFLINE
+        return error.error_code == ENVIRONMENT_OFFLINE
     return _may_pass(status)
 
 
@@ -240,6 +252,6 @@ def _text(answer: dict[str, Any], name: str, *, may_be_empty: bool = False) -> s
 
 def _stream_header(stream_id: str) -> dict[str, str]:
     try:
-        return {"x-codex-noise-stream-id": str(uuid.UUID(stream_id))}
+        return {STREAM_ID_HEADER: str(uuid.UUID(stream_id))}
     except ValueError:
         return {}

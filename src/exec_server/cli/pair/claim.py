@@ -20,6 +20,7 @@ from exec_server.cli.registry.registry_options import ask
 from exec_server.client.environments import paired
 from exec_server.client.environments.environments_toml import check_id
 from exec_server.errors import ConfigurationError, ExecServerError, RegistryError, UntrustedExecutor
+from exec_server.protocol.registry import ENVIRONMENTS_PATH, PAIR_PATH
 
 _NAME_CHARACTERS = 64
 _COMING_SECONDS = 10.0
@@ -45,7 +46,7 @@ async def claim(registry: str, typed: str, alias: str | None, *, is_json: bool =
     told, secret = pairing_code.split(typed)
     if alias is not None:
         check_id(alias, taken=_configured())
-    granted = read_granted(await ask(registry, "POST", "/api/pair", body={"code": told}))
+    granted = read_granted(await ask(registry, "POST", PAIR_PATH, body={"code": told}))
     kept = paired.Paired(registry=registry, environment=granted.environment_id, token=granted.token)
     try:
         check_proof(granted, secret)
@@ -116,7 +117,7 @@ async def _is_online(kept: paired.Paired) -> bool:
 
 
 async def _is_listed(kept: paired.Paired) -> bool:
-    found = await ask(kept.registry, "GET", "/api/environments", token=kept.token)
+    found = await ask(kept.registry, "GET", ENVIRONMENTS_PATH, token=kept.token)
     try:
         return any(each["name"] == kept.environment and each["isOnline"] for each in found)
     except (LookupError, TypeError):

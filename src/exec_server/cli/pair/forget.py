@@ -10,6 +10,7 @@ from exec_server.cli.options import read_token_file
 from exec_server.cli.registry.registry_options import ask
 from exec_server.client.environments import paired
 from exec_server.errors import ConfigurationError, RegistryError
+from exec_server.protocol.registry import OWN_TOKEN_PATH
 from exec_server.remote.enrolments import Enrolled, Enrolments
 from exec_server.remote.known_executors import KnownExecutors
 from exec_server.remote.state_dir import state_home
@@ -40,7 +41,7 @@ def _is_paired(name: str) -> bool:
 async def give_up_token(registry: str, token: str) -> str | None:
     """End a token at the registry; why it is still good, if it is."""
     try:
-        await ask(registry, "DELETE", "/api/tokens/self", token=token)
+        await ask(registry, "DELETE", OWN_TOKEN_PATH, token=token)
     except (RegistryError, ConfigurationError) as exc:
         is_over = isinstance(exc, RegistryError) and exc.status == 401
         return None if is_over else str(exc)

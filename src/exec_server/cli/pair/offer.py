@@ -18,6 +18,7 @@ from exec_server.cli.pair.code_at_registry import shortest
 from exec_server.cli.pair.waiting import PendingOffer, StopSignals
 from exec_server.cli.registry.registry_options import ask, token_in_variable
 from exec_server.errors import ConfigurationError, RegistryError
+from exec_server.protocol.registry import pairing_path
 from exec_server.remote.enrolments import Enrolled, Enrolments
 from exec_server.remote.state_dir import state_home
 
@@ -153,7 +154,7 @@ def _nobody(name: str) -> TokenHolder:
 
 async def _ask_for_code(plan: OfferPlan, pledge: dict[str, Any]) -> tuple[TokenHolder, _Offered]:
     holder = holder_of(plan)
-    path = f"/api/pairings/{plan.name}"
+    path = pairing_path(plan.name)
     try:
         answer = await ask(plan.registry, "POST", path, token=holder.token, body=pledge)
     except RegistryError as exc:

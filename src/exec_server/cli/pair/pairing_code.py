@@ -14,27 +14,28 @@ import hmac
 import secrets
 
 from exec_server.errors import ConfigurationError
+from exec_server.protocol.registry import (
+    PAIRING_ALPHABET,
+    PAIRING_CODE_LETTERS,
+    PAIRING_SECRET_LETTERS,
+    code_letters,
+)
 
-# No letter looks like another one, or like a digit; the registry's codes have the same.
-_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
-_FOR_REGISTRY = 8
-_SECRET = 6
 _BLOCKS, _BLOCK_SIZE = 1 << 16, 8
 _MEMORY = 2 * 128 * _BLOCKS * _BLOCK_SIZE
 
 
 def new_secret() -> str:
-    return "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET))
+    return "".join(secrets.choice(PAIRING_ALPHABET) for _ in range(PAIRING_SECRET_LETTERS))
 
 
 def split(typed: str) -> tuple[str, str]:
     """What the registry is told, and what it is not. ConfigurationError for a wrong length."""
-    letters = "".join(typed.upper().replace("-", " ").split())
-    if len(letters) != _FOR_REGISTRY + _SECRET:
-        raise ConfigurationError(
-            f"a code has {_FOR_REGISTRY + _SECRET} letters and digits, as in K7QF-2MXT-9PWRSA"
-        )
-    return letters[:_FOR_REGISTRY], letters[_FOR_REGISTRY:]
+    letters = code_letters(typed)
+    length = PAIRING_CODE_LETTERS + PAIRING_SECRET_LETTERS
+    if len(letters) != length:
+        raise ConfigurationError(f"a code has {length} letters and digits, as in K7QF-2MXT-9PWRSA")
+    return letters[:PAIRING_CODE_LETTERS], letters[PAIRING_CODE_LETTERS:]
 
 
 def prove(secret: str, environment_id: str, fingerprint: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Self
 from exec_server.cli import exit_codes
 from exec_server.cli.registry.registry_options import ask
 from exec_server.errors import RegistryError
+from exec_server.protocol.registry import pairing_path
 
 _POLL_SECONDS = 0.5
 # For a registry that is just being started again when the code expires.
@@ -68,7 +69,7 @@ class PendingOffer:
 
     def __init__(self, registry: str, name: str, ticket: str) -> None:
         self._registry = registry
-        self._path = f"/api/pairings/{name}"
+        self._path = pairing_path(name)
         self._ticket = ticket
 
     async def until_typed(self, stop: StopSignals, *, seconds: float) -> int:

@@ -15,9 +15,10 @@ from exec_server.cli.commands import REGISTRY_COMMANDS, entries_help
 from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.options import FORMATS, LOG_LEVELS
 from exec_server.cli.parser import Parser, positive_count
-from exec_server.cli.registry.registry_options import BUS_VARIABLE, add_state, private_file
+from exec_server.cli.registry.registry_options import add_state, private_file
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS
+from exec_server.protocol.registry import REGISTRY_BUS_VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def serve_parser() -> Parser:
         "--bus",
         metavar="<URL>",
         help="nats://HOST:PORT[,HOST:PORT...]: be one of several nodes, with the same --state; "
-        f"what others must not see is better in {BUS_VARIABLE}",
+        f"what others must not see is better in {REGISTRY_BUS_VARIABLE}",
     )
     add(
         "--node-url",
@@ -144,7 +145,7 @@ async def _serve(given: dict[str, Any]) -> int:
         allows_open_pairing=given["open_pairing"],
         audit_log=given["audit_log"],
         node_url=given["node_url"],
-        bus=given["bus"] or os.environ.get(BUS_VARIABLE) or None,
+        bus=given["bus"] or os.environ.get(REGISTRY_BUS_VARIABLE) or None,
         bus_credentials=given["bus_credentials"],
     )
     raise_descriptor_limit()

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 from exec_server.cli.options import read_token_file
 from exec_server.cli.parser import Parser
 from exec_server.errors import ConfigurationError, RegistryError
+from exec_server.protocol.registry import REGISTRY_STATE_VARIABLE, REGISTRY_TOKEN_VARIABLE
 from exec_server.remote.state_dir import state_home
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
     _Request = Callable[[str, str, Any], Awaitable[Answer]]
 
-TOKEN_VARIABLE = "EXEC_SERVER_REGISTRY_TOKEN"
-# For URLs with passwords, which would be seen in a list of processes.
-STATE_VARIABLE = "EXEC_SERVER_REGISTRY_STATE"
-BUS_VARIABLE = "EXEC_SERVER_REGISTRY_BUS"
 _SECONDS = 10.0
 # In a `Link` header.
 _NEXT = re.compile(r'<[^>?]*\?([^>]*)>; rel="next"')
@@ -34,14 +31,14 @@ def add_state(parser: Parser) -> None:
         "--state",
         metavar="<FILE|URL>",
         help="the registry's SQLite file, or postgresql://USER@HOST/DATABASE; passwords are better "
-        f"in PGPASSFILE, or all of it in {STATE_VARIABLE} "
+        f"in PGPASSFILE, or all of it in {REGISTRY_STATE_VARIABLE} "
         "[default: registry.sqlite3 in $XDG_STATE_HOME/exec-server]",
     )
 
 
 def private_file(state: str | None) -> str:
     """Where the state is, a file or a URL; its folder is made when it is ours to choose."""
-    state = state or os.environ.get(STATE_VARIABLE)
+    state = state or os.environ.get(REGISTRY_STATE_VARIABLE)
     if state:
         return state
     folder = state_home()
@@ -59,7 +56,7 @@ def add_registry(parser: Parser, *, required: bool = True) -> None:
     parser.add_argument(
         "--token-file",
         metavar="<FILE>",
-        help=f"who we are [default: the token in {TOKEN_VARIABLE}]",
+        help=f"who we are [default: the token in {REGISTRY_TOKEN_VARIABLE}]",
     )
 
 
@@ -74,9 +71,9 @@ def registry_token(values: argparse.Namespace) -> str:
 
 
 def token_in_variable() -> str:
-    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    token = os.environ.get(REGISTRY_TOKEN_VARIABLE, "").strip()
     if not token:
-        raise ConfigurationError(f"a token is needed: --token-file, or {TOKEN_VARIABLE}")
+        raise ConfigurationError(f"a token is needed: --token-file, or {REGISTRY_TOKEN_VARIABLE}")
     return token
 
 

@@ -14,6 +14,7 @@ from exec_server.cli.options import add_output
 from exec_server.cli.parser import Parser, positive_count
 from exec_server.cli.registry.registry_options import add_registry, ask, pages, registry_token
 from exec_server.cli.tables import JsonListPrinter, TablePrinter, print_json, print_table
+from exec_server.protocol.registry import ENVIRONMENTS_PATH, EVENTS_PATH
 
 _HEADINGS = ("NAME", "STATE", "VERSION", "PLATFORM", "SANDBOX", "STREAMS", "LABELS")
 # As many as one line of a request has room for; of more all environments are asked for.
@@ -42,7 +43,7 @@ async def list_environments(
     registry: str, token: str, names: Collection[str] = (), *, is_json: bool
 ) -> int:
     """Print all, or those of these names; the status says whether each of them was there."""
-    path = "/api/environments"
+    path = ENVIRONMENTS_PATH
     if 0 < len(names) <= _NAMES:
         path += "?" + urlencode([("name", name) for name in names])
     table, values, missing = TablePrinter(_HEADINGS), JsonListPrinter(), set(names)
@@ -92,7 +93,7 @@ def events_command(words: list[str]) -> int:
         wanted = {"environment": values.env, "principal": values.principal, "limit": values.limit}
         query = urlencode({name: value for name, value in wanted.items() if value is not None})
         found = await ask(
-            values.registry, "GET", f"/api/events?{query}", token=registry_token(values)
+            values.registry, "GET", f"{EVENTS_PATH}?{query}", token=registry_token(values)
         )
         if values.output == "json":
             print_json(found)

@@ -97,11 +97,11 @@ def _identity(remote: RemoteOptions) -> KeyPair | None:
 
 def _token(remote: RemoteOptions) -> Credentials | None:
     """Our own kind of token; None leaves it to what else there is."""
+    from exec_server.protocol.registry import REGISTRY_TOKEN_VARIABLE
     from exec_server.remote.credentials.credentials import BearerToken
-    from exec_server.remote.credentials.registry_auth import TOKEN_VARIABLE
 
     # What we run for others inherits our environment, but not this.
-    token = os.environ.pop(TOKEN_VARIABLE, "").strip()
+    token = os.environ.pop(REGISTRY_TOKEN_VARIABLE, "").strip()
     if remote.registry_token_file is not None:
         token = read_token_file(remote.registry_token_file)
     elif remote.use_agent_identity_auth:

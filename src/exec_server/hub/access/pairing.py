@@ -17,11 +17,9 @@ from exec_server.hub.observe.audit import Audit
 from exec_server.hub.store import Store
 from exec_server.hub.store.entities import AccessToken, Pairing, Pledge, Right
 from exec_server.limits import Limits
+from exec_server.protocol.registry import PAIRING_ALPHABET, PAIRING_CODE_LETTERS, code_letters
 from exec_server.relay.keys import PublicKeys
 
-# No letter looks like another one, or like a digit.
-_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
-_CODE_LETTERS = 8
 _PLEDGE_CHARACTERS = 200
 _TYPED_CHARACTERS = 64
 _ENROL: tuple[Right, ...] = ("enrol",)
@@ -105,7 +103,7 @@ class Pairings:
         is_open: bool,
     ) -> dict[str, Any]:
         now = self._clock()
-        code = "".join(secrets.choice(_ALPHABET) for _ in range(_CODE_LETTERS))
+        code = "".join(secrets.choice(PAIRING_ALPHABET) for _ in range(PAIRING_CODE_LETTERS))
         ticket = new_secret()
         pairing = Pairing(
             digest=digest_of(code),
@@ -211,7 +209,7 @@ class Pairings:
         """A token for the environment behind a code. Raises RegistryRefusal."""
         now = self._clock()
         _slow_down(self._guesses, address, "too_many_failures", "too many wrong codes", now=now)
-        code = "".join(typed.upper().replace("-", " ").split())
+        code = code_letters(typed)
         pairing = await self._store.take_pairing(digest_of(code), now=now)
         if pairing is None or await self._has_ended(pairing, now=now):
             self._guesses.failed(address, now=now)

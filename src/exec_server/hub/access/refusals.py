@@ -7,7 +7,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-REASON_HEADER = "x-codex-rendezvous-rejection-reason"
+from exec_server.protocol.registry import (
+    AUTHENTICATION_UNAVAILABLE,
+    REGISTER,
+    REJECTION_REASON_HEADER,
+    RENDEZVOUS_PATH,
+)
+
 _RETRY_SECONDS = 1, 3
 
 
@@ -46,17 +52,17 @@ def no_socket(reason: str, *, status: int | None = None) -> RegistryRefusal:
         status,
         reason,
         f"the rendezvous refuses: {reason.replace('_', ' ')}",
-        headers={REASON_HEADER: reason, **(_later() if status == 503 else {})},
+        headers={REJECTION_REASON_HEADER: reason, **(_later() if status == 503 else {})},
     )
 
 
 def put_off(path: str, code: str, message: str) -> RegistryRefusal:
     """What *path* leads to cannot be done now; whoever asks may try again."""
-    if path.startswith("/rendezvous"):
+    if path.startswith(RENDEZVOUS_PATH):
         return no_socket("route_unavailable")
-    if path.endswith("/register"):
+    if path.endswith(f"/{REGISTER}"):
         # The one answer after which the reference's executor tries again; any other ends it.
-        return RegistryRefusal(502, "authentication_service_unavailable", message, headers=_later())
+        return RegistryRefusal(502, AUTHENTICATION_UNAVAILABLE, message, headers=_later())
     return RegistryRefusal(503, code, message, headers=_later())
 
 

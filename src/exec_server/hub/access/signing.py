@@ -9,6 +9,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 
+from exec_server.protocol.registry import ROLE, rendezvous_path
+
 Role = Literal["environment", "harness"]
 
 _VERSION = "1"
@@ -52,12 +54,13 @@ class Signer:
         """The path and query of a URL that is *granted*."""
         query = self._query(granted)
         query["sig"] = self._sign(granted.environment_id, query)
-        return f"/rendezvous/{quote(granted.environment_id, safe='')}?{urlencode(query)}"
+        path = rendezvous_path(quote(granted.environment_id, safe=""))
+        return f"{path}?{urlencode(query)}"
 
     def judge(self, environment_id: str, query_string: str, *, now: float) -> Pass:
         """What the URL of a request allows. Raises PassRefused."""
         query = _parse(query_string)
-        role = _required(query, "role")
+        role = _required(query, ROLE)
         if role not in ("environment", "harness"):
             raise PassRefused("invalid_role")
         if query.get("v") != _VERSION:
@@ -84,7 +87,7 @@ class Signer:
 
     def _query(self, granted: Pass) -> dict[str, str]:
         query = {
-            "role": granted.role,
+            ROLE: granted.role,
             "v": _VERSION,
             "k": self._key_id,
             "exp": str(granted.expires_at),

@@ -3,7 +3,8 @@
     subjects.py              which subjects, keys and lengths every bus accepts
     memory_bus.py            the bus of a single node, and of several nodes in one process
     nats_bus.py              the bus of several nodes, over NATS
-    nats_client.py           nats-py's client, and the only module that uses its private parts
+    nats_client.py           nats-py's client; the only module that uses its private parts
+    nats_dialling.py         how a client is connected and closed
     nats_connection.py       a connection that is replaced whenever the library gives it up
     nats_outbox.py           the bounded queue of messages to publish
     nats_compare_and_set.py  values that change by compare-and-set, in a KV bucket of NATS

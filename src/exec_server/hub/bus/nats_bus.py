@@ -23,9 +23,10 @@ except ImportError as exc:
     ) from exc
 
 from exec_server.hub.bus import Answer, BusUnavailable, Receive, StoredValue, Unsubscribe
-from exec_server.hub.bus.nats_client import Dialling, NatsClient, end
+from exec_server.hub.bus.nats_client import NatsClient, end
 from exec_server.hub.bus.nats_compare_and_set import CompareAndSet
 from exec_server.hub.bus.nats_connection import NatsConnection
+from exec_server.hub.bus.nats_dialling import Dialling
 from exec_server.hub.bus.nats_outbox import Outbox
 from exec_server.hub.bus.nats_url import parse_nats_url
 from exec_server.hub.bus.subjects import VALUE_BYTES, check_length, check_subject, check_word

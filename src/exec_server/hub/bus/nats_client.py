@@ -1,59 +1,31 @@
-"""nats-py's client with what a long-lived node needs of it, and how one is connected.
+"""nats-py's client, changed where a long-lived node needs it.
 
-The library is good at the protocol and at changing servers. What is overridden here are places
-where it would send secrets in the clear, or stop for good.
+This is the only module that uses private parts of the library. It overrides methods that would send
+secrets unencrypted or stop working for good. `tests/hub/bus/test_nats_private_parts.py` lists these
+parts and fails if a release of the library changes them. pyproject.toml excludes releases that were
+not tested.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
-from nats.aio.client import PING_PROTO, RawCredentials
+from nats.aio.client import PING_PROTO
 from nats.aio.client import Client as LibraryClient
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.errors import Error, SecureConnWantedError, StaleConnectionError
+from nats.errors import SecureConnWantedError, StaleConnectionError
 
-from exec_server.errors import ConfigurationError
-from exec_server.hub.bus.nats_url import NatsUrl
-from exec_server.limits import Limits
-
-_CREDENTIALS_BYTES = 64 * 1024
-# How many of our pings may be unanswered before the server counts as dead.
-_UNANSWERED_PINGS = 2
 _CANCEL_SECONDS = 0.1
 
 
-class Dialling(msgspec.Struct, frozen=True, kw_only=True):
-    """How to connect, again and again."""
-
-    url: NatsUrl
-    # What the server's operator sees.
-    label: str
-    credentials: str | None
-    tls: ssl.SSLContext | None
-    limits: Limits
-
-
-class Listening(msgspec.Struct, frozen=True):
-    """What is called when a connection changes, and with every error of the library."""
-
-    error: Callable[[Exception], Awaitable[None]]
-    disconnected: Callable[[], Awaitable[None]]
-    reconnected: Callable[[], Awaitable[None]]
-    closed: Callable[[], Awaitable[None]]
-
-
 class Delivery(asyncio.Future[Any]):
-    """Makes the library call us with each message at once.
+    """A future that passes every result to *take*, so that the library calls us with each message.
 
-    It offers a queue and a task for each subscription, or a future for a single message. The future
-    of a subscription without end costs neither: nothing waits or is dropped between socket and us.
+    The library offers a queue with a task for each subscription, or a future for a single message.
+    This future takes any number of messages. It needs no queue and no task, and drops nothing.
     """
 
     def __init__(self, take: Callable[[Msg], None]) -> None:
@@ -65,32 +37,35 @@ class Delivery(asyncio.Future[Any]):
 
 
 class NatsClient(LibraryClient):
+    """The library's client with our overrides."""
+
     def __init__(self, *, needs_tls: bool) -> None:
         super().__init__()
         self._needs_tls = needs_tls
 
     @property
     def known_servers(self) -> int:
-        """How many servers the one we are connected to knows of."""
+        """The number of servers that the connected server knows of."""
         return len(self._server_info.get("connect_urls") or ())
 
     @property
     def has_jetstream(self) -> bool:
-        """Whether the server we are connected to offers it; another one of its cluster may."""
+        """True if the connected server offers JetStream. Another one of its cluster may differ."""
         return bool(self._server_info.get("jetstream"))
 
     async def listen(self, subject: str, take: Callable[[Msg], None]) -> Subscription:
+        """Call *take* with each message to *subject*."""
         return await self.subscribe(subject, future=Delivery(take))
 
     async def arrived(self, patience: float) -> None:
-        """Returns when the server has got everything that was sent before."""
+        """Return when the server has received everything that was sent before."""
         # The library's annotation is narrower than what it does.
         await self.flush(patience)  # type: ignore[arg-type]
         if not self.is_connected:
             raise StaleConnectionError
 
     def abort(self) -> None:
-        """Let go of the socket without a word, and without waiting for its end."""
+        """Drop the socket at once, without a goodbye."""
         writer = getattr(self._transport, "_io_writer", None)
         self._transport = None
         if writer is not None:
@@ -101,113 +76,32 @@ class NatsClient(LibraryClient):
             await end(self._reconnection_task)
 
     def _connect_command(self) -> bytes:
-        # The library encrypts when the server asks for it. Who can answer in the server's place
-        # would not ask, and get the password that comes next.
+        # The library encrypts only if the server asks for it. An attacker who answers in place of
+        # the server would not ask, and would receive the password in this command.
         if self._needs_tls and not self._server_info.get("tls_required"):
             raise SecureConnWantedError
         return super()._connect_command()
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
-        # The library's own goes out before commands that wait to be flushed, so that its answer
-        # says nothing of them.
+        # The library writes a ping ahead of commands that wait to be flushed, so the answer would
+        # not prove that these have arrived.
         self._pongs.append(future or asyncio.get_running_loop().create_future())
         await self._send_command(PING_PROTO)
         await self._flush_pending()
 
     async def _process_pong(self) -> None:
-        # The library would stop to read at the answer to a flush for which nobody waits any more.
+        # The library stops reading at the answer to a flush that was cancelled.
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
 
 
-async def dial(how: Dialling, listening: Listening) -> NatsClient:
-    """A client that is connected, whenever that comes about.
-
-    Raises ConfigurationError when the credentials cannot be used, and what `listening.error` does.
-    """
-    while True:
-        client = NatsClient(needs_tls=how.url.is_tls)
-        options = _options(how, listening)
-        try:
-            await client.connect(**options)
-        except BaseException:
-            # A handshake that failed has no end for which one could wait.
-            client.abort()
-            await close(client, how.limits)
-            raise
-        # It also returns when the server had something else to say first, and then stays dumb.
-        if client.is_connected:
-            return client
-        await close(client, how.limits)
-
-
 async def end(task: asyncio.Task[Any]) -> None:
-    """Returns when *task*, which waits for the library, is done.
+    """Cancel *task*, which waits for the library, until it is done.
 
-    A cancellation that meets the end of an attempt to connect is lost in it, and the library tries
-    again without end.
+    The library loses a cancellation that comes at the end of an attempt to connect, and would try
+    to connect for ever.
     """
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=_CANCEL_SECONDS)
-
-
-async def close(client: NatsClient, limits: Limits) -> None:
-    """Returns when *client* holds nothing any more, before a deadline."""
-    try:
-        async with asyncio.timeout(limits.bus_timeout):
-            # It may have found a server, or lost one, while it was being closed.
-            while not client.is_closed:
-                await client.stop_reconnecting()
-                await client.close()
-                await client.stop_reconnecting()
-    except (Error, OSError, TimeoutError):
-        client.abort()
-
-
-def _options(how: Dialling, listening: Listening) -> dict[str, Any]:
-    limits = how.limits
-    return {
-        "servers": list(how.url.servers),
-        "name": how.label,
-        "user": how.url.user,
-        "password": how.url.password,
-        "token": how.url.token,
-        "user_credentials": _credentials(how.credentials),
-        "tls": how.tls,
-        "error_cb": listening.error,
-        "disconnected_cb": listening.disconnected,
-        "reconnected_cb": listening.reconnected,
-        "closed_cb": listening.closed,
-        "connect_timeout": limits.bus_timeout,
-        "max_reconnect_attempts": -1,
-        # Nodes that lost the same server do not all come back at the same moment.
-        "reconnect_time_wait": limits.bus_pause * random.uniform(1, 2),
-        "ping_interval": limits.bus_ping_interval,
-        "max_outstanding_pings": _UNANSWERED_PINGS,
-        "flush_timeout": limits.bus_timeout,
-        # Ours are checked before.
-        "skip_subject_validation": True,
-    }
-
-
-def _credentials(path: str | None) -> RawCredentials | None:
-    """What a credentials file holds: the library would look for its parts without end."""
-    if path is None:
-        return None
-    try:
-        import nkeys  # type: ignore[import-untyped]  # noqa: F401
-    except ImportError:
-        raise ConfigurationError(
-            "a credentials file for NATS needs one more package: pip install 'exec-server[cluster]'"
-        ) from None
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(_CREDENTIALS_BYTES)
-    except (OSError, UnicodeDecodeError) as exc:
-        reason = getattr(exc, "strerror", None) or "it is not text"
-        raise ConfigurationError(f"the credentials for NATS cannot be read: {reason}") from None
-    if "BEGIN NATS USER JWT" not in text or "BEGIN USER NKEY SEED" not in text:
-        raise ConfigurationError("the credentials file for NATS has no user JWT and NKEY seed")
-    return RawCredentials(text)

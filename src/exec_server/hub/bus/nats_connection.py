@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from nats.errors import SecureConnWantedError
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.bus.nats_client import Dialling, Listening, NatsClient, close, dial, end
+from exec_server.hub.bus.nats_client import NatsClient, end
+from exec_server.hub.bus.nats_dialling import Dialling, Listening, close, dial
 
 logger = logging.getLogger(__name__)
 

@@ -24,9 +24,8 @@ from exec_server.hub.store.entities import (
 )
 from exec_server.hub.store.names import is_name
 from exec_server.limits import Limits
+from exec_server.protocol.registry import ENVIRONMENT_OFFLINE, SECURITY_PROFILE, Field
 from exec_server.relay.keys import PublicKeys
-
-PROFILE = "noise_hybrid_ik_v1"
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -74,13 +73,17 @@ class RegistryApi:
             registration = await self._register_plaintext(caller, environment_id, token)
             return {"environment_id": environment_id, **registration}
         request = _object(body)
-        if request.get("security_profile") != PROFILE:
-            raise _bad("unsupported_profile", f"the security profile has to be {PROFILE}")
-        key = _key(request.get("executor_public_key"))
+        if request.get(Field.SECURITY_PROFILE) != SECURITY_PROFILE:
+            raise _bad("unsupported_profile", f"the security profile has to be {SECURITY_PROFILE}")
+        key = _key(request.get(Field.EXECUTOR_PUBLIC_KEY))
         registered = await self._new_registration(
             caller, environment_id, token, executor_key=key, facts=read_facts(request.get("facts"))
         )
-        return {"environment_id": environment_id, "security_profile": PROFILE, **registered}
+        return {
+            "environment_id": environment_id,
+            Field.SECURITY_PROFILE: SECURITY_PROFILE,
+            **registered,
+        }
 
     async def register_executor(self, caller: Caller, executor_id: str) -> dict[str, Any]:
         """The same before executors were called environments."""
@@ -92,7 +95,7 @@ class RegistryApi:
         """What the executor of the newest registration says of itself, from now on."""
         await self._admit(caller, environment_id, "enrol")
         request = _object(body)
-        registration_id = request.get("executor_registration_id")
+        registration_id = request.get(Field.EXECUTOR_REGISTRATION_ID)
         if not isinstance(registration_id, str):
             raise _bad("invalid_request", "a registration id is needed")
         is_newest = await self._store.set_facts(
@@ -107,11 +110,11 @@ class RegistryApi:
     async def validate(self, caller: Caller, environment_id: str, body: bytes) -> dict[str, Any]:
         await self._admit(caller, environment_id, "enrol")
         request = _object(body)
-        registration_id = request.get("executor_registration_id")
-        authorization = request.get("harness_key_authorization")
+        registration_id = request.get(Field.EXECUTOR_REGISTRATION_ID)
+        authorization = request.get(Field.HARNESS_KEY_AUTHORIZATION)
         if not isinstance(registration_id, str) or not isinstance(authorization, str):
             raise _bad("invalid_request", "a registration id and an authorization are needed")
-        key = _key(request.get("harness_public_key"))
+        key = _key(request.get(Field.HARNESS_PUBLIC_KEY))
         return {"valid": await self._is_valid(environment_id, registration_id, key, authorization)}
 
     async def _enrolled(self, caller: Caller, environment_id: str) -> AccessToken:
@@ -165,7 +168,7 @@ class RegistryApi:
             token,
             self._limits.hub_executor_url_seconds,
         )
-        return {"url": url, "executor_registration_id": registration_id}
+        return {"url": url, Field.EXECUTOR_REGISTRATION_ID: registration_id}
 
     async def _is_valid(
         self, environment_id: str, registration_id: str, key: str, authorization: str
@@ -185,7 +188,7 @@ class RegistryApi:
 
     async def connect(self, caller: Caller, environment_id: str, body: bytes) -> dict[str, Any]:
         token = await self._admit(caller, environment_id, "connect")
-        harness_key = _key(_object(body).get("harness_public_key"))
+        harness_key = _key(_object(body).get(Field.HARNESS_PUBLIC_KEY))
         environment = await self._store.environment(environment_id)
         if environment is None:
             raise RegistryRefusal(
@@ -197,7 +200,7 @@ class RegistryApi:
             )
         presence = await self._rendezvous.presence(environment)
         if presence is None:
-            raise RegistryRefusal(409, "environment_offline", "the executor is not connected")
+            raise RegistryRefusal(409, ENVIRONMENT_OFFLINE, "the executor is not connected")
         authorization, secret = await self._authorize(environment, harness_key, token)
         await self._store.bind_token(token, environment_id, now=self._clock())
         await self._audit.note(
@@ -216,11 +219,11 @@ class RegistryApi:
         )
         return {
             "environment_id": environment_id,
-            "security_profile": PROFILE,
+            Field.SECURITY_PROFILE: SECURITY_PROFILE,
             "url": url,
-            "executor_registration_id": environment.registration_id,
-            "executor_public_key": msgspec.json.decode(environment.executor_key),
-            "harness_key_authorization": secret,
+            Field.EXECUTOR_REGISTRATION_ID: environment.registration_id,
+            Field.EXECUTOR_PUBLIC_KEY: msgspec.json.decode(environment.executor_key),
+            Field.HARNESS_KEY_AUTHORIZATION: secret,
         }
 
     async def plaintext_harness(

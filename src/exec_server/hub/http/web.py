@@ -29,6 +29,21 @@ from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.entities import AccessToken
 from exec_server.hub.store.names import is_name
 from exec_server.limits import Limits
+from exec_server.protocol.registry import (
+    CONNECT,
+    ENVIRONMENTS_PATH,
+    EVENTS_PATH,
+    FACTS,
+    HARNESS_QUERY,
+    OWN_TOKEN_PATH,
+    PAIR_PATH,
+    REGISTER,
+    RENDEZVOUS_PATH,
+    VALIDATE,
+    environment_path,
+    pairing_path,
+    rendezvous_path,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -79,19 +94,19 @@ class Site:
         application.on_response_prepare.append(_say_little)
         application.on_response_prepare.append(telemetry.upgraded)
         route = application.router.add_route
-        route("POST", "/cloud/environment/{id}/register", self._register)
-        route("POST", "/cloud/environment/{id}/facts", self._facts)
-        route("POST", "/cloud/environment/{id}/validate", self._validate)
-        route("POST", "/cloud/environment/{id}/connect", self._connect)
-        route("POST", "/cloud/executor/{id}/register", self._register_executor)
-        route("GET", "/rendezvous/{id}", self._rendezvous)
-        route("GET", "/api/environments", self._environments)
-        route("GET", "/api/events", self._events)
-        route("POST", "/api/pairings/{id}", self._offer)
-        route("GET", "/api/pairings/{id}", self._offered)
-        route("DELETE", "/api/pairings/{id}", self._withdraw)
-        route("POST", "/api/pair", self._pair)
-        route("DELETE", "/api/tokens/self", self._give_up)
+        route("POST", environment_path("{id}", REGISTER), self._register)
+        route("POST", environment_path("{id}", FACTS), self._facts)
+        route("POST", environment_path("{id}", VALIDATE), self._validate)
+        route("POST", environment_path("{id}", CONNECT), self._connect)
+        route("POST", environment_path("{id}", REGISTER, kind="executor"), self._register_executor)
+        route("GET", rendezvous_path("{id}"), self._rendezvous)
+        route("GET", ENVIRONMENTS_PATH, self._environments)
+        route("GET", EVENTS_PATH, self._events)
+        route("POST", pairing_path("{id}"), self._offer)
+        route("GET", pairing_path("{id}"), self._offered)
+        route("DELETE", pairing_path("{id}"), self._withdraw)
+        route("POST", PAIR_PATH, self._pair)
+        route("DELETE", OWN_TOKEN_PATH, self._give_up)
         route("GET", "/", self._page)
         route("GET", "/metrics", self._metrics)
         route("GET", "/healthz", self._healthz)
@@ -168,7 +183,7 @@ class Site:
             raise no_socket("unknown_route")
         caller = self._caller(request)
         query = request.rel_url.raw_query_string
-        if query == "role=harness" and caller.authorization is not None:
+        if query == HARNESS_QUERY and caller.authorization is not None:
             await self._enter(request, places.long)
             environment, token = await self._parts.api.plaintext_harness(caller, environment_id)
             return await rendezvous.join(request, environment, token=token, address=caller.address)
@@ -333,7 +348,7 @@ def _refused(refusal: RegistryRefusal) -> web.Response:
 
 
 def _of_http(exc: web.HTTPException, request: web.Request) -> RegistryRefusal:
-    if exc.status == 404 and request.path.startswith("/rendezvous"):
+    if exc.status == 404 and request.path.startswith(RENDEZVOUS_PATH):
         return no_socket("unknown_route")
     headers = {name: exc.headers[name] for name in ("Allow",) if name in exc.headers}
     code = (exc.reason or "error").lower().replace(" ", "_")

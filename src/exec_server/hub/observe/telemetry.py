@@ -23,6 +23,7 @@ from exec_server.hub.observe.telemetry_records import ExportedSignals, RequestIn
 from exec_server.hub.store import Store
 from exec_server.hub.store.names import is_name
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.protocol.registry import ROLE
 
 if TYPE_CHECKING:
     from exec_server.hub.observe.otlp import Collector, RequestSpan
@@ -79,7 +80,7 @@ class RegistryTelemetry:
         operation = match.handler.__name__.removeprefix("_") if is_known else "unknown"
         resource = match.route.resource
         name = match.get("id", "")
-        role = request.query.get("role", "") if operation == "rendezvous" else ""
+        role = request.query.get(ROLE, "") if operation == "rendezvous" else ""
         return RequestInfo(
             operation=operation,
             method=request.method if request.method in _METHODS else "_OTHER",

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.protocol.registry import REGISTRY_TOKEN_VARIABLE
 from exec_server.remote.credentials import agent_identity, auth_json
 from exec_server.remote.credentials.credentials import ApiKey, BearerToken, Credentials
 from exec_server.remote.registry_http import Http
 
-# Our own: a token for a registry of one's own, which none of the others may be sent to.
-TOKEN_VARIABLE = "EXEC_SERVER_REGISTRY_TOKEN"
 API_KEY_VARIABLE = "CODEX_API_KEY"
 ACCESS_TOKEN_VARIABLE = "CODEX_ACCESS_TOKEN"
 HOME_VARIABLE = "CODEX_HOME"
@@ -35,7 +34,7 @@ async def find_credentials(
         if not access_token:
             raise ConfigurationError(f"--use-agent-identity-auth needs {ACCESS_TOKEN_VARIABLE}")
         return await agent_identity.load(access_token, environ, http=http, now=now, limits=limits)
-    if token := environ.get(TOKEN_VARIABLE, "").strip():
+    if token := environ.get(REGISTRY_TOKEN_VARIABLE, "").strip():
         return BearerToken(token)
     if key := environ.get(API_KEY_VARIABLE, "").strip():
         return ApiKey(key)
@@ -44,7 +43,8 @@ async def find_credentials(
     found = await auth_json.load(_home(environ), environ, http=http, now=now, limits=limits)
     if found is None:
         raise ConfigurationError(
-            f"no credential for the registry: set {TOKEN_VARIABLE} or {API_KEY_VARIABLE}, or log in"
+            f"no credential for the registry: set {REGISTRY_TOKEN_VARIABLE} or {API_KEY_VARIABLE}, "
+            "or log in"
         )
     return found
 

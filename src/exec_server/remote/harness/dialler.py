@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from exec_server.errors import ConfigurationError, ConnectError, RegistryError
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.protocol.registry import NOISE_PREFIX, NOISE_SCHEMES
 from exec_server.relay.keys import KeyPair, PublicKeys
 from exec_server.remote.credentials.credentials import Credentials, check_confidential
 from exec_server.remote.executor_trust import Trust
@@ -23,7 +24,6 @@ from exec_server.transport.connection import Connection
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-SCHEMES = ("noise+https://", "noise+http://")
 _UNAUTHORIZED = 401
 # A session is kept for half a minute: pauses that grow further leave it only a few attempts.
 _RECOVERY_DOUBLINGS = 2
@@ -35,8 +35,8 @@ def parse_url(url: str) -> tuple[str, str]:
     A path before the environment belongs to the registry. Without TLS only loopback addresses are
     allowed. Raises ConfigurationError.
     """
-    base, slash, environment_id = url.removeprefix("noise+").rpartition("/")
-    if not slash or base.endswith(":/") or not environment_id or not url.startswith(SCHEMES):
+    base, slash, environment_id = url.removeprefix(NOISE_PREFIX).rpartition("/")
+    if not slash or base.endswith(":/") or not environment_id or not url.startswith(NOISE_SCHEMES):
         raise ConfigurationError(
             f"invalid URL `{url}`; expected `noise+https://REGISTRY/ENVIRONMENT`"
         )
