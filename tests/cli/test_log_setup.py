@@ -76,7 +76,7 @@ async def test_the_life_of_a_registry_in_json(tmp_path):
         async with asyncio.timeout(20):
             _, stderr = await process.communicate()
     lines = objects(stderr.decode())
-    assert any("nobody has a token yet" in line["message"] for line in lines)
+    assert any("there are no tokens yet" in line["message"] for line in lines)
     assert process.returncode == 0
     refused = await cli.finished(*words, "--listen", "ws://0.0.0.0:0")
     (line,) = objects(refused.stderr)

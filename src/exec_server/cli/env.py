@@ -1,4 +1,4 @@
-"""`exec-server env`: the environments that have names, and whether they can be reached."""
+"""`exec-server env`: list the environments that have names, and check that they answer."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
     from exec_server.client.environments.manager import EnvironmentFacts
 
-# Servers that are tried at the same time.
+# How many servers are checked at the same time.
 _AT_ONCE = 16
 
 _DESCRIPTION = """\
-List the environments that can be named wherever a server is expected, or check that they can be
-reached: `check` connects to each, asks how it is, and tells how long the answer took.
+List the environments: servers with a name, which can be used wherever a SERVER is expected.
+`check` connects to each of them, asks for its status, and prints how long the answer took.
 """
 
 _EPILOG = """\
-Names come from environments.toml in $CODEX_HOME (by default ~/.codex), else `remote` is the server
-of CODEX_EXEC_SERVER_URL. `local` is a server inside the command itself. After these come the names
-that `exec-server pair` has made known.
+The names are read from environments.toml in $CODEX_HOME (by default ~/.codex). Without this file,
+`remote` is the server of CODEX_EXEC_SERVER_URL, and `local` is a server inside the command itself.
+The names that `exec-server pair` has added come last.
 
       default = "build"
       [[environments]]
@@ -46,31 +46,31 @@ that `exec-server pair` has made known.
       args = ["lab", "exec-server", "--listen", "stdio"]
 
 exit status:
-  0    listed; all that were checked are ready
-  1    one of them is not, or the configuration is wrong
+  0    listed; with `check`: all environments are ready
+  1    one of them is not ready, or the configuration is wrong
   2    the command line is wrong
 
 examples:
-  What there is:
+  List all:
       exec-server env
 
-  Whether two of them can be used:
+  Check two of them:
       exec-server env check build lab
 
-  For a program:
+  Check all, as JSON:
       exec-server env check -o json
 
-  What a registry knows, with the token in EXEC_SERVER_REGISTRY_TOKEN or a file:
+  List the environments of a registry; the token is in a file or in EXEC_SERVER_REGISTRY_TOKEN:
       exec-server env list --registry https://registry.example.net --token-file alice.token
 """
 
 
-# A client of the server of that name.
+# Connects to the environment with the given name.
 Opening = Callable[[str], "AbstractAsyncContextManager[ExecServerClient]"]
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """An environment that was tried."""
+    """The result of connecting to an environment."""
 
     facts: EnvironmentFacts
     seconds: float | None = None
@@ -113,7 +113,7 @@ def env_parser() -> Parser:
     parser.add_argument(
         "--registry",
         metavar="<URL>",
-        help="list what this registry knows instead, as far as the token allows",
+        help="list the environments of this registry that the token may see",
     )
     add_output(parser)
     add_connection_options(parser)
@@ -121,13 +121,12 @@ def env_parser() -> Parser:
 
 
 def env_command(words: list[str]) -> int:
-    """List or check as *words* say."""
+    """List or check the environments that *words* name."""
     parser = env_parser()
-    # Names may follow options.
     values = parser.parse_words(words)
     is_json = values.output == "json"
     if values.registry is not None and values.action != "list":
-        parser.error("--registry is for list; what was paired has a name here and can be checked")
+        parser.error("--registry can be used with list only; pair an environment to check it")
 
     async def env() -> int:
         if values.registry is not None:
@@ -135,7 +134,7 @@ def env_command(words: list[str]) -> int:
             return await _list_registry(values.registry, token, values.names, is_json=is_json)
         manager = server_access.environments()
         for name in values.names:
-            # Raises for one that is not known.
+            # This raises ConfigurationError for an unknown name.
             manager.resolve(name)
         wanted = values.names or manager.names
         chosen = [each for each in manager.describe() if each.name in wanted]
@@ -196,7 +195,7 @@ def _row(facts: EnvironmentFacts) -> list[str]:
 
 
 async def _check(facts: EnvironmentFacts, opening: Opening, slots: asyncio.Semaphore) -> Checked:
-    """Connect, and time one question and its answer; programs that are started end again."""
+    """Connect and time one request; a program that was started for it is ended again."""
     try:
         async with slots, opening(facts.name) as client:
             info = await client.environment_info()
@@ -205,5 +204,5 @@ async def _check(facts: EnvironmentFacts, opening: Opening, slots: asyncio.Semap
             seconds = time.perf_counter() - before
     except (ExecServerError, OSError) as exc:
         return Checked(facts, problem=str(exc))
-    problem = None if status == "ready" else f"the server says that it is {status}"
+    problem = None if status == "ready" else f"the server reports the status {status}"
     return Checked(facts, seconds, info.executor_version, problem)

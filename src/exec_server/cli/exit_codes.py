@@ -1,21 +1,21 @@
-"""What the exit status of every command means, in one place."""
+"""The exit statuses of all commands, and what they mean."""
 
 from __future__ import annotations
 
 from exec_server.errors import ExecServerError
 
-# Done as asked.
+# The command did what it was asked to do.
 OK = 0
-# It could not be done: no connection, a lost one, a refusal of the server.
+# It failed: there was no connection, it was lost, or the server refused.
 FAILED = 1
 # The command line is wrong.
 USAGE = 2
-# The command took longer than --timeout, as `timeout` has it.
+# The command took longer than --timeout; `timeout` has the same status.
 TIMED_OUT = 124
-# The command cannot be started, or was not found, as shells have it.
+# The command cannot be started, or was not found; shells have the same statuses.
 NOT_STARTED = 126
 NOT_FOUND = 127
-# Plus the number of the signal that ended it.
+# The number of the signal that ended the command is added.
 BY_SIGNAL = 128
 
 
@@ -29,9 +29,10 @@ class StatusError(ExecServerError):
 
 RUN_STATUS_HELP = """\
 exit status:
-  of the command; 128 + N when signal N ended it
+  the status of the command; 128 + N if signal N ended it
   1    the server cannot be reached, or the connection was lost
   2    the command line is wrong
   124  the command took longer than --timeout
-  126  the command cannot be started, or not in the sandbox; 127 when it was not found
+  126  the command, or its sandbox, cannot be started
+  127  the command was not found
 """

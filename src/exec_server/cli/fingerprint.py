@@ -1,4 +1,4 @@
-"""`exec-server fingerprint`: what to compare before an executor is trusted."""
+"""`exec-server fingerprint`: print the fingerprint of an executor's key."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from exec_server.remote.harness.dialler import NoiseDialler
 
 _DESCRIPTION = """\
-Print the fingerprint of an executor's key: of a file that `exec-server keygen` made, on the machine
-that it is on; or of what a registry says about an environment, which is worth as much as the
-registry is until it was compared with the former.
+Print the fingerprint of an executor's key. On the machine of the executor, give the file that
+`exec-server keygen` made. On another machine, give the environment: the registry is asked for its
+key. Compare the two fingerprints before you trust the key that the registry names.
 """
 
 _EPILOG = f"""\
 {TOKEN_HELP}
 exit status:
   0    printed
-  1    no fingerprint could be found, or it is not the pinned or known one
+  1    there is no such key, or it is not the pinned or known one
   2    the command line is wrong
 
 examples:
-  Where the executor runs:
+  On the machine of the executor:
       exec-server fingerprint ~/.config/exec-server.identity
 
-  What the registry says:
+  On another machine, from the registry:
       exec-server fingerprint noise+https://registry.example.net/big-1
 """
 
@@ -50,7 +50,7 @@ def fingerprint_command(words: list[str]) -> int:
     parser.add_argument(
         "of",
         metavar="FILE | NAME | URL",
-        help="an identity file (./FILE where it has the name of an environment), the name of an "
+        help="an identity file (write ./FILE if an environment has the same name), the name of an "
         "environment, or noise+https://REGISTRY/ENVIRONMENT",
     )
     add_connection_options(parser)
@@ -65,7 +65,7 @@ def fingerprint_command(words: list[str]) -> int:
             return exit_codes.OK
         found = (await dialler.executor_key()).fingerprint
         print(found, flush=True)
-        # Whoever has to be frightened is, after the fact was told.
+        # The fingerprint is printed first: the check may end the command with an error.
         dialler.trust.check(found)
         return exit_codes.OK
 
@@ -73,7 +73,7 @@ def fingerprint_command(words: list[str]) -> int:
 
 
 def _dialler(text: str, token: str | None, pin: str | None) -> NoiseDialler | None:
-    """The way to an environment; None when *text* is to be a file."""
+    """The dialler of an environment; None if *text* is the name of a file."""
     from exec_server.client.environments.kinds import RendezvousEnvironment
     from exec_server.client.environments.open_environment import ConnectOptions
     from exec_server.client.url_schemes import Where

@@ -1,4 +1,4 @@
-"""`exec-server keygen`: a key for an executor, which outlives it."""
+"""`exec-server keygen`: make a key file for an executor."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from exec_server.cli.parser import Flag, Parser
 from exec_server.errors import ConfigurationError
 
 _DESCRIPTION = """\
-Make the key that harnesses know an executor by and print its fingerprint. Whoever can read the file
-can pretend to be the executor; it is made readable for its owner alone.
+Make the key by which clients recognize an executor, and print its fingerprint. A program that can
+read the file can pretend to be the executor; only its owner may read it.
 """
 
 _EPILOG = """\
 exit status:
-  0    made
-  1    the file is there already, or cannot be written
+  0    the key was made
+  1    the file exists already, or cannot be written
   2    the command line is wrong
 
 examples:
@@ -26,13 +26,13 @@ examples:
       exec-server keygen ~/.config/exec-server.identity
       exec-server --remote URL --environment-id big-1 --identity ~/.config/exec-server.identity
 
-  On the other one, with the fingerprint that was printed:
+  On the other machine, with the fingerprint that was printed:
       exec-server run --pin SHA256:... noise+https://registry.example.net/big-1 -- uname -a
 """
 
 
 def keygen_command(words: list[str]) -> int:
-    """Make a key as *words* say."""
+    """Make the key that *words* describe."""
     parser = Parser(
         "exec-server keygen", usage="[OPTIONS] [FILE]", description=_DESCRIPTION, epilog=_EPILOG
     )
@@ -42,7 +42,7 @@ def keygen_command(words: list[str]) -> int:
         nargs="?",
         help="where to keep it [default: identity in $XDG_STATE_HOME/exec-server]",
     )
-    parser.add_argument("--force", action=Flag, help="replace a key that is there; it is lost")
+    parser.add_argument("--force", action=Flag, help="replace an existing key, which is lost")
     values = parser.parse_words(words)
     from exec_server.remote.identity import create_identity
     from exec_server.remote.state_dir import state_home

@@ -12,9 +12,10 @@ Style = Literal["text", "json"]
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message; a traceback and a trace's ids if any.
+    """One JSON object per line: time, level, logger and message.
 
-    Whatever is logged, it is a line and it is JSON.
+    A traceback and the ids of a trace are added if there are any. Every event is one line of valid
+    JSON, even if its arguments are wrong.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -71,12 +72,12 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception as exc:
-        # A mistake in the call; what was meant is still worth a line.
+        # The arguments do not fit to the format; the event is still logged.
         return f"{record.msg} ({exc})"
 
 
 def _trace() -> dict[str, str]:
-    """The ids of the current span, where spans are collected; we import nothing for it."""
+    """The ids of the current span if the program has loaded OpenTelemetry; it is not imported."""
     api = sys.modules.get("opentelemetry.trace")
     if api is None:
         return {}
@@ -88,12 +89,12 @@ def _trace() -> dict[str, str]:
 
 
 def _sound(text: str) -> str:
-    """Without halves of characters, such as names of files may have."""
+    """Escape surrogates, which names of files may contain and JSON may not."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _log_what_is_printed() -> None:
-    """Python's own words on stderr become events, too."""
+    """Turn warnings and uncaught exceptions, which Python prints, into events."""
     import threading
 
     def uncaught(*exc_info: Any) -> None:

@@ -79,7 +79,7 @@ def add_output(
 
 
 def add_verbose(parser: Parser) -> None:
-    """Whether to report lost connections also where stderr is not a terminal."""
+    """The option to report lost connections even if stderr is not a terminal."""
     parser.add_argument(
         "-v",
         "--verbose",
@@ -111,7 +111,7 @@ def add_place_on_server(parser: Parser) -> None:
 
 
 def add_labels(options: Options) -> None:
-    """What a registry shows of an environment."""
+    """The labels of an environment at a registry."""
     options.add_argument(
         "--label",
         metavar="<KEY=VALUE>",

@@ -1,4 +1,7 @@
-"""Command lines read by the rules of the reference, and refused in its words."""
+"""Command lines, read by the rules of the reference and refused in its words.
+
+The reference is OpenAI Codex's own `codex exec-server`.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class Arguments(msgspec.Struct):
-    """What a command line said."""
+    """A command line that was read."""
 
     values: argparse.Namespace
-    # Destinations in the order in which their options came; defaults are not among them.
+    # The destinations of the options that were given, in that order; defaults are not included.
     given: list[str]
-    # The words from the first that is no option.
+    # The words from the first one that is not an option.
     rest: list[str]
 
 
 class ValueRequired(argparse.ArgumentTypeError):
-    """Raised by a `type` for a value that counts as none at all."""
+    """Raised by a `type` for a value that counts as missing."""
 
 
 class Flag(argparse.Action):
-    """An option without a value; the variable *env* may say ``true`` or ``false`` instead."""
+    """An option without a value; the variable *env* may be ``true`` or ``false`` instead."""
 
     def __init__(
         self, option_strings: Sequence[str], dest: str, env: str | None = None, **rest: Any
@@ -87,7 +90,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, prog: str, *, usage: str, **rest: Any) -> None:
-        """*usage* is what follows *prog* in a usage line."""
+        """*usage* is the text that follows *prog* in a usage line."""
         rest.setdefault("formatter_class", _HelpFormatter)
         super().__init__(prog=prog, usage=f"{prog} {usage}", allow_abbrev=False, **rest)
 
@@ -102,13 +105,14 @@ class Parser(argparse.ArgumentParser):
         return f"Usage: {self.usage}\n"
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and how it should be, then exit with status 2."""
+        """Print the error and the usage, then exit with status 2."""
         self._refuse(message, self.format_usage())
 
     def parse_options(self, words: Sequence[str], environ: Mapping[str, str]) -> Arguments:
         """Read options up to ``--`` or the first other word; the rest is returned untouched.
 
-        A ``-`` alone is such a word too. An option that was not given may be set by *environ*.
+        A single ``-`` is a word, not an option. A variable in *environ* may set an option that was
+        not given.
         """
         defaults = {
             action.dest: action.default
@@ -127,7 +131,7 @@ class Parser(argparse.ArgumentParser):
         return self.parse_args(words) if has_end else self.parse_intermixed_args(words)
 
     def refuse_together(self, arguments: Arguments, *dests: str) -> None:
-        """Exit when more than one of these options was given."""
+        """Exit if more than one of these options was given."""
         first_two = [dest for dest in arguments.given if dest in dests][:2]
         if len(first_two) == 2:
             one, other = map(self.shown, first_two)
@@ -136,7 +140,7 @@ class Parser(argparse.ArgumentParser):
     def require(
         self, arguments: Arguments, needs: Mapping[str, Sequence[str]], *always: str
     ) -> None:
-        """Exit when an option lacks one that it *needs*, or one that is *always* needed."""
+        """Exit if an option is missing that a given one *needs*, or that is *always* needed."""
         needed = list(always)
         for dest, others in needs.items():
             if dest in arguments.given:
@@ -187,17 +191,17 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _refuse(self, message: str, usage: str = "") -> NoReturn:
-        # Errors about a value show no usage: the option itself was right.
+        # Errors about a value show no usage, because the option itself exists.
         paragraphs = [f"error: {message}\n", usage, "For more information, try '--help'.\n"]
         self.exit(exit_codes.USAGE, "\n".join(filter(None, paragraphs)))
 
 
-# Where a parser that is asked for its help goes instead of printing it.
+# If this is a list, a parser that should print its help is appended to it instead.
 _wanted: ContextVar[list[Parser] | None] = ContextVar("wanted", default=None)
 
 
 def parser_of(command: Callable[[list[str]], int]) -> Parser:
-    """The parser of a command: the one that would print its help."""
+    """The parser of a command: the one that prints its help."""
     found: list[Parser] = []
     token = _wanted.set(found)
     try:
@@ -219,7 +223,7 @@ class _Reading:
         self._pending: list[tuple[argparse.Action, str]] = []
 
     def take_options(self) -> None:
-        """Consume the leading options; values are judged once all names are known to be right."""
+        """Consume the leading options; values are checked after all names."""
         while self._words and _is_option(self._words[0]):
             word = self._words.pop(0)
             if word == "--":
@@ -229,7 +233,7 @@ class _Reading:
             action(self._parser, self.arguments.values, self._converted(action, value))
 
     def take_environment(self, environ: Mapping[str, str]) -> None:
-        """Set the flags that were not given and whose variables say ``true``."""
+        """Set the flags that were not given and whose variables are ``true``."""
         for flag in self._parser.flags_from_environment():
             value = environ.get(flag.env or "")
             if value is None or flag.dest in self.arguments.given:
@@ -320,7 +324,7 @@ def positive_count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A length of time: digits, with a fraction where wanted."""
+    """A length of time in seconds: digits, with an optional fraction."""
     whole, _, fraction = text.partition(".")
     digits = whole + fraction
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
@@ -329,7 +333,7 @@ def seconds(text: str) -> float:
 
 
 def path(text: str) -> str:
-    """A file name, which is not empty."""
+    """A file name that is not empty."""
     if not text:
         raise ValueRequired
     return text
@@ -355,7 +359,7 @@ def _is_option(word: str) -> bool:
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """The name in an option word, and the value that is joined to it."""
+    """The name in a word such as ``--name=value``, and the value if there is one."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         return name, value if equals else None

@@ -21,27 +21,28 @@ SCHEMES = ("ws://", "wss://", "unix://", "stdio:", *NOISE_SCHEMES)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 SERVER_HELP = """\
-SERVER is a URL, as `exec-server` prints it, unix://PATH, or stdio:PROGRAM for a server that is
-started for this one command; or the name of an environment, which `exec-server env` lists.
+SERVER is a URL as `exec-server` prints it, unix://PATH, stdio:PROGRAM for a server that is started
+for this command only, or the name of an environment. `exec-server env` lists the names.
 """
 
 
 def is_url(text: str) -> bool:
+    """True if *text* begins like the URL of a server."""
     return text.startswith(SCHEMES)
 
 
 def is_server(text: str) -> bool:
-    """Whether *text* has the form of a URL or of a name."""
+    """True if *text* has the form of a URL or of a name."""
     return is_url(text) or _NAME.fullmatch(text) is not None
 
 
 def expected_server() -> str:
-    """What a server may be written as, for an error."""
+    """The forms in which a server can be written, for an error message."""
     return ", ".join(f"{scheme}..." for scheme in SCHEMES) + " or the name of an environment"
 
 
 def environments(environ: Mapping[str, str] | None = None) -> EnvironmentManager:
-    """What `environments.toml` and the variables name. Raises ConfigurationError."""
+    """The environments that have a name on this machine. Raises ConfigurationError."""
     from exec_server.client.environments.manager import load_environments
     from exec_server.client_urls import rendezvous
     from exec_server.local_server import local
@@ -60,10 +61,10 @@ def open_server(
     on_state: Callable[[ConnectionState], None] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> AbstractAsyncContextManager[ExecServerClient]:
-    """A client of the *server* of that URL or name, for the length of a block.
+    """Connect to the *server* of that URL or name for the length of a block.
 
-    *token* comes before the one that is configured, and that before the variable's. Raises
-    ConfigurationError for a name that is not known, else what `exec_server.connect` does.
+    *token* is preferred to the configured token, and that one to the variable. Raises
+    ConfigurationError for an unknown name, and otherwise the errors of `exec_server.connect`.
     """
     variable = os.environ.get(TOKEN_VARIABLE) or None
     if is_url(server):
@@ -93,7 +94,7 @@ def open_server(
 
 
 def can_be_resumed(server: str) -> bool:
-    """Whether a session there can outlive the program that began it."""
+    """True if a session on this server can outlive the program that began it."""
     from exec_server.transport.dial import is_program
 
     if is_url(server):
@@ -102,5 +103,5 @@ def can_be_resumed(server: str) -> bool:
 
 
 def shown(server: str) -> str:
-    """A server for people: without the query of its URL, where credentials may stand."""
+    """A server as it may be printed: without the query of its URL, which may hold credentials."""
     return server if server.startswith("stdio:") else server.partition("?")[0]

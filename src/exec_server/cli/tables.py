@@ -1,4 +1,4 @@
-"""Facts on standard output: columns for people, JSON for programs."""
+"""Output of facts: columns for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import msgspec
 
 
 class TablePrinter:
-    """Columns, printed a page of rows at a time, each as wide as it had to be so far."""
+    """Columns, printed a page of rows at a time.
+
+    A column is as wide as its widest cell so far.
+    """
 
     def __init__(self, headings: Sequence[str]) -> None:
         self._widths = [0 for _ in headings]
         self._waiting = [list(headings)]
 
     def add(self, rows: Iterable[Sequence[str]]) -> None:
-        """The last column is not filled up."""
+        """Print a page of rows; the last column is not padded."""
         lines = self._waiting + [[readable(cell) for cell in row] for row in rows]
         self._waiting = []
         columns = zip(self._widths, *(map(len, line) for line in lines), strict=True)
@@ -29,7 +32,7 @@ class TablePrinter:
 
 
 class JsonListPrinter:
-    """One JSON list, printed a page of values at a time; the end has to be said."""
+    """One JSON list, printed a page of values at a time; `end` must be called."""
 
     def __init__(self) -> None:
         self._is_begun = False
@@ -46,7 +49,7 @@ class JsonListPrinter:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they need to be."""
+    """Print *rows* in columns under their headings."""
     TablePrinter(headings).add(rows)
 
 
@@ -59,5 +62,5 @@ def _formatted(value: Any) -> str:
 
 
 def readable(text: str) -> str:
-    """What others have written, without anything that would act on a terminal."""
+    """Text of another program, with "?" for characters that could control a terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -388,7 +388,7 @@ async def test_rm_and_mkdir(server, tmp_path, tree):
     )
     assert refused.status == 1
     assert refused.stderr.splitlines() == [
-        f"Error: {server.url}:{tree}: is a directory; use -r to remove it with all in it",
+        f"Error: {server.url}:{tree}: is a directory; use -r to remove it with everything in it",
         f"Error: {server.url}:{tree}/file: No such file or directory",
         f"Error: {server.url}:/: the root directory is not removed",
     ]
@@ -412,7 +412,7 @@ async def test_rm_and_mkdir(server, tmp_path, tree):
         (["cp", "a"], "<DST>"),
         (["cp", "a", "b"], "one side must be on a server"),
         (["cp", "--verify", "luck", "a", "ws://b:/x"], "invalid choice"),
-        (["ls", "/etc"], "'/etc' is not on a server: expected URL:/PATH"),
+        (["ls", "/etc"], "'/etc' is not on a server: expected SERVER:/PATH"),
         (["rm"], "required"),
         (["find", "--type", "x", "ws://b:/x"], "invalid choice"),
         (["cat", "--token", "a", "--token-file", "b", "ws://b:/x"], "cannot be used with"),
@@ -516,7 +516,7 @@ def test_every_command_teaches(capsys, command):
     assert ended.value.code == 0
     assert text.startswith(f"Usage: exec-server {command} ")
     assert "examples:" in text and f"exec-server {command} " in text.split("examples:")[1]
-    assert "EXEC_SERVER_TOKEN" in text and "URL:/PATH" in text
+    assert "EXEC_SERVER_TOKEN" in text and "SERVER:/PATH" in text
 
 
 @requirement("cli/files:help")

@@ -129,7 +129,7 @@ async def test_who_waits_in_vain_is_told(opened, big, clock):
     async with big.offering(opened.hub.url, "big-1") as (process, _):
         clock.ahead = 301
         assert await status(process) == 1
-        assert b"nobody has typed the code" in await process.stderr.read()
+        assert b"the code was not typed in time" in await process.stderr.read()
     assert not (big.state / "enrolled").exists()
 
 
@@ -161,7 +161,7 @@ async def test_a_token_that_was_given_is_not_the_machines_to_revoke(visitor, big
     async with serving(big, laptop, "pair", "--serve", "big-1"):
         pass
     done = await big.run("pair", "--forget", "big-1")
-    assert done.status == 0 and "is still good" in done.stderr
+    assert done.status == 0 and "is still valid" in done.stderr
     assert (await visitor.hub.store.token(token.id)).revoked_at is None
 
 
@@ -246,9 +246,9 @@ async def test_what_cannot_be_revoked_is_forgotten_all_the_same(home, capsys):
     Enrolments().save(enrolled, "t")
     assert await forget.forget("big-1") == 0
     # Of the one that was used, and of the one that was served.
-    assert capsys.readouterr().err.count(f"still good at {url}") == 2
+    assert capsys.readouterr().err.count(f"still valid at {url}") == 2
     assert KnownExecutors(home / "known_executors").find(url, "e") is None
-    with pytest.raises(ConfigurationError, match="nothing was paired"):
+    with pytest.raises(ConfigurationError, match="there is no pairing"):
         await forget.forget("big-1")
 
 

@@ -124,7 +124,7 @@ async def test_what_cannot_be_started_is_not_remembered(server):
 @requirement("cli/detach:refused")
 async def test_what_would_end_with_the_command_is_refused():
     done = await finished("run", "--detach", f"stdio:{' '.join(OURS)} --listen stdio", "true")
-    assert done.status == 1 and "nothing can be detached" in done.stderr
+    assert done.status == 1 and "no process can be detached from it" in done.stderr
 
 
 @requirement("cli/detach:id")
@@ -139,7 +139,7 @@ async def test_options_that_make_no_sense_are_refused(words):
 async def test_a_server_that_cannot_be_asked_is_told_of(reference):
     done = await finished("run", "--detach", reference.url, "sh", "-c", "echo said; sleep 60")
     assert done.status == 0
-    assert "it may end after 30 seconds alone" in done.stderr
+    assert "it may end after 30 seconds detached" in done.stderr
     session_id = done.stdout.decode().strip()
     async with running("logs", "-f", session_id) as following:
         assert await line(following) == b"said\n"
@@ -156,7 +156,7 @@ async def test_a_server_that_cannot_be_asked_is_told_of(reference):
 async def test_a_server_that_keeps_it_less_long_is_told_of():
     async with server_with(max_detached_session_seconds=40.0) as server:
         done = await finished("run", "--detach", server.url, "sleep", "60")
-        assert done.stderr == "[this server keeps it for 40 seconds while nobody is attached]\n"
+        assert done.stderr == "[this server keeps it for 40 seconds while it is detached]\n"
 
 
 # What is remembered.
@@ -263,9 +263,9 @@ async def test_what_has_expired_is_told_once(home):
             expired = await finished(*words, session_id)
             assert expired.status == 1
             assert expired.stderr == (
-                f"Error: `{session_id}` has expired: the server knows it no longer\n"
+                f"Error: `{session_id}` has expired: the server no longer has it\n"
             )
-            assert "nothing is known" in (await finished(*words, session_id)).stderr
+            assert "there is no detached process" in (await finished(*words, session_id)).stderr
         await finished("run", "--detach", server.url, "sleep", "60")
         await eventually(lambda: not server.core._sessions)
         assert list((await states()).values()) == ["expired"]
@@ -318,7 +318,7 @@ async def test_what_was_lost_is_told(words, cue):
         await eventually(lambda: child.state == "closed")
         done = await finished("logs", *words, session_id)
         assert done.stdout == b"abcdef\n"
-        assert done.stderr == "[7 bytes before this could not be kept]\n"
+        assert done.stderr == "[7 bytes before this could not be retained]\n"
 
 
 @requirement("cli/logs:follow", "cli/notices")
@@ -362,14 +362,14 @@ async def test_signals_are_sent(server):
     await ended(server, session_id)
     done = await finished("kill", "-o", "json", session_id)
     assert json.loads(done.stdout) == [{"id": session_id, "signal": "SIGTERM", "wasRunning": False}]
-    assert (await finished("kill", session_id)).stderr == f"{session_id} has ended already\n"
+    assert (await finished("kill", session_id)).stderr == f"{session_id} has already ended\n"
 
 
 @requirement("cli/kill:signal")
 async def test_several_are_killed_and_one_that_is_not_known_is_told(server):
     ids = [await detach(server.url, "trap '' TERM; echo ready; sleep 60") for _ in range(2)]
     done = await finished("kill", "-s", "9", "nope", *ids)
-    assert done.status == 1 and "nothing is known of `nope`" in done.stderr
+    assert done.status == 1 and "there is no detached process `nope`" in done.stderr
     await eventually(lambda: not server.core._spawner._live)
     assert set((await states()).values()) == {"exited"}
     table = (await finished("ps")).stdout.decode()
@@ -379,4 +379,4 @@ async def test_several_are_killed_and_one_that_is_not_known_is_told(server):
 @requirement("cli/kill:signal")
 async def test_a_signal_that_does_not_exist_is_a_usage_error():
     done = await finished("kill", "-s", "NOPE", "x")
-    assert done.status == 2 and "`NOPE` is no signal" in done.stderr
+    assert done.status == 2 and "`NOPE` is not a signal" in done.stderr

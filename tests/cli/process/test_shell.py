@@ -96,7 +96,7 @@ async def test_without_a_terminal_it_says_so(server):
     done = await finished("shell", server.url)
     assert done.status == 1
     assert done.stderr == (
-        "Error: a shell needs a terminal, and standard input or output is none; "
+        "Error: a shell needs a terminal, and standard input or output is not one; "
         "use `exec-server run` instead\n"
     )
 
@@ -121,7 +121,7 @@ async def test_one_can_leave(server, terminal: MakeTerminal):
     screen = terminal("shell", server.url, *sh("echo ready; cat"))
     await screen.until(b"ready\r\n")
     screen.type(b"~?")
-    await screen.until(b"~.  leave, and end what runs\r\n")
+    await screen.until(b"~.  leave, and end the process\r\n")
     screen.type(b"~~tilde\r")
     await screen.until(b"~tilde\r\n~tilde\r\n")
     screen.type(b"~.")
@@ -231,7 +231,7 @@ async def test_what_could_not_be_kept_is_told(terminal: MakeTerminal, cue: Cue):
         assert isinstance(child, Child)
         await eventually(lambda: child.log.total_bytes > 500_000)
         proxy.is_down = False
-        told = b" bytes of output could not be kept]\r\n"
+        told = b" bytes of output could not be retained]\r\n"
         await screen.until_so(lambda shown: told in shown and b"done\r\n" in shown)
         screen.type(b"\r")
         assert await screen.status() == 4

@@ -88,7 +88,7 @@ async def test_a_server_that_does_not_say_is_no_success():
     async with fake_server(script) as url:
         done = await finished("doctor", url)
     assert done.status == 1
-    assert "does not say how it enforces sandboxes" in done.stderr
+    assert "does not report how it enforces sandboxes" in done.stderr
 
 
 @pytest.mark.parametrize(

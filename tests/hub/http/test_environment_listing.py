@@ -233,8 +233,8 @@ async def test_pages_are_printed_as_they_come(visitor, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("link", "problem"),
     [
-        ('<http://evil.example/x?after=a>; rel="next"', "do not go on"),
-        ('<?limit=5>; rel="next"', "do not go on"),
+        ('<http://evil.example/x?after=a>; rel="next"', "do not advance"),
+        ('<?limit=5>; rel="next"', "do not advance"),
         ("<?after=a>; rel=prev", None),
         ("nonsense", None),
     ],

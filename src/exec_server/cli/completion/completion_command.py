@@ -1,4 +1,4 @@
-"""`exec-server completion`: what a shell can offer for the next word, taken from the parsers."""
+"""`exec-server completion`: completions for shells, made from the parsers of the commands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from exec_server.cli.completion import completion_scripts
 from exec_server.cli.parser import Parser, parser_of, path
 from exec_server.errors import ExecServerError
 
-# What the words of a command are: what is on a server, ids of `run --detach`, or something else.
+# The kind of words that follow a command: servers, files on servers (targets), ids of detached
+# processes, or names of environments.
 Words = Literal["servers", "targets", "ids", "names", "none"]
 
 _SUMMARY_WIDTH = 70
-# In the order in which a usage line is looked through.
+# The first mark that is found in the usage line decides.
 _WORDS_BY_USAGE: tuple[tuple[str, Words], ...] = (
     ("<ID>", "ids"),
     ("PATH>", "targets"),
@@ -51,22 +52,22 @@ class OptionCompletion(NamedTuple):
 
 
 class CommandCompletion(NamedTuple):
-    # Empty for the server, which has no command's name.
+    # The name is empty for the server, which has no command.
     name: str
     summary: str
     options: tuple[OptionCompletion, ...]
     words: Words
-    # Words of its own that come first.
+    # Fixed words that the command takes, such as `check`.
     choices: tuple[str, ...]
 
 
 def completion_command(words: list[str]) -> int:
-    """Print what *words* ask for."""
+    """Print the script, the names or the ids that *words* ask for."""
     parser = Parser(
         "exec-server completion",
         usage="<SHELL>",
-        description="Print a script that teaches a shell to complete the words of exec-server. "
-        "`names` and `ids` print\nwhat such a script offers for servers and detached processes.",
+        description="Print a script that completes the words of exec-server in a shell. The script "
+        "calls `names`\nand `ids` for the names of servers and the ids of detached processes.",
         epilog=_EPILOG,
     )
     parser.add_argument(
@@ -95,7 +96,7 @@ def _print_words(what: str) -> None:
         else:
             found = [session.id for session in SessionStore().all()]
     except (ExecServerError, OSError):
-        # In the middle of a command line nobody wants to read about it.
+        # An error message would appear in the middle of the command line.
         return
     print("\n".join(found), end="\n" if found else "")
 
@@ -107,7 +108,7 @@ def _server() -> CommandCompletion:
 
 
 def complete_entry(entry: CommandEntry) -> CommandCompletion:
-    """What can follow the name of a command."""
+    """The words and options that can follow a command."""
     return _describe(entry.name, entry.summary, parser_of(entry.load()))
 
 
@@ -138,7 +139,7 @@ def _option(action: argparse.Action) -> OptionCompletion:
         tuple(action.option_strings),
         action.nargs != 0,
         tuple(map(str, action.choices or ())),
-        # The others that are paths are so on the server.
+        # Other paths are paths on the server, which the shell cannot complete.
         action.type is path and action.metavar == "<PATH>",
         _summary((action.help or "").replace("%(default)s", str(action.default))),
     )

@@ -1,4 +1,4 @@
-"""The completion scripts of each shell."""
+"""The completion scripts for bash, zsh and fish."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from exec_server.cli.completion.completion_command import CommandCompletion, OptionCompletion
 
-# What prints the words that only the moment of the completion knows.
+# The commands that print words which are not known before the completion.
 _DYNAMIC = {
     "servers": "exec-server completion names",
     "targets": "exec-server completion names",
@@ -23,7 +23,7 @@ def _all_names(options: Iterable[OptionCompletion]) -> str:
 
 
 def _valued(command: CommandCompletion) -> tuple[list[OptionCompletion], str, str]:
-    """Options with choices; the names of those with files, and of those with any other value."""
+    """The options with choices, the names of those with files, and of those with other values."""
     with_choices = [each for each in command.options if each.choices]
     rest = [each for each in command.options if each.takes_value and not each.choices]
     files = "|".join(name for each in rest if each.is_file for name in each.names)
@@ -88,7 +88,7 @@ def _bash_branch(command: CommandCompletion) -> str:
 
 
 def _bash_values(command: CommandCompletion) -> str:
-    """What follows an option that takes a value."""
+    """The branches for the values of options."""
     with_choices, files, others = _valued(command)
     lines = "        case $prev in\n"
     for option in with_choices:

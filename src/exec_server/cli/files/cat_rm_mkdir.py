@@ -1,4 +1,4 @@
-"""`exec-server cat`, `rm` and `mkdir`: small changes on a server."""
+"""`exec-server cat`, `rm` and `mkdir`: print, remove and make files on a server."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from exec_server.errors import InvalidRequest, NotFound
 def cat_command(words: list[str]) -> int:
     parser = targets_parser(
         "cat",
-        what="what to show",
-        description="Write what files of a server hold to standard output, one after the other.",
+        what="the files to print",
+        description="Write files on a server to standard output, one after the other.",
         examples="""\
-  Look at a file:
+  Print a file:
       exec-server cat ws://127.0.0.1:41181:/etc/os-release
 
   Fetch a compressed log and unpack it here:
@@ -54,19 +54,19 @@ async def _show(servers: Servers, output: LocalOutput, target: Target) -> None:
 def rm_command(words: list[str]) -> int:
     parser = targets_parser(
         "rm",
-        what="what to remove",
-        description="Remove files of a server. A link is removed itself, not what it leads to.",
+        what="the files to remove",
+        description="Remove files on a server. A symbolic link is removed, and not its target.",
         examples="""\
-  See what would go, then let it go:
+  List the files that would be removed, then remove them:
       exec-server rm -r --dry-run ws://127.0.0.1:41181:/tmp/build
       exec-server rm -r ws://127.0.0.1:41181:/tmp/build
 """,
     )
     parser.add_argument(
-        "-r", "--recursive", action=Flag, help="directories, too, with all that is in them"
+        "-r", "--recursive", action=Flag, help="remove directories, too, with everything in them"
     )
-    parser.add_argument("-f", "--force", action=Flag, help="what is not there is no error")
-    parser.add_argument("--dry-run", action=Flag, help="only print what would be removed")
+    parser.add_argument("-f", "--force", action=Flag, help="a missing file is no error")
+    parser.add_argument("--dry-run", action=Flag, help="only print the files that would be removed")
     return run_for_targets(parser, words, _rm)
 
 
@@ -79,10 +79,10 @@ async def _rm(values: argparse.Namespace, servers: Servers, target: Target) -> N
     except NotFound:
         if values.force and values.dry_run:
             return
-        # Or a link that leads nowhere, which not every server can tell.
+        # It may also be a link without a target: not every server distinguishes the two.
         is_directory = False
     if is_directory and not values.recursive:
-        raise InvalidRequest("is a directory; use -r to remove it with all in it")
+        raise InvalidRequest("is a directory; use -r to remove it with everything in it")
     if not values.dry_run:
         await files.remove(path, recursive=is_directory, force=values.force)
         return
@@ -95,15 +95,15 @@ async def _rm(values: argparse.Namespace, servers: Servers, target: Target) -> N
 def mkdir_command(words: list[str]) -> int:
     parser = targets_parser(
         "mkdir",
-        what="what to make",
+        what="the directories to make",
         description="Make directories on a server.",
         examples="""\
-  A directory and those above it, unless they are there:
+  A directory and its parents, as far as they are missing:
       exec-server mkdir -p ws://127.0.0.1:41181:/srv/app/logs
 """,
     )
     parser.add_argument(
-        "-p", "--parents", action=Flag, help="also those above; what is there is no error"
+        "-p", "--parents", action=Flag, help="make parents, too; an existing directory is no error"
     )
     return run_for_targets(parser, words, _mkdir)
 

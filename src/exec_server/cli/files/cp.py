@@ -1,4 +1,4 @@
-"""`exec-server cp`: files and trees, to a server, from it, and from one to another."""
+"""`exec-server cp`: copy files and trees to a server, from it, and between servers."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ from exec_server.client.files.transfer.upload import Upload
 from exec_server.errors import InvalidRequest, NotFound, TransferFailed
 
 _EXAMPLES = """\
-  A file to a server, and back:
+  Copy a file to a server, and back:
       exec-server cp notes.txt ws://127.0.0.1:41181:/tmp/
       exec-server cp ws://127.0.0.1:41181:/tmp/notes.txt .
 
-  A whole tree, with modes, times, links and empty directories:
+  Copy a tree with its modes, times, links and empty directories:
       exec-server cp -r src ws://127.0.0.1:41181:/srv/app
 
-  See what would be copied:
+  List the files that would be copied:
       exec-server cp -r --dry-run src ws://127.0.0.1:41181:/srv/app
 
-  Through a Unix socket, and make sure by content that it arrived:
+  Copy through a Unix socket, and compare contents at the end:
       exec-server cp -r --verify hash data unix:///run/exec.sock:/srv/data
 
-  From one server to another:
+  Copy from one server to another:
       exec-server cp -r ws://127.0.0.1:41181:/srv/app unix:///run/exec.sock:/srv/
 
-  Over ssh, with nothing listening on the far side:
+  Copy over ssh; nothing listens on the far side:
       exec-server cp big.iso 'stdio:ssh build exec-server --listen stdio:/tmp/'
 """
 
 _DESCRIPTION = """\
-Copy files to a server or from it; within one server, too, and from one to another, through this
-machine. As with cp, a destination that is a directory gets the copy in it. What is there already
-with the same size and time is left alone, so that doing it again finishes what was cut short;
-large files go on where they stopped.
+Copy files to a server, from it, within one server, or from one server to another through this
+machine. As with cp, a copy goes into the destination if that is a directory. Files that exist with
+the same size and time are not copied again, and large files continue where they stopped: repeat the
+command to finish a copy that was interrupted.
 """
 
 
@@ -63,18 +63,23 @@ def cp_command(words: list[str]) -> int:
         "cp", usage="[OPTIONS] <SRC>... <DST>", description=_DESCRIPTION, examples=_EXAMPLES
     )
     parser.add_argument(
-        "paths", metavar="<SRC>... <DST>", nargs="+", help="what to copy, and where"
+        "paths",
+        metavar="<SRC>... <DST>",
+        nargs="+",
+        help="the files to copy, and their destination",
     )
-    parser.add_argument("-r", "--recursive", action=Flag, help="directories with all in them")
-    parser.add_argument("--dry-run", action=Flag, help="only print what would be copied")
+    parser.add_argument(
+        "-r", "--recursive", action=Flag, help="copy directories with everything in them"
+    )
+    parser.add_argument("--dry-run", action=Flag, help="only print the files that would be copied")
     parser.add_argument(
         "--verify",
         metavar="<HOW>",
         choices=("size", "hash"),
         default="size",
-        help="size compares sizes at the end; hash compares contents, too [default: size]",
+        help="size compares sizes at the end; hash also compares contents [default: size]",
     )
-    parser.add_argument("-q", "--quiet", action=Flag, help="no progress and no summary")
+    parser.add_argument("-q", "--quiet", action=Flag, help="show no progress and no summary")
 
     async def cp(values: argparse.Namespace, servers: Servers) -> int:
         *sources, destination = _targets(parser, values)
@@ -91,7 +96,7 @@ def _targets(parser: Parser, values: argparse.Namespace) -> list[Target]:
     *sources, destination = targets
     for source in sources:
         if not source.is_remote and not destination.is_remote:
-            parser.error("one side must be on a server: expected URL:/PATH")
+            parser.error("one side must be on a server: expected SERVER:/PATH")
     return targets
 
 
@@ -106,7 +111,7 @@ class _Copying:
 
     async def copy(self, source: Target) -> None:
         if await self._is_directory(source) and not self._values.recursive:
-            raise InvalidRequest("is a directory; use -r to copy it with all in it")
+            raise InvalidRequest("is a directory; use -r to copy it with everything in it")
         destination = await self._exact(source)
         if source.is_remote and source.url == destination.url:
             await self._copy_within(source, destination)
@@ -114,11 +119,11 @@ class _Copying:
             await self._transfer(source, destination)
 
     async def _exact(self, source: Target) -> Target:
-        """Where a copy of *source* goes: into a directory, or to the name that was given."""
+        """The path of the copy of *source*: in a directory, or exactly as given."""
         destination = self._destination
         is_directory = await self._is_directory(destination, may_miss=True)
         if is_directory:
-            # What has no name of its own, such as "..", goes there without one.
+            # A source without a name, such as "..", is copied into the directory itself.
             return destination if source.name in ("", ".", "..") else destination.below(source.name)
         if self._has_many or (destination.path.endswith("/") and not self._values.recursive):
             raise NotFound(f"{destination} is not a directory")
@@ -194,7 +199,7 @@ def _tell(result: TransferResult) -> None:
         warn(f"{path}: skipped, because it {text}" if text.startswith("is ") else f"{path}: {text}")
     if result.not_kept:
         lost = ", ".join(sorted(result.not_kept))
-        warn(f"not kept, because the server has no way to: {lost}")
+        warn(f"not preserved, because the server cannot set them: {lost}")
 
 
 def _summary(result: TransferResult, seconds: float) -> str:

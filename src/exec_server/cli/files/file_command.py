@@ -1,4 +1,4 @@
-"""What the commands for files have in common: options, errors, exit status."""
+"""The options, errors and exit status that the commands for files share."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from exec_server.cli.os_error_text import without_os_error
 from exec_server.cli.parser import Parser
 from exec_server.errors import ExecServerError
 
-# A name must not be able to move the cursor or to set the title of a window.
+# A name must not move the cursor or set the title of a window.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\udc80-\udcff]")
 
-_TARGET = "<URL:/PATH>"
+_TARGET = "<SERVER:/PATH>"
 
 Action = Callable[[argparse.Namespace, Servers], Awaitable[int]]
-# What is done with each target.
+# Handles one target.
 Work = Callable[[argparse.Namespace, Servers, Target], Awaitable[None]]
 
 
@@ -45,7 +45,7 @@ def file_parser(name: str, *, usage: str, description: str, examples: str) -> Pa
 def targets_parser(
     name: str, *, what: str, description: str, examples: str, takes_many: bool = True
 ) -> Parser:
-    """For a command that is about files of servers and nothing else; *what* it does with them."""
+    """A parser whose positional words are files on servers; *what* is their help text."""
     usage = f"[OPTIONS] {_TARGET}{'...' if takes_many else ''}"
     parser = file_parser(name, usage=usage, description=description, examples=examples)
     parser.add_argument("targets", metavar=_TARGET, nargs="+" if takes_many else 1, help=what)
@@ -53,7 +53,10 @@ def targets_parser(
 
 
 def run_file_command(parser: Parser, words: list[str], action: Action) -> int:
-    """Do as *words* say and return the exit status; wrong ones end the program with status 2."""
+    """Run *action* with the options in *words* and return the exit status.
+
+    A wrong command line ends the program with status 2.
+    """
     values = parser.parse_words(words)
 
     async def work() -> int:
@@ -67,7 +70,7 @@ def run_file_command(parser: Parser, words: list[str], action: Action) -> int:
 
 
 def run_for_targets(parser: Parser, words: list[str], work: Work) -> int:
-    """As `run_file_command`, for a parser of `targets_parser`."""
+    """Run *work* for each target of a parser of `targets_parser`."""
 
     async def act(values: argparse.Namespace, servers: Servers) -> int:
         return await each_target(remote_targets(parser, values), partial(work, values, servers))
@@ -76,7 +79,7 @@ def run_for_targets(parser: Parser, words: list[str], work: Work) -> int:
 
 
 async def each_target(targets: list[Target], work: Callable[[Target], Awaitable[None]]) -> int:
-    """Await *work* for every target; one that fails does not keep the others from their turn."""
+    """Await *work* for every target; after a failure it continues with the next one."""
     status = exit_codes.OK
     for target in targets:
         try:
@@ -85,7 +88,7 @@ async def each_target(targets: list[Target], work: Callable[[Target], Awaitable[
             raise
         except (ExecServerError, OSError) as exc:
             if getattr(exc, "retryable", False):
-                # The connection is gone, for the others as well.
+                # The connection is lost for the other targets, too.
                 raise
             complain(f"{target}: {reason(exc)}")
             status = exit_codes.FAILED
@@ -93,16 +96,16 @@ async def each_target(targets: list[Target], work: Callable[[Target], Awaitable[
 
 
 def remote_targets(parser: Parser, values: argparse.Namespace) -> list[Target]:
-    """Those of a parser of `targets_parser`, each of which must be on a server."""
+    """The targets of a parser of `targets_parser`; each must be on a server."""
     targets = [parse_target(text) for text in values.targets]
     for target in targets:
         if not target.is_remote:
-            parser.error(f"'{target.path}' is not on a server: expected URL:/PATH")
+            parser.error(f"'{target.path}' is not on a server: expected SERVER:/PATH")
     return targets
 
 
 def reason(exc: BaseException) -> str:
-    """Why something failed, for people."""
+    """The reason of an error, for people."""
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror
     return without_os_error(str(exc))
@@ -117,12 +120,12 @@ def warn(text: str) -> None:
 
 
 def readable(text: str) -> str:
-    """A name in a message: what is not text, or would act on a terminal, is a question mark."""
+    """A name for a message, with "?" for bytes that are not text and for control characters."""
     return _CONTROLS.sub("?", text)
 
 
 def say(text: str) -> None:
-    """A line of output: as it is for programs, and harmless on a terminal."""
+    """Print a line: unchanged into a pipe, and without control characters on a terminal."""
     if sys.stdout.isatty():
         text = readable(text)
     sys.stdout.buffer.write(os.fsencode(text) + b"\n")

@@ -1,4 +1,4 @@
-"""`exec-server ls`, `tree`, `find` and `stat`: what is on a server."""
+"""`exec-server ls`, `tree`, `find` and `stat`: list and describe files on a server."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _TYPES = {"f": "file", "d": "directory", "l": "symlink", "o": "other"}
 _FORMATS = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S_IFLNK}
 
 
-# What is there.
+# Entries.
 
 
 class _ListingResult:
-    """What goes into one piece of JSON, and whether something could not be looked at."""
+    """The entries for the JSON output, and whether some could not be read."""
 
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
@@ -46,7 +46,7 @@ _Show = Callable[[_ListingResult, argparse.Namespace, Servers, Target], Awaitabl
 
 
 def _run(parser: Parser, words: list[str], show: _Show, *, tells_list: bool = True) -> int:
-    """Let *show* tell of each target, and of what it has found in JSON if that is wanted."""
+    """Call *show* for each target, and print the entries as JSON if that is the format."""
     add_output(parser)
 
     async def act(values: argparse.Namespace, servers: Servers) -> int:
@@ -63,7 +63,7 @@ def _run(parser: Parser, words: list[str], show: _Show, *, tells_list: bool = Tr
 async def _listed(
     found: _ListingResult, servers: Servers, target: Target, *, max_depth: int | None
 ) -> tuple[bytes, Listing]:
-    """A target's path without links, and what is there; what cannot be looked at is said."""
+    """A target's path without links, and its entries; errors are printed."""
     files, path = await servers.files(target), await servers.path(target)
     root = os.fsencode(await files.canonicalize(path))
     listing = await list_tree(files, root, max_depth=max_depth)
@@ -84,7 +84,7 @@ def _as_json(entry: TreeEntry, path: bytes) -> dict[str, Any]:
 
 
 def _text(name: str, value: bytes) -> dict[str, Any]:
-    """A member of an object; what is not text is told in base64."""
+    """A member of a JSON object; bytes that are not UTF-8 are written in base64."""
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:
@@ -101,21 +101,21 @@ def _is_hidden(path: bytes) -> bool:
 def ls_command(words: list[str]) -> int:
     parser = targets_parser(
         "ls",
-        what="what to list",
-        description="List what is in directories of a server.",
+        what="the directories or files to list",
+        description="List directories on a server.",
         examples="""\
-  What is in a directory:
+  List a directory:
       exec-server ls ws://127.0.0.1:41181:/etc
 
-  In the server's own directory, with sizes and times:
+  List the server's own directory with sizes and times:
       exec-server ls -l ws://127.0.0.1:41181
 
-  For a program to read:
+  As JSON, for a program:
       exec-server ls -o json ws://127.0.0.1:41181:/etc | jq '.[].path'
 """,
     )
-    parser.add_argument("-a", "--all", action=Flag, help="also names that begin with a dot")
-    parser.add_argument("-l", "--long", action=Flag, help="with mode, size, time and link target")
+    parser.add_argument("-a", "--all", action=Flag, help="list names that begin with a dot, too")
+    parser.add_argument("-l", "--long", action=Flag, help="show mode, size, time and link target")
     return _run(parser, words, _ls)
 
 
@@ -162,14 +162,20 @@ def tree_command(words: list[str]) -> int:
         "tree",
         what="the directory to begin with",
         takes_many=False,
-        description="Draw what is in a directory of a server, and in those in it.",
+        description="Draw a directory on a server with everything below it.",
         examples="""\
   Two levels of a directory:
       exec-server tree -L 2 ws://127.0.0.1:41181:/srv/app
 """,
     )
-    parser.add_argument("-a", "--all", action=Flag, help="also names that begin with a dot")
-    parser.add_argument("-L", "--max-depth", metavar="<COUNT>", type=count, help="go no deeper")
+    parser.add_argument("-a", "--all", action=Flag, help="list names that begin with a dot, too")
+    parser.add_argument(
+        "-L",
+        "--max-depth",
+        metavar="<COUNT>",
+        type=count,
+        help="the most levels below the directory",
+    )
     return _run(parser, words, _tree, tells_list=False)
 
 
@@ -234,13 +240,13 @@ def _nested(entry: TreeEntry, root: bytes, children: _Children) -> dict[str, Any
 def find_command(words: list[str]) -> int:
     parser = targets_parser(
         "find",
-        what="where to look",
+        what="the directories to search",
         description="Find files on a server by name and type, at any depth.",
         examples="""\
   All Python files below a directory:
       exec-server find --name '*.py' ws://127.0.0.1:41181:/srv/app
 
-  Links, with where they lead:
+  All links with their targets:
       exec-server find --type l -o json ws://127.0.0.1:41181:/etc
 """,
     )
@@ -249,7 +255,7 @@ def find_command(words: list[str]) -> int:
         "--name",
         metavar="<PATTERN>",
         action=Append,
-        help="only names like this one, with *, ? and [abc]; any of several",
+        help="only names that match this pattern, with *, ? and [abc]; may be repeated",
     )
     parser.add_argument(
         "-t",
@@ -257,9 +263,11 @@ def find_command(words: list[str]) -> int:
         metavar="<TYPE>",
         action="append",
         choices=tuple(_TYPES),
-        help="only files (f), directories (d), links (l) or others (o); any of several",
+        help="only files (f), directories (d), links (l) or others (o); may be repeated",
     )
-    parser.add_argument("--max-depth", metavar="<COUNT>", type=count, help="go no deeper")
+    parser.add_argument(
+        "--max-depth", metavar="<COUNT>", type=count, help="the most levels below the directory"
+    )
     parser.add_argument("-0", "--null", action=Flag, help="end each path with NUL, not a newline")
     return _run(parser, words, _find)
 
@@ -293,8 +301,8 @@ def _is_wanted(entry: TreeEntry, name: bytes, values: argparse.Namespace) -> boo
 def stat_command(words: list[str]) -> int:
     parser = targets_parser(
         "stat",
-        what="what to describe",
-        description="Describe files of a server; a link is described itself, not what it leads to.",
+        what="the files to describe",
+        description="Describe files on a server. Symbolic links are not followed.",
         examples="""\
   One file:
       exec-server stat ws://127.0.0.1:41181:/etc/hosts

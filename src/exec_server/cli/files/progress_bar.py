@@ -1,4 +1,4 @@
-"""A line that tells how far a copy is, on a terminal."""
+"""A line on a terminal that shows the progress of a copy."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TextIO
 
 from exec_server.client.files.transfer.progress import Progress
 
-# How often the line is drawn again, at most.
+# The line is drawn at most once in this many seconds.
 _INTERVAL = 0.1
 _BAR = 12
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class ProgressLine:
-    """Draws on *stream*, which is a terminal; nothing is left of it at the end."""
+    """Draws the line on *stream*, which is a terminal; `clear` removes it."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -44,7 +44,7 @@ class ProgressLine:
 
 
 def progress_line() -> ProgressLine | None:
-    """A line on stderr, if somebody can see it there."""
+    """A line on stderr, if that is a terminal."""
     return ProgressLine(sys.stderr) if sys.stderr.isatty() else None
 
 
@@ -64,7 +64,7 @@ def render(progress: Progress, seconds: float, *, width: int) -> str:
     bar = f"[{'#' * filled}{'.' * (_BAR - filled)}]"
     percent, text = f"{int(share * 100):3}%", "  ".join(parts)
     line = f"{percent} {bar} {text}"
-    # The last column would make some terminals begin a new line.
+    # A character in the last column would make some terminals begin a new line.
     return (line if len(line) < width else f"{percent} {text}")[: width - 1]
 
 

@@ -1,4 +1,4 @@
-"""`SERVER:/path`: a file on a server, as the commands for files spell it."""
+"""`SERVER:/PATH`: a file on a server, as the commands for files write it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from exec_server.cli.server_access import environments, is_url, open_server
 from exec_server.client.client import ExecServerClient
 from exec_server.client.files.remote_files import RemoteFiles
 
-# The first colon with a slash after it, but for that of the scheme.
+# A URL ends at the first colon with a slash after it; the colon of the scheme does not count.
 _REMOTE = re.compile(r"((?:wss?://|noise\+https?://|unix://|stdio:).+?):(/.*)", re.DOTALL)
-# What may be the name of an environment; a path on this machine has a slash before any colon, or
-# is written ./NAME:...
+# The name of an environment ends at the first colon. A path on this machine that looks like one is
+# written ./NAME:...
 _NAMED = re.compile(r"([A-Za-z0-9_-]{1,64}):(/.*)?", re.DOTALL)
 
 TARGET_HELP = """\
-A file on a server is written URL:/PATH, where the URL is the one that `exec-server` prints,
-unix://PATH, or stdio:PROGRAM for a server that is started for this one command; or NAME:/PATH with
-the name of an environment, which `exec-server env` lists.
+A file on a server is written SERVER:/PATH. SERVER is a URL as `exec-server` prints it, unix://PATH,
+stdio:PROGRAM for a server that is started for this command only, or the name of an environment.
+`exec-server env` lists the names.
 """
 
 
 class Target(NamedTuple):
-    """A file on a server, or on this machine where there is no URL."""
+    """A file on a server, or on this machine if there is no URL."""
 
     # A URL, or the name of an environment.
     url: str | None
-    # Empty for the directory that the server runs in.
+    # An empty path is the directory that the server runs in.
     path: str
 
     @property
@@ -49,7 +49,10 @@ class Target(NamedTuple):
 
 
 def parse_target(text: str) -> Target:
-    """Raises ConfigurationError when names cannot be told because their file is wrong."""
+    """Read SERVER:/PATH or a local path.
+
+    Raises ConfigurationError if environments.toml is wrong.
+    """
     match = _REMOTE.fullmatch(text)
     if match is not None:
         return Target(match[1], match[2])
@@ -62,7 +65,7 @@ def parse_target(text: str) -> Target:
 
 
 class Servers:
-    """One client for each URL that is asked for."""
+    """One client for each server that is used; all are closed at the end of the block."""
 
     def __init__(self, *, token: str | None, pin: str | None = None, client_name: str) -> None:
         self._token = token

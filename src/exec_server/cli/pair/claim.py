@@ -1,4 +1,4 @@
-"""The machine that is to use another: type the code, check what it stands for, keep it."""
+"""The machine that will use another one: send the code, check the key, and save both."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _LOOKING_SECONDS = 0.2
 
 
 class _Granted(msgspec.Struct, frozen=True):
-    """The registry's answer: texts that can be shown, sent and kept without harm."""
+    """The registry's answer, whose texts are safe to print, send and store."""
 
     environment_id: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,128}\Z")]
     token: Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,1000}\Z")]
     fingerprint: Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,200}\Z")]
     proof: Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,200}\Z")]
-    # Whether the other machine is just about to be there.
+    # True if the other machine will be online in a moment.
     serves: bool = False
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ class _Granted(msgspec.Struct, frozen=True):
 
 
 async def claim(registry: str, typed: str, alias: str | None, *, is_json: bool = False) -> int:
-    """Use a code: the environment behind it gets a name here, and its key is pinned."""
+    """Use a code: its environment gets a name on this machine, and its key is pinned."""
     told, secret = pairing_code.split(typed)
     if alias is not None:
         check_id(alias, taken=_configured())
@@ -54,7 +54,7 @@ async def claim(registry: str, typed: str, alias: str | None, *, is_json: bool =
         _pin(kept, granted.fingerprint)
         former = _keep(name, kept)
     except ExecServerError:
-        # Nobody will use it.
+        # The token was not saved, so it must not stay valid.
         await give_up_token(registry, granted.token)
         raise
     if former is not None:
@@ -62,31 +62,31 @@ async def claim(registry: str, typed: str, alias: str | None, *, is_json: bool =
     is_missing = granted.serves and not await _is_online(kept)
     _tell(name, kept, is_json=is_json)
     if is_missing:
-        print("the other machine has not come yet", file=sys.stderr)
+        print("the other machine is not online yet", file=sys.stderr)
     return exit_codes.OK
 
 
 def read_granted(answer: Any) -> _Granted:
-    """Raises RegistryError for what could not be shown, sent or kept."""
+    """Check the registry's answer. Raises RegistryError if it is not safe to use."""
     try:
         return msgspec.convert(answer, _Granted)
     except msgspec.ValidationError:
-        raise RegistryError("the registry answered with something else than a pairing") from None
+        raise RegistryError("the registry's answer is not a pairing") from None
 
 
 def check_proof(granted: _Granted, secret: str) -> None:
-    """Raises UntrustedExecutor unless the other machine itself has named the key."""
+    """Raises UntrustedExecutor unless the fingerprint comes from the other machine."""
     name, fingerprint = granted.environment_id, granted.fingerprint
     if not pairing_code.is_proven(granted.proof, secret, name, fingerprint):
         raise UntrustedExecutor(
             "the last part of the code does not fit to the key that the registry names. It was "
-            "mistyped, or somebody pretends to be the other machine. Nothing was kept; ask for a "
-            "new code"
+            "mistyped, or another machine pretends to be the right one. Nothing was saved; ask for "
+            "a new code"
         )
 
 
 def _pin(kept: paired.Paired, fingerprint: str) -> None:
-    """From now on this key alone is good. Raises UntrustedExecutor when another one is known."""
+    """Accept only this key from now on. Raises UntrustedExecutor if another one is known."""
     from exec_server.remote.executor_trust import FIRST_USE, Trust
 
     trust = Trust(kept.registry, kept.environment, pin=FIRST_USE)
@@ -95,7 +95,7 @@ def _pin(kept: paired.Paired, fingerprint: str) -> None:
 
 
 def _keep(name: str, kept: paired.Paired) -> paired.Paired | None:
-    """What was kept under that name before, if anything."""
+    """Save the pairing; the one that had this name before is returned, if any."""
     directory = paired.folder(os.environ)
     try:
         former = paired.load(paired.file_of(directory, name))
@@ -106,7 +106,7 @@ def _keep(name: str, kept: paired.Paired) -> paired.Paired | None:
 
 
 async def _is_online(kept: paired.Paired) -> bool:
-    """Whether it comes within seconds, so that the next command finds it."""
+    """Wait some seconds for the environment; True if it is online."""
     with contextlib.suppress(TimeoutError, RegistryError):
         async with asyncio.timeout(_COMING_SECONDS):
             for pause in repeat(_LOOKING_SECONDS):
@@ -121,7 +121,7 @@ async def _is_listed(kept: paired.Paired) -> bool:
     try:
         return any(each["name"] == kept.environment and each["isOnline"] for each in found)
     except (LookupError, TypeError):
-        raise RegistryError("the registry lists something else than environments") from None
+        raise RegistryError("the registry's answer is not a list of environments") from None
 
 
 def _tell(name: str, kept: paired.Paired, *, is_json: bool) -> None:
@@ -139,7 +139,7 @@ def _tell(name: str, kept: paired.Paired, *, is_json: bool) -> None:
 
 
 def _free_name(kept: paired.Paired) -> str:
-    """Its name as ours are spelled, or with a number when something else is called so."""
+    """The environment's name in our characters, with a number if the name is taken."""
     taken = _configured()
     directory = paired.folder(os.environ)
     others = {
@@ -153,7 +153,7 @@ def _free_name(kept: paired.Paired) -> str:
         except ConfigurationError:
             continue
         return name
-    raise AssertionError("there are always more numbers")
+    raise AssertionError("unreachable: there is always another number")
 
 
 def candidates(environment_id: str) -> Iterator[str]:
@@ -165,7 +165,7 @@ def candidates(environment_id: str) -> Iterator[str]:
 
 
 def _configured() -> list[str]:
-    """Names that come before those that were paired."""
+    """The names in environments.toml, which are preferred to names of pairings."""
     from exec_server.client.environments import environments_toml
 
     found = environments_toml.load(environments_toml.home_directory(os.environ), os.environ)

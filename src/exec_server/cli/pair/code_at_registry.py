@@ -1,4 +1,4 @@
-"""`CODE@REGISTRY`: all that has to be typed, in one word."""
+"""`CODE@REGISTRY`: the word that a person types on the other machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from exec_server.remote.credentials.credentials import is_loopback
 
 
 def is_address(word: str) -> bool:
-    """Whether *word* is meant to be one; no name of an environment has an `@`."""
+    """True if *word* is meant as CODE@REGISTRY; names of environments have no `@`."""
     return "@" in word
 
 
@@ -20,7 +20,7 @@ def read_address(word: str) -> tuple[str, str]:
 
 
 def full(registry: str) -> str:
-    """A URL, whether or not it was written with its scheme: https, or http on loopback."""
+    """The URL of a registry; without a scheme it is https, or http on loopback."""
     text = registry.strip().rstrip("/")
     if "://" in text:
         return text
@@ -29,6 +29,6 @@ def full(registry: str) -> str:
 
 
 def shortest(registry: str) -> str:
-    """What `full` makes *registry* of, without a scheme where that can be."""
+    """*registry* without its scheme, if `full` can restore it."""
     without = registry.partition("://")[2]
     return without if full(without) == registry else registry

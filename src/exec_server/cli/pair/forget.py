@@ -1,4 +1,4 @@
-"""`exec-server pair --forget`: as if a code had never been typed, here and at the registry."""
+"""`exec-server pair --forget`: remove a pairing, here and at the registry."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from exec_server.remote.state_dir import state_home
 
 
 async def forget(name: str) -> int:
-    """Forget what *name* stands for: an environment that is used here, or served from here."""
+    """Remove the pairing *name*: an environment that is used here, or served from here."""
     enrolled = Enrolments().find(name)
-    # Both may be called so.
+    # A machine may use one environment and serve another one of the same name.
     is_paired = _is_paired(name)
     if not is_paired and enrolled is None:
-        raise ConfigurationError(f"nothing was paired as `{name}`")
+        raise ConfigurationError(f"there is no pairing `{name}`")
     if is_paired:
         await _forget_use(name)
     if enrolled is not None:
@@ -34,12 +34,12 @@ def _is_paired(name: str) -> bool:
     try:
         return paired.file_of(paired.folder(os.environ), name).exists()
     except ConfigurationError:
-        # What is served may have names that nothing used here can have.
+        # Names of served environments may have characters that names of used ones may not.
         return False
 
 
 async def give_up_token(registry: str, token: str) -> str | None:
-    """End a token at the registry; why it is still good, if it is."""
+    """Revoke a token at the registry; the reason is returned if it is still valid."""
     try:
         await ask(registry, "DELETE", OWN_TOKEN_PATH, token=token)
     except (RegistryError, ConfigurationError) as exc:
@@ -54,16 +54,16 @@ async def _forget_use(name: str) -> None:
         kept = paired.load(paired.file_of(directory, name))
     except ConfigurationError as exc:
         paired.forget(directory, name)
-        _tell(f"forgotten, but not at its registry: {exc}")
+        _tell(f"forgotten here, but not at its registry: {exc}")
         return
-    # First here: whatever the registry says, this machine is done with it.
+    # It is removed here first: this must not depend on the answer of the registry.
     paired.forget(directory, name)
     _unpin(kept)
     _tell_remaining(kept.registry, await give_up_token(kept.registry, kept.token))
 
 
 def _unpin(kept: paired.Paired) -> None:
-    """Unless it has another name as well."""
+    """Forget the pinned key, unless the environment has another name here."""
     used = {
         (each.registry_url, each.environment_id)
         for each in paired.environments(paired.folder(os.environ))
@@ -79,7 +79,7 @@ async def _forget_enrolment(enrolled: Enrolled) -> None:
     if token is not None:
         _tell_remaining(enrolled.registry, await give_up_token(enrolled.registry, token))
     elif enrolled.token_file is not None:
-        _tell(f"the token in {enrolled.token_file} was not made for this name, and is still good")
+        _tell(f"the token in {enrolled.token_file} was not made for this name, and is still valid")
 
 
 def _own_token(enrolled: Enrolled) -> str | None:
@@ -94,8 +94,8 @@ def _own_token(enrolled: Enrolled) -> str | None:
 def _tell_remaining(registry: str, why: str | None) -> None:
     if why is not None:
         _tell(
-            f"forgotten here, but its token is still good at {registry} ({why}); there, "
-            "`exec-server registry token revoke` ends it"
+            f"forgotten here, but its token is still valid at {registry} ({why}); revoke it there "
+            "with `exec-server registry token revoke`"
         )
 
 

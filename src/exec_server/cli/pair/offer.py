@@ -1,4 +1,4 @@
-"""The machine that is to be used: show a code, wait until it was typed, and say how to serve."""
+"""The machine that will run commands: show a code and wait until it is typed."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _HOST_NAME_CHARACTERS = 64
 
 
 class OfferPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for."""
+    """The offer that the command line asks for."""
 
     registry: str
     name: str
     identity: Path
     token_file: str | None = None
-    # Further options of the server.
+    # Further words for the command line of the server.
     serving: tuple[str, ...] = ()
     serves: bool = True
     is_json: bool = False
 
 
 class TokenHolder(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose token a machine shows: a file's, the variable's, or nobody's yet."""
+    """The token of a machine: from a file, from the variable, or none yet."""
 
     token: str | None
     token_file: str | None
@@ -50,17 +50,18 @@ class TokenHolder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Offered(msgspec.Struct, frozen=True):
-    """The registry's answer: texts that can be shown, sent and kept without harm."""
+    """The registry's answer, whose texts are safe to print, send and store."""
 
     code: Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z-]{1,32}\Z")]
     expires_in: Annotated[float, msgspec.Meta(gt=0, le=24 * 3600)]
-    # Good for asking about the offer; for who has no token it becomes one when the code is typed.
+    # A token for requests about the offer. For a machine without a token, it becomes the
+    # machine's token when the code is typed.
     ticket: Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,1000}\Z")]
     registered_fingerprint: str | None = None
 
 
 def host_name() -> str:
-    """The name of this machine, spelled as environments are."""
+    """The name of this machine, with the characters that names of environments may have."""
     name = re.sub("[^A-Za-z0-9_-]+", "-", socket.gethostname().partition(".")[0])
     return name.strip("-")[:_HOST_NAME_CHARACTERS] or "machine"
 
@@ -69,7 +70,7 @@ def host_name() -> str:
 
 
 def serving_words(plan: OfferPlan, token_file: str | None) -> list[str]:
-    """The command line of a server that is this environment, wherever it is started."""
+    """The command line that serves this environment, from any directory."""
     words = ["--remote", plan.registry, "--environment-id", plan.name]
     words += ["--identity", str(plan.identity)]
     if token_file is not None:
@@ -78,12 +79,15 @@ def serving_words(plan: OfferPlan, token_file: str | None) -> list[str]:
 
 
 def known_enrolment(name: str, registry: str | None) -> Enrolled | None:
-    """What this machine already is at that registry. ConfigurationError when it is elsewhere."""
+    """This machine's enrolment under *name*, if any.
+
+    Raises ConfigurationError if the enrolment is at another registry.
+    """
     found = Enrolments().find(name)
     if found is not None and registry not in (None, found.registry):
         raise ConfigurationError(
-            f"this machine is `{name}` at {found.registry}: choose another name, or first "
-            f"`exec-server pair --forget {name}`"
+            f"this machine is already `{name}` at {found.registry}: choose another name, or first "
+            f"run `exec-server pair --forget {name}`"
         )
     return found
 
@@ -92,7 +96,7 @@ def known_enrolment(name: str, registry: str | None) -> Enrolled | None:
 
 
 async def offer(plan: OfferPlan) -> int:
-    """Show a code; with *plan.serves* also wait for it, and then all is ready to be served."""
+    """Show a code; if *plan.serves*, also wait until it is typed."""
     fingerprint = _fingerprint(plan.identity)
     secret = pairing_code.new_secret()
     pledge = {
@@ -108,7 +112,7 @@ async def offer(plan: OfferPlan) -> int:
         token_file=holder.token_file,
         is_own=holder.is_own,
     )
-    # Whoever has seen the code can also withdraw it.
+    # Signals are handled before the code is shown, so that a signal always withdraws it.
     with StopSignals() as stop:
         is_served = offered.registered_fingerprint == fingerprint
         _show(plan, enrolled, offered, secret, is_served=is_served)
@@ -126,14 +130,14 @@ async def offer(plan: OfferPlan) -> int:
 
 
 def _remember(enrolled: Enrolled, new_token: str | None) -> None:
-    """How it is served; what was made for this machine is replaced by what is new alone."""
+    """Save the enrolment; this machine's own token is replaced only by a new one."""
     known = known_enrolment(enrolled.environment, enrolled.registry)
     if new_token is not None or known is None or not known.is_own:
         Enrolments().save(enrolled, new_token)
 
 
 def holder_of(plan: OfferPlan) -> TokenHolder:
-    """A file that is given, else what this machine was enrolled with, else the variable."""
+    """The token from the given file, else from the enrolment, else from the variable."""
     if plan.token_file is not None:
         path = str(Path(plan.token_file).absolute())
         return TokenHolder(token=_read(path), token_file=path, is_own=False)
@@ -144,10 +148,10 @@ def holder_of(plan: OfferPlan) -> TokenHolder:
     try:
         return TokenHolder(token=token_in_variable(), token_file=None, is_own=False)
     except ConfigurationError:
-        return _nobody(plan.name)
+        return _without_token(plan.name)
 
 
-def _nobody(name: str) -> TokenHolder:
+def _without_token(name: str) -> TokenHolder:
     path = Enrolments().own_token_file(name)
     return TokenHolder(token=None, token_file=str(path), is_own=True)
 
@@ -160,14 +164,14 @@ async def _ask_for_code(plan: OfferPlan, pledge: dict[str, Any]) -> tuple[TokenH
     except RegistryError as exc:
         if exc.status != 401 or not holder.is_own or holder.token is None:
             raise
-        # Our own is not good: nobody has typed the last code, or it was revoked.
+        # Our own token is not valid: the last code was not typed, or the token was revoked.
         await PendingOffer(plan.registry, plan.name, holder.token).withdraw()
-        holder = _nobody(plan.name)
+        holder = _without_token(plan.name)
         answer = await ask(plan.registry, "POST", path, body=pledge)
     try:
         return holder, msgspec.convert(answer, _Offered)
     except msgspec.ValidationError:
-        raise RegistryError("the registry answered with something else than a code") from None
+        raise RegistryError("the registry's answer is not a pairing code") from None
 
 
 def _read(path: str) -> str:
@@ -188,7 +192,7 @@ def _fingerprint(path: Path) -> str:
     return keys.public.fingerprint
 
 
-# What people read.
+# Output.
 
 
 def _show(
@@ -212,12 +216,9 @@ def _show(
     print(code, flush=True)
     _tell(f"within {offered.expires_in / 60:.0f} minutes, on the other machine:\n  {typed}")
     if plan.serves:
-        _tell(f"{plan.name} is served from here as soon as it was typed; Ctrl-C withdraws it")
+        _tell(f"this machine serves as {plan.name} when the code is typed; Ctrl-C withdraws it")
     elif not is_served:
-        _tell(
-            f"and here, where {plan.name} has to be served with the key that the code stands for:\n"
-            f"  {serving}"
-        )
+        _tell(f"and on this machine, to serve {plan.name} with the key of the code:\n  {serving}")
 
 
 def _tell_how_to_serve(plan: OfferPlan, enrolled: Enrolled) -> None:
@@ -228,7 +229,7 @@ def _tell_how_to_serve(plan: OfferPlan, enrolled: Enrolled) -> None:
     _tell(
         f"paired: the code was typed, and {plan.name} is served until Ctrl-C. The next time:\n"
         f"  exec-server pair --serve {plan.name}\n"
-        f"or, in a unit of systemd for example:\n"
+        f"or, for example in a systemd unit:\n"
         f"  {serving}"
     )
 

@@ -1,4 +1,4 @@
-"""`exec-server pair`: a code on one machine, typed on another, and the second may use the first."""
+"""`exec-server pair`: let one machine use another one, with a code that a person types."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from exec_server.errors import ConfigurationError, ExecServerError
 from exec_server.remote.enrolments import check_name
 
 _DESCRIPTION = """\
-Introduce two machines that both reach a registry, with one command on each. On the machine that is
-to run commands, a code is printed, good once and for five minutes; as soon as it was typed, the
-machine is served under its name, until Ctrl-C. On the other machine, type the code: from then on
-every command takes that name for a server, and only the holder of the first machine's key is
-believed to be it.
+Let one machine use another one, through a registry that both can reach. On the machine that will
+run commands, `pair --registry` prints a code, which is valid once and for five minutes. On the
+other machine, type the code: from then on every command there accepts the first machine's name as
+a SERVER, and only the holder of the first machine's key is accepted. The first machine then serves
+until Ctrl-C.
 """
 
 _EPILOG = """\
-A registry that was started with --open-pairing gives codes to everybody, for names that nobody else
-has. Any other one wants a token that may enrol the name: --token-file, or the variable. The token
-that a machine gets without one is useless until the code was typed, and for that name alone.
+A registry that was started with --open-pairing gives codes to every machine, for names that are not
+taken. Other registries require a token that may enrol the name: --token-file, or the variable
+EXEC_SERVER_REGISTRY_TOKEN. Without a token, the registry gives the machine one for this name only,
+which becomes valid when the code is typed.
 
-The key is in the --identity file, which is made when it is missing. The last part of the code is
-not told to the registry, so that it cannot put in another key.
+The key is in the --identity file, which is made if it is missing. The last part of the code is
+never sent to the registry, so that the registry cannot substitute another key.
 
 exit status:
-  0    it was served until a signal; with --no-serve a code was printed; or the environment has its
-       name, or is forgotten
-  1    the registry refuses, nobody typed the code, or the key is not the one that it stands for
+  0    the machine served until a signal; the code was printed (--no-serve) or accepted; or the
+       pairing was removed (--forget)
+  1    the registry refused, the code was not typed in time, or the key does not fit to the code
   2    the command line is wrong
-  128+N  signal N came while the code was waited for, which is withdrawn
+  128+N  signal N came before the code was typed; the code is withdrawn
 
 examples:
   On the big machine:
@@ -49,21 +50,21 @@ examples:
       exec-server pair K7QF-2MXT-9PWRSA@registry.example.net
       exec-server shell big-1
 
-  On the big machine the next time; with a code for a second laptop while it is served:
+  On the big machine: serve again the next time; make a code for a second laptop meanwhile:
       exec-server pair --serve big-1
       exec-server pair --registry https://registry.example.net --no-serve big-1
 
-  With labels, and any further option of the server after `--`:
+  With a label, and options of the server after `--`:
       exec-server pair --registry https://registry.example.net --label gpu=2 big-1 \\
           -- --log-level info
 
-  The end of it: on the laptop for the laptop, on the big machine for everybody:
+  End the pairing: on the laptop for this laptop, on the big machine for all laptops:
       exec-server pair --forget big-1
 """
 
 
 def pair_command(words: list[str]) -> int:
-    """Offer a code and serve, use a code, or forget what was paired."""
+    """Offer a code and serve, use a code, or forget a pairing."""
     words, serving = _split(words)
     parser = _parser()
     values = parser.parse_words(words)
@@ -91,7 +92,7 @@ def pair_command(words: list[str]) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """What is ours, and what the server is given."""
+    """The words of this command, and those after `--`, which are for the server."""
     if "--" not in words:
         return words, []
     at = words.index("--")
@@ -113,19 +114,24 @@ def _parser() -> Parser:
         "word",
         metavar="ENVIRONMENT | CODE@REGISTRY",
         nargs="?",
-        help="what this machine is to be called [default: its host name]; or what the other shows",
+        help="a name for this machine [default: its host name]; or the code of the other machine",
     )
-    add("--code", metavar="<CODE>", help="what the other machine shows, with --registry")
-    add("--as", metavar="<NAME>", dest="alias", help="what to call it here [default: its name]")
+    add("--code", metavar="<CODE>", help="the code of the other machine, with --registry")
+    add(
+        "--as",
+        metavar="<NAME>",
+        dest="alias",
+        help="another name for it on this machine [default: its own]",
+    )
     add(
         "--identity",
         metavar="<FILE>",
-        help="the key to serve with [default: identity in $XDG_STATE_HOME/exec-server]",
+        help="file of the key to serve with [default: identity in $XDG_STATE_HOME/exec-server]",
     )
     add_labels(parser)
-    add("--serve", action="store_true", help="serve what was paired before, without a new code")
-    add("--no-serve", action="store_true", help="only print a code, and how to serve")
-    add("--forget", metavar="<NAME>", help="undo it, here and at the registry")
+    add("--serve", action="store_true", help="serve under an earlier pairing, without a new code")
+    add("--no-serve", action="store_true", help="only print a code, and the command to serve")
+    add("--forget", metavar="<NAME>", help="remove a pairing, here and at the registry")
     add_output(parser)
     return parser
 
@@ -134,34 +140,34 @@ def _check(parser: Parser, values: argparse.Namespace, serving: list[str]) -> No
     is_typed = values.code is not None or (values.word is not None and is_address(values.word))
     if values.forget is not None:
         if is_typed or values.word is not None or values.serve or values.no_serve:
-            parser.error("--forget stands alone")
+            parser.error("--forget cannot be used with other words or options of pair")
         return
     if values.code is not None and values.word is not None:
-        parser.error("give the name of an environment, or the code of another machine")
+        parser.error("give either the name of an environment or the code of another machine")
     if values.registry is None and not values.serve and (values.code is not None or not is_typed):
         parser.error("the following arguments are required: --registry")
     if is_typed and values.code is None and values.registry is not None:
         parser.error("CODE@REGISTRY names the registry already")
     if values.alias is not None and not is_typed:
-        parser.error("--as is for who has a code")
+        parser.error("--as needs a code")
     if values.serve and values.no_serve:
-        parser.error("--serve and --no-serve exclude each other")
+        parser.error("--serve cannot be used with --no-serve")
     is_for_serving = values.identity or values.labels or values.serve or values.no_serve or serving
     if is_typed and is_for_serving:
-        parser.error("--identity, --label and --serve are for the machine that is to be used")
+        parser.error("--identity, --label and --serve cannot be used with a code")
 
 
-# The machine that is to be used.
+# The machine that will run commands.
 
 
 def _serve_or_offer(values: argparse.Namespace, serving: list[str]) -> int:
     plan = _plan(values, serving)
     from exec_server.cli.serve.serve_options import parse_serve
 
-    # What is wrong with its options is told before anybody types a code.
+    # Wrong options of the server are reported before a code is shown.
     parse_serve(offer.serving_words(plan, values.token_file))
     if not values.serve:
-        # Not as other commands: what is logged, and how, is the server's to say.
+        # The options of the server decide about logging, which is therefore not configured here.
         status = in_loop(offer.offer(plan))
         if status != exit_codes.OK or not plan.serves:
             return status
@@ -173,7 +179,7 @@ def _plan(values: argparse.Namespace, serving: list[str]) -> offer.OfferPlan:
     name = check_name(values.word) if values.word is not None else offer.host_name()
     known = offer.known_enrolment(name, values.registry)
     if values.serve and known is None and values.registry is None:
-        raise ConfigurationError(f"this machine is not enrolled as `{name}`: a code comes first")
+        raise ConfigurationError(f"this machine is not enrolled as `{name}`: it needs a code first")
     identity = values.identity or (known.identity if known else offer.default_identity())
     labels = [word for key, text in values.labels for word in ("--label", f"{key}={text}")]
     registry = values.registry
@@ -197,7 +203,7 @@ def _serve(plan: offer.OfferPlan) -> int:
     holder = offer.holder_of(plan)
     if holder.token is None:
         raise ConfigurationError(
-            f"this machine is not enrolled as `{plan.name}`; a code comes first:\n"
+            f"this machine is not enrolled as `{plan.name}`; it needs a code first:\n"
             f"  exec-server pair --registry {shlex.quote(plan.registry)} {plan.name}"
         )
     return serve_command(offer.serving_words(plan, holder.token_file))

@@ -1,9 +1,9 @@
-"""The code that people carry from one machine to the other.
+"""The code that a person carries from one machine to the other.
 
-Its first part is for the registry, which finds the offer by it. The last part is never sent: both
-machines alone know it, and by it the second one sees that the fingerprint it was given is the one
-that the first has sent. A registry that wanted to put in a key of its own would have to guess it,
-at a price of a tenth of a second and 64 MiB for each of some 10^9 guesses, while people wait.
+The registry finds the offer by the first part of the code. The last part is a secret of the two
+machines and is never sent. With it the second machine checks that the fingerprint comes from the
+first one. A registry that wanted to substitute a key of its own would have to guess the secret:
+some 10^9 guesses of a tenth of a second and 64 MiB each, while the two people wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def new_secret() -> str:
 
 
 def split(typed: str) -> tuple[str, str]:
-    """What the registry is told, and what it is not. ConfigurationError for a wrong length."""
+    """The part for the registry, and the secret. Raises ConfigurationError for a wrong length."""
     letters = code_letters(typed)
     length = PAIRING_CODE_LETTERS + PAIRING_SECRET_LETTERS
     if len(letters) != length:
@@ -39,7 +39,7 @@ def split(typed: str) -> tuple[str, str]:
 
 
 def prove(secret: str, environment_id: str, fingerprint: str) -> str:
-    """What only who knows *secret* can say of a fingerprint."""
+    """A proof that the sender of a fingerprint knows *secret*."""
     digest = hashlib.scrypt(
         secret.encode(),
         salt=f"exec-server pair\0{environment_id}\0{fingerprint}".encode(),

@@ -1,4 +1,4 @@
-"""Between a code that is shown and one that was typed."""
+"""Waiting until a code is typed, or a signal comes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from exec_server.errors import RegistryError
 from exec_server.protocol.registry import pairing_path
 
 _POLL_SECONDS = 0.5
-# For a registry that is just being started again when the code expires.
+# Added to the life of a code: the registry may be restarting when it expires.
 _GRACE_SECONDS = 10.0
 _WITHDRAWAL_SECONDS = 5.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignals:
-    """A block in which signals end what is waited for, and nothing else."""
+    """A block in which a signal cancels only the work that `unless` waits for."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._signal: int | None = None
         self._work: asyncio.Future[None] | None = None
-        # What is ignored, as under nohup, stays so.
+        # A signal that is ignored, as SIGHUP under nohup, stays ignored.
         ignored = [each for each in _SIGNALS if signal.getsignal(each) is signal.SIG_IGN]
         self._signals = [each for each in _SIGNALS if each not in ignored]
 
@@ -43,11 +43,11 @@ class StopSignals:
 
     @property
     def status(self) -> int:
-        """OK, or the exit status of the signal that has come."""
+        """OK, or the exit status for the signal that came."""
         return exit_codes.OK if self._signal is None else exit_codes.BY_SIGNAL + self._signal
 
     async def unless(self, work: Coroutine[Any, Any, None]) -> int:
-        """Do *work*, or as much of it as there is time for; the status afterwards."""
+        """Do *work* until it ends or a signal comes; `status` is returned."""
         self._work = asyncio.ensure_future(work)
         if self._signal is not None:
             self._work.cancel()
@@ -65,7 +65,7 @@ class StopSignals:
 
 
 class PendingOffer:
-    """An offer at a registry, which its *ticket* is good for asking about."""
+    """An offer at a registry; its *ticket* is the token for requests about it."""
 
     def __init__(self, registry: str, name: str, ticket: str) -> None:
         self._registry = registry
@@ -73,9 +73,10 @@ class PendingOffer:
         self._ticket = ticket
 
     async def until_typed(self, stop: StopSignals, *, seconds: float) -> int:
-        """The exit status: OK, or that of a signal, by which the code is withdrawn.
+        """Wait until the code is typed; the exit status is OK, or that of a signal.
 
-        RegistryError when nobody has typed it while it was good, which it is for *seconds*.
+        A signal withdraws the code. Raises RegistryError if the code is not typed while it is
+        valid, which is for *seconds*.
         """
         status = await stop.unless(self._ask_until_typed(seconds))
         if status != exit_codes.OK:
@@ -84,7 +85,7 @@ class PendingOffer:
         return status
 
     async def withdraw(self) -> None:
-        """As far as the registry can be reached; the code expires anyway."""
+        """Withdraw the code if the registry can be reached; otherwise it expires."""
         with contextlib.suppress(RegistryError, TimeoutError):
             async with asyncio.timeout(_WITHDRAWAL_SECONDS):
                 await ask(self._registry, "DELETE", self._path, token=self._ticket)
@@ -94,7 +95,7 @@ class PendingOffer:
         deadline = loop.time() + seconds + _GRACE_SECONDS
         while not await self._is_typed():
             if loop.time() > deadline:
-                raise RegistryError("the registry does not say whether the code was typed")
+                raise RegistryError("the registry did not answer whether the code was typed")
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _is_typed(self) -> bool:
@@ -103,10 +104,10 @@ class PendingOffer:
         except RegistryError as exc:
             if exc.error_code == "unknown_pairing":
                 raise RegistryError(
-                    "nobody has typed the code while it was good; start again for a new one"
+                    "the code was not typed in time; start again for a new one"
                 ) from None
             if exc.status is not None and exc.status < 500 and exc.status != 429:
                 raise
-            # It is away for a moment, or busy.
+            # The registry is not reachable for a moment, or it is busy.
             return False
         return isinstance(answer, dict) and answer.get("state") == "claimed"

@@ -1,4 +1,4 @@
-"""`exec-server attach`: go on with what was left alone."""
+"""`exec-server attach`: follow a detached process again."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridg
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest
 
+_DESCRIPTION = """\
+Follow a detached process again: its output continues at the byte where it was left. If the process
+has a terminal, keys go to it, and ~d at the start of a line detaches again. Otherwise Ctrl-C
+detaches. The process runs on in both cases.
+"""
+
 _EXAMPLES = """\
-  Leave a build alone, and come back to it:
+  Detach a build, and come back to it:
       exec-server run --detach build -- make world       # prints an id, such as 3f2a9c01
       exec-server attach 3f2a9c01
 """
 
 
 def attach_command(words: list[str]) -> int:
-    """Attach as *words* say; the status is that of the process, or 0 after leaving it."""
+    """Attach to a process; the status is that of the process, or 0 after detaching again."""
     parser = saved_parser(
         "attach",
         usage="[OPTIONS] <ID>",
-        description="Go on with a process that was detached: its output appears from the very byte "
-        "where it was left.\nIf it is on a terminal, keys go to it, and ~d at the start of a line "
-        "detaches again; otherwise\nCtrl-C does. Either way it runs on.",
-        status="of the process; 0 after ~d, 128 + N when signal N ended this program",
+        description=_DESCRIPTION,
+        status="the status of the process; 0 after ~d; 128 + N if signal N ended this program",
         examples=_EXAMPLES,
     )
-    parser.add_argument("id", metavar="<ID>", help="the id, or how it alone begins")
+    parser.add_argument("id", metavar="<ID>", help="the id, or a unique beginning of it")
     add_verbose(parser)
     values = parser.parse_words(words)
 
@@ -40,7 +44,7 @@ def attach_command(words: list[str]) -> int:
         store = SessionStore()
         session = store.find(values.id)
         if session.exit_code is not None:
-            say(f"it has ended, and all it said was shown; see `exec-server logs {session.id}`")
+            say(f"it has ended, and all its output was shown; see `exec-server logs {session.id}`")
             return session.exit_code
         notices = Notices(is_verbose=values.verbose)
         opening = detach.open_saved(
@@ -72,7 +76,7 @@ async def _attach(
         at_end="leave",
     )
     if process.is_truncated:
-        say("output is missing here: the server could not keep all of it")
+        say("output is missing here: the server did not retain all of it")
     bridge = TerminalBridge(process, bridge_options, notices)
     try:
         async with bridge:

@@ -1,4 +1,4 @@
-"""One line for whoever watches: the connection is lost, and it is back."""
+"""Lines on stderr that report a lost connection and its return."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _STDERR = 2
 
 
 class Notices:
-    """Tells of lost connections on stderr: to people, and to others when they ask for it."""
+    """Reports lost connections if stderr is a terminal, or if *is_verbose* is set."""
 
     def __init__(self, *, is_verbose: bool = False) -> None:
         self._is_shown = is_verbose or os.isatty(_STDERR)
-        # Whether there is no connection now.
+        # True while there is no connection.
         self.is_lost = False
-        # Nothing returns the carriage of a raw terminal.
+        # True while the terminal is raw: a line then needs a carriage return.
         self.is_raw = False
         self.on_reconnected: Callable[[], None] | None = None
 
@@ -40,8 +40,8 @@ class Notices:
 
 
 def say(text: str, *, is_raw: bool = False) -> None:
-    """A remark of ours, told apart from what a command says by its brackets."""
-    # In the middle of somebody else's line, perhaps.
+    """Print a remark in brackets, which distinguish it from the output of a command."""
+    # The cursor of a raw terminal may be in the middle of a line of output.
     shown = f"\r\n[{text}]\r\n" if is_raw else f"[{text}]\n"
     with contextlib.suppress(OSError):
         os.write(_STDERR, shown.encode())

@@ -1,4 +1,4 @@
-"""Leave a process alone, and come back to it later from another program."""
+"""Detach a process, and resume its session later from another program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ State = Literal["attached", "expired", "refused", "unreachable"]
 
 
 class SessionUnavailable(ExecServerError):
-    """A saved session that cannot be had now; `state` says why."""
+    """A saved session cannot be resumed now; `state` says why."""
 
     def __init__(self, message: str, state: State) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class SessionUnavailable(ExecServerError):
 
 
 async def keep(client: ExecServerClient, seconds: float) -> float | None:
-    """Have the server keep the session; for how long, or None when it cannot be asked."""
+    """Ask the server to keep the session; the time it grants, or None if it cannot be asked."""
     try:
         return await client.retain(seconds)
     except (MethodNotFound, InvalidRequest):
@@ -46,15 +46,15 @@ async def keep(client: ExecServerClient, seconds: float) -> float | None:
 
 
 def tell_kept(kept: float | None, asked: float, *, is_raw: bool = False) -> None:
-    """Say so when a server keeps a session less long than was asked for."""
+    """Report if a server keeps a session for a shorter time than requested."""
     if kept is None:
         usual = f"{DEFAULT_LIMITS.detached_session_seconds:g}"
         say(
-            f"this server cannot be asked to keep it: it may end after {usual} seconds alone",
+            f"this server cannot be asked to keep it: it may end after {usual} seconds detached",
             is_raw=is_raw,
         )
     elif kept < asked:
-        say(f"this server keeps it for {kept:g} seconds while nobody is attached", is_raw=is_raw)
+        say(f"this server keeps it for {kept:g} seconds while it is detached", is_raw=is_raw)
 
 
 def new_record(
@@ -69,7 +69,7 @@ def new_record(
     pin: str | None = None,
     kept: float | None,
 ) -> SavedSession:
-    """Remember a process, before or after it was started."""
+    """Save the record of a process, before or after it is started."""
     session = SavedSession(
         id=store.free_id(process_id),
         server=server,
@@ -93,7 +93,7 @@ def update(
     *,
     exit_code: int | None = None,
 ) -> SavedSession:
-    """Remember how far the output was taken by now."""
+    """Save how much of the output was shown so far."""
     token = client.session_token()
     session = msgspec.structs.replace(session, session_token=token, exit_code=exit_code)
     store.save(session)
@@ -111,16 +111,16 @@ async def open_saved(
     on_state: Callable[[ConnectionState], None] | None = None,
     is_patient: bool = True,
 ) -> AsyncIterator[ExecServerClient]:
-    """Resume a saved session for the length of a block; SessionUnavailable when that cannot be.
+    """Resume a saved session for the length of a block. Raises SessionUnavailable.
 
-    One that is attached elsewhere is waited for, for some seconds, if *is_patient*. One that has
-    expired is forgotten.
+    If *is_patient*, it waits some seconds for a session that is attached elsewhere. The record of
+    an expired session is removed.
     """
     if token is None and session.token_file is not None:
         token = read_token_file(session.token_file)
     limits = DEFAULT_LIMITS
     if not is_patient:
-        # No further attempt fits into the time there is.
+        # With this pause a second attempt does not fit into the time.
         limits = msgspec.structs.replace(limits, recovery_pause=limits.connect_timeout)
     opening = server_access.open_server(
         session.server,
@@ -140,18 +140,16 @@ async def open_saved(
 
 
 def expired(store: SessionStore, session: SavedSession) -> SessionUnavailable:
-    """Forget a session that its server has forgotten."""
+    """Remove the record of a session that its server no longer has; the error to raise."""
     store.remove(session.id)
-    return SessionUnavailable(
-        f"`{session.id}` has expired: the server knows it no longer", "expired"
-    )
+    return SessionUnavailable(f"`{session.id}` has expired: the server no longer has it", "expired")
 
 
 def _unavailable(
     store: SessionStore, session: SavedSession, exc: ExecServerError
 ) -> SessionUnavailable:
     if isinstance(exc, SessionAttached):
-        text = f"`{session.id}` is attached elsewhere; leave it there first, with ~d or Ctrl-C"
+        text = f"`{session.id}` is attached elsewhere; detach it there first, with ~d or Ctrl-C"
         return SessionUnavailable(text, "attached")
     if isinstance(exc, InvalidRequest):
         return expired(store, session)

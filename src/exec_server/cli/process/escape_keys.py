@@ -1,4 +1,4 @@
-"""Escape keys: what is typed at the start of a line after a `~` is for us, as in ssh."""
+"""Escape keys: a `~` at the start of a line and the key after it are commands, as in ssh."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Key = Literal["leave", "detach", "help"]
 HELP = """\
 Escape keys, at the start of a line:
   ~.  leave{leave}
-  ~d  detach: leave, and let it run on
-  ~?  this text
+  ~d  detach: leave, and let the process run on
+  ~?  show this text
   ~~  type a single ~
 """
 
@@ -21,14 +21,14 @@ _LINE_ENDS = b"\r\n"
 
 
 class EscapeKeys:
-    """Takes escape keys out of what is typed, however it is cut into pieces."""
+    """Finds escape keys in the input, however it is split into pieces."""
 
     def __init__(self) -> None:
         self._is_line_start = True
         self._is_escaped = False
 
     def feed(self, data: bytes) -> Iterator[bytes | Key]:
-        """Bytes to pass on and keys that were struck, in order."""
+        """The bytes to pass on and the escape keys, in their order."""
         plain = bytearray()
         for byte in (data[i : i + 1] for i in range(len(data))):
             if self._is_escaped:
@@ -40,7 +40,7 @@ class EscapeKeys:
                     yield key
                     self._is_line_start = True
                     continue
-                # A second ~ is the one that is meant; anything else follows it.
+                # `~~` types one ~; any other key is passed on after its ~.
                 plain += _ESCAPE if byte == _ESCAPE else _ESCAPE + byte
                 self._is_line_start = byte in _LINE_ENDS
             elif self._is_line_start and byte == _ESCAPE:

@@ -1,4 +1,4 @@
-"""`exec-server kill`: signal what was left alone."""
+"""`exec-server kill`: send a signal to detached processes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from exec_server.client.client import ExecServerClient
 from exec_server.errors import ExecServerError, InvalidParams, InvalidRequest
 
 _EXAMPLES = """\
-  Ask it to end:
+  Ask a process to end, with SIGTERM:
       exec-server kill 3f2a9c01
 
-  Have it end:
+  Kill it:
       exec-server kill -s KILL 3f2a9c01
 
   Interrupt it, as Ctrl-C would:
@@ -30,21 +30,23 @@ _EXAMPLES = """\
 
 
 def kill_command(words: list[str]) -> int:
-    """Signal as *words* say; 1 when one of the processes could not be."""
+    """Send the signal that *words* name; the status is 1 if one process could not get it."""
     parser = saved_parser(
         "kill",
         usage="[OPTIONS] <ID>...",
-        description="Signal detached processes, with all that they have started.",
+        description="Send a signal to detached processes and to all processes they started.",
         examples=_EXAMPLES,
     )
-    parser.add_argument("ids", metavar="<ID>", nargs="+", help="the id, or how it alone begins")
+    parser.add_argument(
+        "ids", metavar="<ID>", nargs="+", help="the id, or a unique beginning of it"
+    )
     parser.add_argument(
         "-s",
         "--signal",
         metavar="<SIGNAL>",
         type=_signal,
         default=signal.SIGTERM,
-        help="name or number [default: TERM]; KILL works on every server, INT too",
+        help="name or number [default: TERM]; every server supports KILL and INT",
     )
     add_output(parser)
     values = parser.parse_words(words)
@@ -59,7 +61,7 @@ def kill_command(words: list[str]) -> int:
         else:
             for each in facts:
                 if not each["wasRunning"]:
-                    print(f"{each['id']} has ended already", file=sys.stderr)
+                    print(f"{each['id']} has already ended", file=sys.stderr)
         return exit_codes.FAILED if None in killed else exit_codes.OK
 
     return run_to_exit_status(kill, log_level=values.log_level)
@@ -68,7 +70,7 @@ def kill_command(words: list[str]) -> int:
 async def _kill(
     store: SessionStore, text: str, signum: signal.Signals, token: str | None, pin: str | None
 ) -> dict[str, object] | None:
-    """What became of one; None when it could not be signalled, which is told."""
+    """Signal one process; the facts about it, or None after an error, which is printed."""
     try:
         session = store.find(text)
         opening = detach.open_saved(
@@ -88,7 +90,7 @@ async def _signalled(
     session: SavedSession,
     signum: signal.Signals,
 ) -> bool:
-    """Whether it was still running."""
+    """Send the signal; True if the process was still running."""
     if signum == signal.SIGKILL:
         return await client.terminate(session.process_id)
     try:
@@ -109,4 +111,4 @@ def _signal(text: str) -> signal.Signals:
             return signal.Signals(int(text))
         return signal.Signals[f"SIG{text.upper().removeprefix('SIG')}"]
     except (KeyError, ValueError):
-        raise argparse.ArgumentTypeError(f"`{text}` is no signal") from None
+        raise argparse.ArgumentTypeError(f"`{text}` is not a signal") from None

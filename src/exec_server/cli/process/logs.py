@@ -1,4 +1,4 @@
-"""`exec-server logs`: what a detached process has said."""
+"""`exec-server logs`: print the output of a detached process."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ from exec_server.errors import InvalidRequest
 from exec_server.protocol.process import ReadChunk, ReadResult
 
 _EXAMPLES = """\
-  What it has said so far:
+  Print the output so far:
       exec-server logs 3f2a9c01
 
-  And what it will say, until it ends; Ctrl-C leaves it running:
+  Print it, and follow it until the process ends; Ctrl-C leaves the process running:
       exec-server logs -f 3f2a9c01
 """
 
 
 def logs_command(words: list[str]) -> int:
-    """Show output as *words* say; where `attach` goes on is not changed by it."""
+    """Print output; the position where `attach` continues does not change."""
     parser = saved_parser(
         "logs",
         usage="[OPTIONS] <ID>",
-        description="Show what a detached process has said, as far as its server keeps it: by "
-        "default the\nlast mebibyte.",
-        status="0    shown; 128 + N when signal N ended this program",
+        description="Print the output of a detached process, as far as its server retains it: by "
+        "default the last\nmebibyte.",
+        status="0    printed; 128 + N if signal N ended this program",
         examples=_EXAMPLES,
     )
-    parser.add_argument("id", metavar="<ID>", help="the id, or how it alone begins")
-    parser.add_argument("-f", "--follow", action=Flag, help="go on until it has ended")
+    parser.add_argument("id", metavar="<ID>", help="the id, or a unique beginning of it")
+    parser.add_argument(
+        "-f", "--follow", action=Flag, help="follow the output until the process has ended"
+    )
     add_output(parser)
     add_verbose(parser)
     values = parser.parse_words(words)
@@ -80,7 +82,7 @@ async def _follow(client: ExecServerClient, session: SavedSession, notices: Noti
         process, BridgeOptions(has_input=False, at_end="leave"), notices
     ) as bridge:
         status = await bridge.follow()
-    # How the process ended is not how we did.
+    # The exit status of the process is not that of this command.
     return status if bridge.is_detached else exit_codes.OK
 
 
@@ -111,4 +113,4 @@ def _collected(chunks: Sequence[ReadChunk]) -> dict[str, bytearray]:
 
 def _tell_missing(dropped: int) -> None:
     count = f"{dropped} bytes" if dropped else "some output"
-    say(f"{count} before this could not be kept")
+    say(f"{count} before this could not be retained")

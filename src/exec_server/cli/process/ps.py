@@ -1,4 +1,4 @@
-"""`exec-server ps`: what was left alone, and how it is."""
+"""`exec-server ps`: list detached processes and their states."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.tables import print_json, print_table
 from exec_server.errors import ExecServerError, InvalidRequest
 
-# Servers that are asked at the same time.
+# How many servers are asked at the same time.
 _AT_ONCE = 16
 
 _DESCRIPTION = """\
-List the processes that were detached here, with `run --detach` or ~d, and ask their servers how
-they are: running, exited with a status, attached elsewhere, or unreachable. What has expired is
-shown once more and then forgotten.
+List the processes that were detached on this machine, with `run --detach` or ~d. Their servers are
+asked for the state of each: running, exited with a status, attached elsewhere, or unreachable. An
+expired process is listed once more, and its record is removed.
 """
 
 _EXAMPLES = """\
-  Everything:
+  All of them:
       exec-server ps
 
-  On one server, for a program:
+  Those of one server, as JSON:
       exec-server ps -o json build
 """
 
 
 class DetachedProcess(msgspec.Struct, frozen=True):
-    """A detached process and how it is."""
+    """A detached process and its state."""
 
     session: SavedSession
-    # running, exited, or why that is not known.
+    # "running", "exited", or the reason why neither is known.
     state: str
     exit_code: int | None = None
     problem: str | None = None
@@ -61,17 +61,19 @@ class DetachedProcess(msgspec.Struct, frozen=True):
 
 
 def ps_command(words: list[str]) -> int:
-    """List as *words* say."""
+    """List the detached processes that *words* ask for."""
     parser = saved_parser(
         "ps",
         usage="[OPTIONS] [SERVER]",
         description=_DESCRIPTION,
-        status="0    listed, whatever the states",
-        failed="what is remembered cannot be read safely",
+        status="0    listed; the states do not matter",
+        failed="the records of detached processes cannot be read safely",
         examples=_EXAMPLES,
     )
-    parser.add_argument("server", metavar="SERVER", nargs="?", help="only those on this server")
-    parser.add_argument("-q", "--quiet", action=Flag, help="print ids alone, without asking")
+    parser.add_argument(
+        "server", metavar="SERVER", nargs="?", help="list only those on this server"
+    )
+    parser.add_argument("-q", "--quiet", action=Flag, help="print only the ids, and ask no server")
     add_output(parser)
     values = parser.parse_words(words)
 

@@ -1,4 +1,4 @@
-"""`exec-server run`: a command there, as if it ran here."""
+"""`exec-server run`: run a command on a server as if it ran here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from exec_server.errors import ConfigurationError, RpcError
 
 
 def run_command(words: list[str]) -> int:
-    """Run as *words* say and return the exit status."""
+    """Run the command that *words* describe and return the exit status."""
     try:
         options = parse_run(words)
     except ConfigurationError as exc:
@@ -40,7 +40,7 @@ async def _run(options: RunOptions) -> int:
 
 
 async def run_on(client: ExecServerClient, options: RunOptions, notices: Notices) -> int:
-    """Run as *options* say on the server of *client*; the exit status."""
+    """Run the command of *options* on the server of *client* and return the exit status."""
     process = await start_command(client, options)
     bridge_options = BridgeOptions(
         is_terminal=options.tty,
@@ -52,7 +52,7 @@ async def run_on(client: ExecServerClient, options: RunOptions, notices: Notices
     async with TerminalBridge(process, bridge_options, notices) as bridge:
         status = await bridge.follow()
         if options.sandbox is not None and process.sandbox_rung == "none":
-            # It was refused; what was said in its place tells why.
+            # The sandbox refused the command; the output says why.
             status = exit_codes.NOT_STARTED
         if options.output == "json":
             await bridge.show(_as_json(bridge, status, process))
@@ -62,7 +62,7 @@ async def run_on(client: ExecServerClient, options: RunOptions, notices: Notices
 
 
 async def _detach(options: RunOptions) -> int:
-    """Start it, print how to find it again, and leave it alone."""
+    """Start the command, print the id of its record, and leave it running."""
     import uuid
 
     from exec_server.cli.process import detach
@@ -71,12 +71,12 @@ async def _detach(options: RunOptions) -> int:
     if not server_access.can_be_resumed(options.server):
         raise ConfigurationError(
             f"`{server_access.shown(options.server)}` ends with this command: "
-            "nothing can be detached"
+            "no process can be detached from it"
         )
     store = SessionStore()
     async with _open(options, Notices()) as client:
         kept = await detach.keep(client, options.keep)
-        # Before the start: nothing may run that nobody could find.
+        # The record is saved before the start: no process may run without one.
         session = detach.new_record(
             store,
             client,
@@ -162,7 +162,7 @@ def _as_json(bridge: TerminalBridge, status: int, process: RemoteProcess) -> byt
 
 
 def output_facts(collected: dict[str, bytearray]) -> dict[str, object]:
-    """What was said, by stream: as text, or in base64 where it is none."""
+    """The output of each stream: as text, or in base64 if it is not UTF-8."""
     facts: dict[str, object] = {}
     for name, data in collected.items():
         try:

@@ -26,15 +26,15 @@ from exec_server.cli.sandbox.sandbox_options import (
 )
 from exec_server.cli.server_access import SERVER_HELP, expected_server, is_server
 
-# A day: over a night and a morning, and not for ever.
+# One day: a process that was detached in the evening can be resumed the next morning.
 DEFAULT_KEEP = 24 * 3600.0
 
 OutputFormat = Literal["text", "json"]
 
 _DESCRIPTION = """\
-Run a command on a server, as if it ran here: its output appears live, it reads this program's
-input, Ctrl-C interrupts it (twice: kills it), and its exit status becomes this program's. A lost
-connection is replaced, and nothing of what was said meanwhile is lost or comes twice.
+Run a command on a server as if it ran here. Its output appears at once, it reads the input of
+this program, Ctrl-C interrupts it (a second one kills it), and its exit status becomes the status
+of this program. A lost connection is replaced; no output is lost or printed twice.
 """
 
 _EPILOG = f"""\
@@ -46,36 +46,36 @@ examples:
   Run one command:
       exec-server run ws://127.0.0.1:41181 -- uname -a
 
-  In a directory, with a variable, for at most a minute:
+  In a directory, with a variable, for at most one minute:
       exec-server run --cwd /srv/app --env CI=1 --timeout 60 ws://127.0.0.1:41181 -- make test
 
-  Feed it a file, keep what it prints:
+  Read a file of this machine, and write one:
       exec-server run ws://127.0.0.1:41181 -- gzip -c < notes.txt > notes.gz
 
-  A terminal, for shells and editors:
+  On a terminal, for shells and editors:
       exec-server run --tty ws://127.0.0.1:41181 -- bash -l
 
-  A server that asks for a token:
+  On a server that requires a token:
       exec-server run --token-file token wss://build.example.net -- make
 
-  Over ssh, with nothing listening on the far side:
+  Over ssh; nothing listens on the far side:
       exec-server run 'stdio:ssh build exec-server --listen stdio' -- uname -a
 
-  Leave it alone, and come back later:
+  Detach, and come back later:
       id=$(exec-server run --detach ws://127.0.0.1:41181 -- make world)
       exec-server ps
       exec-server logs -f $id
 
-  Something that is not to be trusted with more than one directory:
+  In a sandbox that can write to one directory:
       exec-server run --sandbox workspace-write=/srv/app ws://127.0.0.1:41181 -- npm test
 
-  For a program to read:
+  As JSON, for a program:
       exec-server run -o json ws://127.0.0.1:41181 -- git status --porcelain
 """
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run where."""
+    """A command, and the server that runs it."""
 
     # A URL or the name of an environment.
     server: str
@@ -87,7 +87,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: float | None = None
     output: OutputFormat = "text"
     detach: bool = False
-    # How long a server should keep what nobody is attached to.
+    # How many seconds a server should keep the process while it is detached.
     keep: float = DEFAULT_KEEP
     verbose: bool = False
     sandbox: Confinement | None = None
@@ -103,7 +103,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) -> RunOptions:
     """Read the words after ``run``; wrong ones end the program with status 2.
 
-    Raises ConfigurationError when the token's file cannot be read.
+    Raises ConfigurationError if the file of the token cannot be read.
     """
     environ = os.environ if environ is None else environ
     parser = _parser()
@@ -122,7 +122,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         cwd=values.cwd,
         env=dict(values.env),
         tty=values.tty,
-        # Nobody is there who could type; a terminal can be attached to.
+        # A detached command has no input; on a terminal, `attach` can type to it later.
         stdin=not (values.no_stdin or values.detach),
         time_limit=values.timeout,
         output=values.output,
@@ -146,21 +146,23 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add_place_on_server(parser)
-    add("-t", "--tty", action=Flag, help="run on a terminal, and make this one raw")
+    add(
+        "-t", "--tty", action=Flag, help="run the command on a terminal, and make this terminal raw"
+    )
     add("-n", "--no-stdin", action=Flag, help="give the command no input")
-    add("--timeout", metavar="<SECONDS>", type=seconds, help="kill it after that long")
+    add("--timeout", metavar="<SECONDS>", type=seconds, help="kill the command after this time")
     add(
         "-d",
         "--detach",
         action=Flag,
-        help="leave it alone and print its id, for `attach`, `logs`, `kill` and `ps`",
+        help="leave the command running and print its id, for `attach`, `logs`, `kill` and `ps`",
     )
     add(
         "--keep",
         metavar="<SECONDS>",
         type=seconds,
-        help="with --detach: how long the server should keep it while nobody is attached, if it "
-        f"lets itself be asked [default: {DEFAULT_KEEP:g}]",
+        help="with --detach: how long the server should keep the process while it is detached, if "
+        f"the server supports this [default: {DEFAULT_KEEP:g}]",
     )
     add_output(
         parser, "text passes output through; json prints one object at the end [default: text]"

@@ -1,4 +1,4 @@
-"""What the commands for detached processes have in common."""
+"""The parser that the commands for detached processes share."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def saved_parser(
     usage: str,
     description: str,
     examples: str,
-    status: str = "0    done",
-    failed: str = "it has expired, is attached elsewhere, or its server cannot be reached",
+    status: str = "0    the command did what it was asked to do",
+    failed: str = "it has expired, it is attached elsewhere, or its server cannot be reached",
 ) -> Parser:
     """A parser for `exec-server NAME`, with the options of a connection."""
     status_help = _STATUS_HELP.format(status=status, failed=failed)

@@ -1,4 +1,4 @@
-"""Detached sessions, remembered on this machine so that a later command finds them again."""
+"""Records of detached sessions, kept on this machine so that a later command can resume them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RECORD_BYTES = 4 << 20
 
 
 class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A process that was left alone, and how to get back to it. Its token is a secret."""
+    """A detached process, and how to resume its session. The session token is a secret."""
 
     id: str
     # A URL or the name of an environment.
@@ -38,13 +38,13 @@ class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     tty: bool = False
     # Seconds since 1970.
     started_at: float
-    # How long the server keeps it while nobody is attached; None when it does not say.
+    # How long the server keeps it while it is detached; None if the server does not say.
     kept_seconds: float | None = None
-    # The file of the bearer token, which itself is not remembered.
+    # The file of the bearer token; the token itself is not stored.
     token_file: str | None = None
-    # Of the executor's key, as it was given.
+    # The pin of the executor's key, as it was given.
     pin: str | None = None
-    # Known once everything it has said was shown.
+    # The exit status; it is known after all output was shown.
     exit_code: int | None = None
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def facts(self) -> dict[str, object]:
-        """What may be shown of it."""
+        """The facts that may be printed, without secrets."""
         started = datetime.datetime.fromtimestamp(self.started_at, datetime.UTC)
         return {
             "id": self.id,
@@ -65,7 +65,7 @@ class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where detached sessions are remembered."""
+    """The directory of the records."""
     return state_home(environ) / "sessions"
 
 
@@ -76,9 +76,9 @@ class SessionStore:
         self._directory = directory or state_directory()
 
     def save(self, session: SavedSession) -> None:
-        """Write *session* in one step: a reader finds the old record or the new one."""
+        """Write *session* atomically: a reader finds the old record or the new one."""
         self._make_directory()
-        # Made with mode 0600.
+        # `mkstemp` makes a file of mode 0600.
         fd, name = tempfile.mkstemp(dir=self._directory, prefix=".new-")
         try:
             with open(fd, "wb") as file:
@@ -90,15 +90,18 @@ class SessionStore:
             raise
 
     def find(self, text: str) -> SavedSession:
-        """The session whose id is *text* or alone begins with it. Raises ConfigurationError."""
+        """The session whose id is *text*, or is the only one to begin with it.
+
+        Raises ConfigurationError.
+        """
         found = [name for name in self._ids() if name.startswith(text)] if text else []
         if text in found:
             found = [text]
         if len(found) > 1:
-            raise ConfigurationError(f"`{text}` begins several ids: {', '.join(found)}")
+            raise ConfigurationError(f"several ids begin with `{text}`: {', '.join(found)}")
         session = self._load(found[0]) if found else None
         if session is None:
-            raise ConfigurationError(f"nothing is known of `{text}`; see `exec-server ps`")
+            raise ConfigurationError(f"there is no detached process `{text}`; see `exec-server ps`")
         return session
 
     def all(self) -> list[SavedSession]:
@@ -107,12 +110,12 @@ class SessionStore:
         return sorted(sessions, key=lambda session: session.started_at)
 
     def remove(self, session_id: str) -> None:
-        """Forget a session; one that is not known is forgotten already."""
+        """Remove the record of a session, if there is one."""
         with contextlib.suppress(FileNotFoundError):
             self._path(session_id).unlink()
 
     def free_id(self, process_id: str) -> str:
-        """The shortest beginning of *process_id* that is no session's id."""
+        """The shortest beginning of *process_id* that is not yet the id of a session."""
         taken = self._ids()
         lengths = range(_SHORTEST_ID, len(process_id) + 1)
         return next((process_id[:n] for n in lengths if process_id[:n] not in taken), process_id)
@@ -149,11 +152,11 @@ class SessionStore:
         self._check_directory()
 
     def _check_directory(self) -> None:
-        """Refuse a place where others could read or plant a token."""
+        """Refuse a directory in which other users could read or write a token."""
         status = self._directory.lstat()
         is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
         if not is_ours or status.st_mode & 0o077:
             raise ConfigurationError(
-                f"`{self._directory}` must be a directory of yours that nobody else can enter: "
-                f"chmod 700 it"
+                f"`{self._directory}` must be a directory that belongs to you and that only you "
+                "can enter: run `chmod 700` on it"
             )

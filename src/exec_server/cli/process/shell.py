@@ -1,4 +1,4 @@
-"""`exec-server shell`: a terminal there, as if one sat in front of it."""
+"""`exec-server shell`: open a terminal on a server."""
 
 from __future__ import annotations
 
@@ -28,33 +28,34 @@ from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import ConfigurationError, ExecServerError, RpcError
 
 _DESCRIPTION = """\
-Open a shell on a server, or run another program on a terminal there. Every key goes to it, Ctrl-C
-included, and its exit status becomes this program's. When the connection is lost, a line says so,
-and the shell goes on as soon as it is back.
+Open a shell on a server, or run another program on a terminal there. Every key goes to it, also
+Ctrl-C, and its exit status becomes the status of this program. If the connection is lost, a line
+says so, and the shell continues when the connection is back.
 """
 
 _EPILOG = f"""\
 {SERVER_HELP}
 escape keys, at the start of a line:
-  ~.  leave, and end the shell       ~?  say what keys there are
+  ~.  leave, and end the shell       ~?  show these keys
   ~d  detach: leave, and let it run  ~~  type a single ~
-A shell that was detached is found again with `exec-server ps` and `exec-server attach`.
+`exec-server ps` lists detached shells, and `exec-server attach` continues with one.
 
 {TOKEN_HELP}
 exit status:
-  of the shell; 128 + N when signal N ended it or this program (129 after ~.); 0 after ~d
-  1    the server cannot be reached, the connection was lost, or this is no terminal
+  the status of the shell; 128 + N if signal N ended it or this program (129 after ~.); 0 after ~d
+  1    the server cannot be reached, the connection was lost, or there is no terminal here
   2    the command line is wrong
-  126  the program cannot be started; 127 when it was not found
+  126  the program cannot be started
+  127  the program was not found
 
 examples:
-  The shell of whoever runs the server:
+  The login shell of the user who runs the server:
       exec-server shell ws://127.0.0.1:41181
 
-  Another program, on a server of environments.toml:
+  Another program, on a server with a name:
       exec-server shell build -- htop
 
-  A directory to begin in:
+  In a directory:
       exec-server shell --cwd /srv/app build
 """
 
@@ -72,7 +73,7 @@ def shell_parser() -> Parser:
 
 
 def shell_command(words: list[str]) -> int:
-    """Open a shell as *words* say and return its exit status."""
+    """Open the shell that *words* describe and return its exit status."""
     parser = shell_parser()
     arguments = parser.parse_options(words, os.environ)
     if not arguments.rest:
@@ -83,7 +84,7 @@ def shell_command(words: list[str]) -> int:
     async def shell() -> int:
         if not (os.isatty(0) and os.isatty(1)):
             raise ConfigurationError(
-                "a shell needs a terminal, and standard input or output is none; "
+                "a shell needs a terminal, and standard input or output is not one; "
                 "use `exec-server run` instead"
             )
         return await _shell(
@@ -114,7 +115,7 @@ async def _shell(options: RunOptions) -> int:
     async with opening as client:
         if not options.argv:
             options = msgspec.structs.replace(options, argv=await _login_shell(client))
-        # Whoever looks on can do without what flooded by during an outage, and not without a shell.
+        # A user can do without output that was dropped during an outage, but not without the shell.
         process = await start_command(client, options, on_gap="skip")
         bridge_options = BridgeOptions(
             is_terminal=True,
@@ -135,12 +136,12 @@ async def _login_shell(client: ExecServerClient) -> list[str]:
     try:
         return [(await client.environment_info()).shell.path, "-l"]
     except RpcError:
-        # Old servers know no such question.
+        # Old servers do not have this method.
         return ["/bin/sh", "-l"]
 
 
 class _Detaching:
-    """What `~d` does to a shell that was not meant to be left alone."""
+    """Detaches a shell when `~d` is typed."""
 
     def __init__(
         self, client: ExecServerClient, process: RemoteProcess, options: RunOptions
@@ -152,7 +153,7 @@ class _Detaching:
         self._session: SavedSession | None = None
 
     async def begin(self) -> bool:
-        """Have it kept and remembered; False when that cannot be."""
+        """Ask the server to keep the shell, and save its record; False if that fails."""
         options = self._options
         if not server_access.can_be_resumed(options.server):
             say("cannot detach: this server ends with this program", is_raw=True)
@@ -177,7 +178,7 @@ class _Detaching:
         return True
 
     def finish(self) -> None:
-        """Remember how far its output was shown, and tell how to come back."""
+        """Save how much of its output was shown, and print how to come back."""
         assert self._session is not None
         detach.update(self._store, self._client, self._session)
         print(f"\ndetached; come back with: exec-server attach {self._session.id}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A process there, joined to the descriptors, terminal and signals here."""
+"""Connects a process on a server to the descriptors, the terminal and the signals here."""
 
 from __future__ import annotations
 
@@ -22,65 +22,65 @@ from exec_server.errors import ExecServerError, MethodNotFound, StdinClosed
 
 logger = logging.getLogger(__name__)
 
-# How long a command that was killed may take to close, before we leave without it.
+# How many seconds a killed command has to close its output before we leave.
 _LAST_WORDS = 2.0
-# How long a shell that was told of a hang-up may take to end by itself.
+# How many seconds a shell has to end by itself after SIGHUP.
 _FAREWELL = 1.0
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
-# What becomes of the process when we are told to end: it is killed, told of a hang-up before that,
-# or left to run on.
+# The fate of the process when this program has to end: it is killed, it gets SIGHUP before it is
+# killed, or it runs on.
 AtEnd = Literal["kill", "hang up", "leave"]
 
 
 class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a process is joined."""
+    """How a process is connected."""
 
-    # The process is on a terminal: ours, if there is one, is made raw and its size passed on.
+    # True if the process has a terminal: ours is made raw, and its size is passed on.
     is_terminal: bool = False
     has_input: bool = True
     has_escape_keys: bool = False
-    # What is said is kept for the end instead of shown.
+    # True if the output is collected instead of shown.
     is_collected: bool = False
     time_limit: float | None = None
     at_end: AtEnd = "kill"
-    # The size that its terminal has by now, if known.
+    # The current size of the terminal of the process, if it is known.
     size: tuple[int, int] | None = None
 
 
 class TerminalBridge:
-    """One process, from now until it has closed, its time is over, or we are to leave.
+    """Connects one process until it has closed, its time is over, or this program has to leave.
 
-    The block restores the terminal at its end, whatever happened. Then the process is killed if it
-    still runs, unless it is to run on.
+    The end of the block always restores the terminal. Then the process is killed if it still runs,
+    unless it was detached or the options say that it runs on.
     """
 
     def __init__(self, process: RemoteProcess, options: BridgeOptions, notices: Notices) -> None:
         self.is_detached = False
         self.is_timed_out = False
         self.collected: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        # Asked before `~d` is obeyed, if there is one; it says itself why it refuses.
+        # Called before `~d` detaches; False refuses, and the callback itself has said why.
         self.on_detach: Callable[[], Awaitable[bool]] | None = None
         self._process = process
         self._options = options
         self._notices = notices
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Set when we are to end although the command has not closed.
+        # Set when this program has to end although the command has not closed.
         self._left: asyncio.Future[None] = self._loop.create_future()
-        # Another status than the command's own.
+        # The exit status if it is not that of the command.
         self._status: int | None = None
         self._interrupts = 0
         self._cleanup = contextlib.ExitStack()
-        # Bytes that are known to be missing.
+        # The number of bytes of output that are known to be missing.
         self._missing = process.dropped_bytes
         self._output = terminal_io.LocalOutput()
         self._copying: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> TerminalBridge:
-        # Before the terminal is changed: from now on no signal ends us without restoring it.
+        # Signals are handled before the terminal is changed, so that none leaves it raw.
         self._on_signal(signal.SIGINT, self._interrupt)
         for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             self._on_signal(signum, self._end, signum)
@@ -101,7 +101,7 @@ class TerminalBridge:
             task.cancel()
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
-            # What was taken counts as shown, and is to look as it does on a raw terminal.
+            # Output that was taken from the process must be written while the terminal is raw.
             await self._output.settle(_LAST_WORDS)
         finally:
             self._notices.is_raw = False
@@ -110,7 +110,10 @@ class TerminalBridge:
             self._process.abandon()
 
     async def follow(self) -> int:
-        """Until the command has closed, the time is over, or we are told to leave; the status."""
+        """Wait until the command has closed, its time is over, or we have to leave.
+
+        The exit status is returned.
+        """
         if self._options.has_input:
             self._help(self._forward_input())
         copying = self._copying = self._loop.create_task(self._copy())
@@ -126,7 +129,7 @@ class TerminalBridge:
         return await self._settle(copying)
 
     async def show(self, data: bytes) -> None:
-        """Write to standard output, after what the command has said."""
+        """Write to standard output, after the output of the command."""
         await self._output.write(_STDOUT, data)
 
     async def _settle(self, copying: asyncio.Task[None]) -> int:
@@ -134,10 +137,10 @@ class TerminalBridge:
             try:
                 copying.result()
             except BrokenPipeError:
-                # Whoever read our output has had enough, as after `| head`.
+                # The reader of our output has closed it, as `| head` does.
                 return exit_codes.BY_SIGNAL + signal.SIGPIPE
             except OSError:
-                # The terminal has gone away, which tells its own story.
+                # The terminal was closed.
                 return exit_codes.BY_SIGNAL + signal.SIGHUP
         if self._status is not None:
             return self._status
@@ -154,7 +157,7 @@ class TerminalBridge:
     # Input.
 
     async def _forward_input(self) -> None:
-        """Type what is typed here; keys of ours work even while there is no connection."""
+        """Pass input on; escape keys work even while there is no connection."""
         typed = TypeAhead(self._process.write)
         writing = self._keep(_quietly(typed.pass_on()))
         keys = EscapeKeys() if self._options.has_escape_keys else None
@@ -168,7 +171,7 @@ class TerminalBridge:
                 return
         typed.end()
         if self._options.at_end == "hang up":
-            # Nobody is there any more who could type, or read.
+            # The terminal was closed: there is no input and no reader any more.
             self._end(signal.SIGHUP)
             return
         await writing
@@ -182,7 +185,7 @@ class TerminalBridge:
 
     async def _obey(self, key: Key, typed: TypeAhead) -> None:
         if key == "help":
-            leave = ", and end what runs" if self._options.at_end != "leave" else ""
+            leave = ", and end the process" if self._options.at_end != "leave" else ""
             text = HELP.format(leave=leave)
             with contextlib.suppress(OSError):
                 os.write(_STDERR, b"\r\n" + text.replace("\n", "\r\n").encode())
@@ -194,7 +197,7 @@ class TerminalBridge:
             self._leave()
 
     async def _may_detach(self, typed: TypeAhead) -> bool:
-        """Once what was typed before has arrived; not while that takes a connection."""
+        """Wait until earlier input has arrived; False if it cannot arrive now."""
         if self._options.at_end == "leave" and self._notices.is_lost:
             return True
         try:
@@ -222,11 +225,11 @@ class TerminalBridge:
 
     async def _kill_or_leave(self) -> None:
         if not await self._process.terminate():
-            # It has exited, and something it left behind keeps its output open.
+            # It has exited, but a process that it started keeps its output open.
             self._leave()
 
     def _end(self, signum: int) -> None:
-        """Leave because of a signal; the process is dealt with as it should be."""
+        """Leave because of a signal; the options decide what happens to the process."""
         self._status = exit_codes.BY_SIGNAL + signum
         if self._options.at_end == "leave":
             self.is_detached = True
@@ -236,7 +239,7 @@ class TerminalBridge:
 
     async def _kill_and_leave(self) -> None:
         if self._notices.is_lost:
-            # Whoever gave up waiting is not kept; the server ends what nobody comes back to.
+            # We do not wait for a connection: the server ends a session that is not resumed.
             self._leave()
             return
         if self._options.at_end == "hang up":
@@ -245,7 +248,7 @@ class TerminalBridge:
         self._leave()
 
     async def _hang_up(self) -> None:
-        """As a terminal does that is closed: a shell saves its history then, and ends."""
+        """Send SIGHUP, as a closed terminal does: a shell then saves its history and ends."""
         with contextlib.suppress(ExecServerError, TimeoutError):
             async with asyncio.timeout(_FAREWELL):
                 await self._process.send_signal(signal.SIGHUP)
@@ -259,7 +262,7 @@ class TerminalBridge:
         missing, self._missing = self._missing, self._process.dropped_bytes
         if self._missing > missing:
             count = self._missing - missing
-            say(f"{count} bytes of output could not be kept", is_raw=self._notices.is_raw)
+            say(f"{count} bytes of output could not be retained", is_raw=self._notices.is_raw)
         if self._options.is_terminal:
             # A new size may have been lost with the connection.
             self._resize()
@@ -270,7 +273,7 @@ class TerminalBridge:
             self._help(self._process.resize(*size))
 
     async def _kill(self) -> None:
-        """Kill the command, unless it has closed, and let it say its last words."""
+        """Kill the command, unless it has closed, and wait for its last output."""
         if self._copying is not None and self._copying.done():
             return
         with contextlib.suppress(ExecServerError, TimeoutError):
@@ -284,7 +287,7 @@ class TerminalBridge:
         if self._copying is not None:
             await asyncio.wait({self._copying})
 
-    # What runs beside the output.
+    # Tasks beside the output.
 
     def _help(self, work: Coroutine[Any, Any, Any]) -> None:
         self._keep(_quietly(work))
@@ -297,7 +300,7 @@ class TerminalBridge:
 
 
 async def _quietly(work: Coroutine[Any, Any, Any]) -> None:
-    """What a helper cannot do is no reason to end; a lost connection shows in the output."""
+    """Await *work* and only log its errors; the copying of output reports a lost connection."""
     try:
         await work
     except StdinClosed:

@@ -1,7 +1,8 @@
-"""This program's own input, output and terminal, without ever blocking the event loop.
+"""The input, output and terminal of this program, without blocking the event loop.
 
-Reads and writes that may block happen in daemon threads: a descriptor's blocking mode is shared
-with whoever else has it open, and one that is stuck must not keep the program from ending.
+Reads and writes that may block happen in daemon threads. The blocking mode of a descriptor is
+shared with every program that has it open, so it must not be changed. A stuck descriptor must not
+keep this program from ending.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _READ_BYTES = 64 * 1024
 
 
 async def read_chunks(fd: int) -> AsyncIterator[bytes]:
-    """What *fd* delivers, up to its end; the next read begins when the last chunk is dealt with."""
+    """The bytes of *fd* up to end of file; the next read begins when the caller asks for more."""
     loop = asyncio.get_running_loop()
     may_read = threading.Semaphore()
     arrived: asyncio.Queue[bytes] = asyncio.Queue()
@@ -30,7 +31,7 @@ async def read_chunks(fd: int) -> AsyncIterator[bytes]:
             try:
                 data = os.read(fd, _READ_BYTES)
             except OSError:
-                # A terminal that has gone away has nothing more to say.
+                # A terminal that was closed counts as end of file.
                 data = b""
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(arrived.put_nowait, data)
@@ -52,7 +53,7 @@ class LocalOutput:
         self._last: asyncio.Future[None] | None = None
 
     async def write(self, fd: int, data: bytes) -> None:
-        """Returns when all of *data* is written; raises OSError as the write does."""
+        """Write all of *data*. Raises OSError as the write does."""
         if self._is_regular(fd):
             _write_all(fd, data)
             return
@@ -61,11 +62,11 @@ class LocalOutput:
             self._thread.start()
         self._last = done = self._loop.create_future()
         self._jobs.put((fd, data, done))
-        # Whoever gives up waiting does not take back what was given to write.
+        # A caller that is cancelled does not cancel the write.
         await asyncio.shield(done)
 
     async def settle(self, seconds: float) -> None:
-        """Until what was given to write is written, but not longer than *seconds*."""
+        """Wait for pending writes, but at most *seconds*."""
         if self._last is not None:
             await asyncio.wait({self._last}, timeout=seconds)
             if self._last.done():
@@ -105,7 +106,7 @@ def _write_all(fd: int, data: bytes) -> None:
         try:
             view = view[os.write(fd, view) :]
         except BlockingIOError:
-            # Somebody who shares the descriptor has made it so.
+            # Another program that shares the descriptor has made it non-blocking.
             import select
 
             select.select([], [fd], [])
@@ -113,23 +114,23 @@ def _write_all(fd: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def raw_terminal(fd: int) -> Iterator[None]:
-    """Pass every key through as it is; the terminal is itself again afterwards."""
+    """Pass every key through unchanged; the end of the block restores the terminal."""
     import termios
     import tty
 
     before = termios.tcgetattr(fd)
     try:
-        # What was typed ahead is kept.
+        # TCSADRAIN keeps input that was typed ahead.
         tty.setraw(fd, termios.TCSADRAIN)
         yield
     finally:
-        # A terminal that has been closed needs nothing any more.
+        # A closed terminal cannot be restored, and need not be.
         with contextlib.suppress(termios.error):
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 def terminal_size() -> tuple[int, int] | None:
-    """Rows and columns of the terminal that we are on, if any."""
+    """Rows and columns of the terminal of this program, if it has one."""
     for fd in (1, 0, 2):
         with contextlib.suppress(OSError):
             size = os.get_terminal_size(fd)

@@ -1,16 +1,16 @@
-"""What was typed and is not passed on yet."""
+"""Input that was typed and not passed on yet."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-# More than anybody types during an outage; what is pasted beyond waits in the terminal.
+# More than a person types during an outage; the rest of a longer paste waits in the terminal.
 _MOST_BYTES = 256 * 1024
 
 
 class TypeAhead:
-    """Lets one side go on reading keys while the other waits for a process to take them."""
+    """A buffer: keys are read at one end while the process takes them at the other."""
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         self._write = write
@@ -22,7 +22,7 @@ class TypeAhead:
         self._is_idle.set()
 
     async def put(self, data: bytes) -> None:
-        """Have *data* passed on; returns when there is room for more, or no use for it."""
+        """Add *data*; waits while the buffer is full, unless `pass_on` has ended."""
         if self._is_ended:
             return
         self._waiting += data
@@ -33,16 +33,16 @@ class TypeAhead:
             await self._has_room.wait()
 
     async def settle(self) -> None:
-        """Until everything so far is passed on, or nobody wants it any more."""
+        """Wait until everything so far is passed on, or `pass_on` has ended."""
         await self._is_idle.wait()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """There is no more input."""
         self._is_ended = True
         self._has_news.set()
 
     async def pass_on(self) -> None:
-        """Write everything, up to the end; raises as the write does."""
+        """Write everything up to `end`; raises what the write raises."""
         try:
             while self._waiting or not self._is_ended:
                 await self._has_news.wait()

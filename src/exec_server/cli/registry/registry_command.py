@@ -1,4 +1,4 @@
-"""`exec-server registry`: where executors and harnesses find each other."""
+"""`exec-server registry`: run a registry, through which clients reach executors."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from exec_server.protocol.registry import REGISTRY_BUS_VARIABLE
 logger = logging.getLogger(__name__)
 
 _DESCRIPTION = """\
-Run a registry and rendezvous: executors that nobody can connect to register here and keep one
-WebSocket open; clients ask here for a way to them. What both say to each other is encrypted and not
-seen here. Works with unmodified Codex on either end.
+Run a registry and rendezvous. Executors that accept no connections register here and keep one
+WebSocket open; clients reach them through it. Their messages are encrypted from end to end: the
+registry cannot read them. It works with unmodified Codex on either side.
 """
 
 _EPILOG = """\
 exit status:
   0    stopped by a signal
-  1    it could not be started
+  1    the registry could not be started
   2    the command line is wrong
 
 examples:
-  A registry on this machine, a token for an executor and one for a client:
+  Start a registry on this machine, and make a token for an executor and one for a client:
       exec-server registry --listen ws://127.0.0.1:8700
       exec-server registry token create enrol build-farm --env 'build-*' > enrol.token
       exec-server registry token create harness alice --env 'build-*' > alice.token
 
-  The executor and a client:
+  Start the executor, and use it from a client:
       exec-server --remote http://127.0.0.1:8700 --environment-id build-1 \\
           --registry-token-file enrol.token
       exec-server run --token-file alice.token noise+http://127.0.0.1:8700/build-1 -- uname -a
 
-  For everybody:
+  Serve other machines, with TLS:
       exec-server registry --listen ws://0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
 
-  Two machines and a code, without any token (see `exec-server pair --help`):
+  Connect two machines with a code, without any token (see `exec-server pair --help`):
       exec-server registry --listen ws://127.0.0.1:8700 --open-pairing
       exec-server pair --registry http://127.0.0.1:8700 big-1
 """
 
 
 def registry_command(words: list[str]) -> int:
-    """Serve, or do what the first word says."""
+    """Run the command that the first word names; without one, serve."""
     for entry in REGISTRY_COMMANDS:
         if words[:1] == [entry.name]:
             return entry.load()(words[1:])
@@ -75,42 +75,46 @@ def serve_parser() -> Parser:
         "--listen",
         metavar="<URL>",
         default="ws://127.0.0.1:0",
-        help="ws://IP:PORT; port 0 is any free one [default: %(default)s]",
+        help="where to listen: ws://IP:PORT; port 0 is any free port [default: %(default)s]",
     )
     add_state(parser)
-    add("--public-url", metavar="<URL>", help="how others call this registry, for a proxy's sake")
-    add("--tls-cert", metavar="<FILE>", help="certificate chain; read again when it changes")
-    add("--tls-key", metavar="<FILE>", help="its private key")
-    add("--behind-proxy", action="store_true", help="a proxy in front of it does TLS")
+    add(
+        "--public-url",
+        metavar="<URL>",
+        help="the URL by which others reach this registry, if a proxy is in front of it",
+    )
+    add("--tls-cert", metavar="<FILE>", help="certificate chain; it is read again when it changes")
+    add("--tls-key", metavar="<FILE>", help="private key of the certificate")
+    add("--behind-proxy", action="store_true", help="a proxy in front of the registry handles TLS")
     add(
         "--allow-plaintext",
         action="store_true",
-        help="serve the older relay too, which this registry can read",
+        help="allow the plaintext relay of old peers, too; this registry can read it",
     )
     add(
         "--open-pairing",
         action="store_true",
-        help="let machines without a token ask for a pairing code, for names that nobody else has",
+        help="give pairing codes to machines without a token, for names that are not taken",
     )
     add(
         "--bus",
         metavar="<URL>",
-        help="nats://HOST:PORT[,HOST:PORT...]: be one of several nodes, with the same --state; "
-        f"what others must not see is better in {REGISTRY_BUS_VARIABLE}",
+        help="nats://HOST:PORT[,HOST:PORT...]: run as one of several nodes with the same --state; "
+        f"put a URL with a password into {REGISTRY_BUS_VARIABLE} instead",
     )
     add(
         "--node-url",
         metavar="<URL>",
-        help="how others reach this one of several nodes; clients are sent to their executor's",
+        help="the URL of this node; clients are sent to the node of their executor",
     )
     add("--bus-credentials", metavar="<FILE>", help="a NATS credentials file for --bus")
-    add("--audit-log", metavar="<FILE>", help="append events to this file, a line of JSON each")
+    add("--audit-log", metavar="<FILE>", help="append events to this file, one line of JSON each")
     add(
         "--audit-days",
         metavar="<N>",
         type=positive_count,
         default=DEFAULT_LIMITS.hub_audit_days,
-        help="how long events are kept in the state [default: %(default)s]",
+        help="how many days events are kept in the state [default: %(default)s]",
     )
     add("--log-level", choices=LOG_LEVELS, default="info")
     add("--log-format", choices=FORMATS, default="text")
@@ -157,6 +161,8 @@ async def _serve(given: dict[str, Any]) -> int:
     async with serve_hub(options, limits=limits) as hub:
         print(hub.url, flush=True)
         if not options.allows_open_pairing and not await hub.store.tokens():
-            logger.warning("nobody has a token yet: see `exec-server registry token create --help`")
+            logger.warning(
+                "there are no tokens yet: see `exec-server registry token create --help`"
+            )
         await stopped.wait()
     return exit_codes.OK

@@ -1,4 +1,4 @@
-"""What the commands around a registry have in common."""
+"""The options that the commands of a registry share, and requests to a running registry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     _Request = Callable[[str, str, Any], Awaitable[Answer]]
 
 _SECONDS = 10.0
-# In a `Link` header.
+# The next page, in a `Link` header.
 _NEXT = re.compile(r'<[^>?]*\?([^>]*)>; rel="next"')
 
 
@@ -30,14 +30,14 @@ def add_state(parser: Parser) -> None:
     parser.add_argument(
         "--state",
         metavar="<FILE|URL>",
-        help="the registry's SQLite file, or postgresql://USER@HOST/DATABASE; passwords are better "
-        f"in PGPASSFILE, or all of it in {REGISTRY_STATE_VARIABLE} "
+        help="the registry's SQLite file, or postgresql://USER@HOST/DATABASE; put a password into "
+        f"PGPASSFILE, or the whole URL into {REGISTRY_STATE_VARIABLE} "
         "[default: registry.sqlite3 in $XDG_STATE_HOME/exec-server]",
     )
 
 
 def private_file(state: str | None) -> str:
-    """Where the state is, a file or a URL; its folder is made when it is ours to choose."""
+    """The file or URL of the state; the directory of the default file is created."""
     state = state or os.environ.get(REGISTRY_STATE_VARIABLE)
     if state:
         return state
@@ -56,7 +56,7 @@ def add_registry(parser: Parser, *, required: bool = True) -> None:
     parser.add_argument(
         "--token-file",
         metavar="<FILE>",
-        help=f"who we are [default: the token in {REGISTRY_TOKEN_VARIABLE}]",
+        help=f"file with the token for the registry [default: the token in {REGISTRY_TOKEN_VARIABLE}]",
     )
 
 
@@ -80,15 +80,15 @@ def token_in_variable() -> str:
 async def ask(
     registry: str, method: str, path: str, *, token: str | None = None, body: Any = None
 ) -> Any:
-    """The registry's JSON. Raises RegistryError with its own words."""
+    """Send a request; the registry's JSON. Raises RegistryError with the registry's message."""
     async with _asking(registry, token) as request:
         return _content(await request(method, path, body))
 
 
 async def pages(registry: str, path: str, *, token: str) -> AsyncGenerator[list[Any], None]:
-    """A list of the registry, page by page. Raises RegistryError with its own words.
+    """A list of the registry, page by page. Raises RegistryError with the registry's message.
 
-    *path* may have a query; to be closed by who does not want all.
+    *path* may have a query. A caller that stops early must close the generator.
     """
     after = ""
     async with _asking(registry, token) as request:
@@ -96,16 +96,16 @@ async def pages(registry: str, path: str, *, token: str) -> AsyncGenerator[list[
             answer = await request("GET", path, None)
             found = _content(answer)
             if not isinstance(found, list):
-                raise RegistryError("the registry's answer is no list")
+                raise RegistryError("the registry's answer is not a list")
             yield found
-            # Of the place that it names only the query matters: nobody else gets the token.
+            # Only the query of the link is used, so that no other host gets the token.
             following = _NEXT.search(answer.link)
             if following is None:
                 return
             path = f"{path.partition('?')[0]}?{following[1]}"
             before, after = after, parse_qs(following[1]).get("after", [""])[-1]
             if after <= before:
-                raise RegistryError("the registry's pages do not go on")
+                raise RegistryError("the registry's pages do not advance")
 
 
 @asynccontextmanager

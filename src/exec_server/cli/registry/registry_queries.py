@@ -1,4 +1,4 @@
-"""`exec-server registry env` and `events`: what a running registry knows."""
+"""`exec-server registry env` and `events`: the lists of a running registry."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from exec_server.cli.tables import JsonListPrinter, TablePrinter, print_json, pr
 from exec_server.protocol.registry import ENVIRONMENTS_PATH, EVENTS_PATH
 
 _HEADINGS = ("NAME", "STATE", "VERSION", "PLATFORM", "SANDBOX", "STREAMS", "LABELS")
-# As many as one line of a request has room for; of more all environments are asked for.
+# The most names in one request line; for more names, all environments are requested.
 _NAMES = 50
 
 
 def env_command(words: list[str]) -> int:
-    """The environments that the token allows to see."""
+    """List the environments that the token may see."""
     parser = Parser(
         "exec-server registry env",
         usage="[OPTIONS] --registry URL",
-        description="List the environments of a registry, as far as the token allows.",
+        description="List the environments of a registry that the token may see.",
     )
     add_registry(parser)
     add_output(parser)
@@ -42,14 +42,14 @@ def env_command(words: list[str]) -> int:
 async def list_environments(
     registry: str, token: str, names: Collection[str] = (), *, is_json: bool
 ) -> int:
-    """Print all, or those of these names; the status says whether each of them was there."""
+    """Print all environments, or those with these *names*; the status is 1 if one is missing."""
     path = ENVIRONMENTS_PATH
     if 0 < len(names) <= _NAMES:
         path += "?" + urlencode([("name", name) for name in names])
     table, values, missing = TablePrinter(_HEADINGS), JsonListPrinter(), set(names)
     async with aclosing(pages(registry, path, token=token)) as found:
         async for page in found:
-            # A registry may be too old to be asked for names.
+            # An old registry ignores the names in the query.
             chosen = [each for each in page if not names or each["name"] in names]
             missing.difference_update(each["name"] for each in chosen)
             if is_json:
@@ -76,15 +76,17 @@ def _environment_row(each: dict[str, Any]) -> list[str]:
 
 
 def events_command(words: list[str]) -> int:
-    """What happened, the newest first."""
+    """List events, the newest first."""
     parser = Parser(
         "exec-server registry events",
         usage="[OPTIONS] --registry URL",
-        description="Who did what to which environment, when and from where; the newest first.",
+        description="List events, the newest first: who used what, when and from where.",
     )
     add_registry(parser)
-    parser.add_argument("--env", metavar="<NAME>", help="only of this environment")
-    parser.add_argument("--principal", metavar="<NAME>", help="only of this holder of a token")
+    parser.add_argument("--env", metavar="<NAME>", help="only events of this environment")
+    parser.add_argument(
+        "--principal", metavar="<NAME>", help="only events of tokens with this name"
+    )
     parser.add_argument("--limit", metavar="<N>", type=positive_count, default=100)
     add_output(parser)
     values = parser.parse_words(words)

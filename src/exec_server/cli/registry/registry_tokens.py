@@ -1,4 +1,4 @@
-"""`exec-server registry token`: who may come in."""
+"""`exec-server registry token`: create, list and revoke tokens."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _KINDS: dict[str, tuple[Right, ...]] = {
 }
 
 _DESCRIPTION = """\
-Make, list and revoke the tokens of a registry where it has its state, which is a file of its
-machine or a database; a running registry follows within a second, and ends the connections of a
-token that was revoked.
+Create, list and revoke the tokens of a registry. The command works on the state of the registry,
+which is a file on its machine or a database. A running registry follows within a second, and ends
+the connections of a revoked token.
 """
 
 _EPILOG = """\
 kinds:
   enrol      for executors: may register environments
-  harness    for clients: may use environments, and see that they are there
-  observer   may look at the status page, the metrics and the events
+  harness    for clients: may use and list environments
+  observer   may read the status page, the metrics and the events
 
-A token is printed when it is made, and never again: only its digest is kept.
+A token is printed once, when it is created: only its digest is stored.
 
 examples:
-  Everything that is called build-something, for ever:
+  A token for all environments whose names begin with build-, without an end:
       exec-server registry token create enrol build-farm --env 'build-*'
 
-  One environment of any name, within an hour:
+  A token for one environment of any name, valid for an hour:
       exec-server registry token create enrol new-laptop --once --expires 3600
 
-  What there is, and the end of it:
+  List the tokens, and revoke one:
       exec-server registry token list
       exec-server registry token revoke 3f9c0a6b12de
 """
@@ -69,9 +69,16 @@ def token_command(words: list[str]) -> int:
         action=Append,
         help="names of environments, with * and ?; may be repeated [default: *]",
     )
-    add("--expires", metavar="<SECONDS>", type=seconds, help="for how long [default: for ever]")
     add(
-        "--once", action="store_true", help="for the first environment it is used for, and no other"
+        "--expires",
+        metavar="<SECONDS>",
+        type=seconds,
+        help="how long the token is valid [default: without an end]",
+    )
+    add(
+        "--once",
+        action="store_true",
+        help="bind the token to the first environment that it registers",
     )
     add_state(parser)
     add_output(parser)

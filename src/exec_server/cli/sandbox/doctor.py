@@ -1,4 +1,4 @@
-"""`exec-server doctor`: what works here, and what would make the rest work."""
+"""`exec-server doctor`: show which sandboxes work, and how to repair what does not."""
 
 from __future__ import annotations
 
@@ -21,47 +21,48 @@ if TYPE_CHECKING:
     from exec_server.protocol.environment import SandboxInfo
 
 _DESCRIPTION = """\
-Tell which backends of the sandbox work on this machine and, for each that does not, what stops it
-and the command that helps; then whether the rest of what a server needs is there. With a server:
-which backends that one has.
+Show which backends of the sandbox work on this machine. For each that does not, show what stops it
+and the command that repairs it. Then check the other things that a server needs. If a SERVER is
+given, show the backends that work there instead.
 """
 
 _EPILOG = f"""\
 {SERVER_HELP}
 backends, the strongest first:
-  bubblewrap  files and network; every policy
-  landlock    files and network; read-only, and directories in which nothing is to be protected
-  seccomp     the network alone; the others need it, too
+  bubblewrap  confines files and network, by every policy
+  landlock    confines files and network, by read-only policies and by policies without protected
+              names in writable directories
+  seccomp     confines the network only; the other two need it
 
 {TOKEN_HELP}
 exit status:
-  0    files can be kept from commands: bubblewrap or landlock works
-  1    neither does, commands cannot be run at all, --hard-links has found some or could not see
-       everything, or the server cannot be reached or does not say
+  0    access to files can be confined: bubblewrap or landlock works
+  1    neither works; or commands cannot be run at all; or --hard-links found some, or could not
+       read everything; or the server cannot be reached, or does not report its backends
   2    the command line is wrong
 
 examples:
-  What works here:
+  Check this machine:
       exec-server doctor
 
-  What works on a server:
+  Check a server:
       exec-server doctor ws://127.0.0.1:41181
 
-  Before a directory is made writable: are files in it that are somewhere else, too?
+  Before a sandbox may write to a directory: do files in it have other names outside of it?
       exec-server doctor --hard-links .
 
   For a program:
       exec-server doctor -o json
 """
 
-# What keeps files from a command.
+# The backends that can confine access to files.
 _FILE_BACKENDS = ("bubblewrap", "landlock")
-# How many of the files that were found people are shown.
+# How many of the files with other names are listed in the text output.
 _SHOWN_LINKS = 20
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """What was found out."""
+    """The results of all checks."""
 
     sandbox: SandboxInfo
     checks: list[Check] = []
@@ -91,12 +92,12 @@ def doctor_parser() -> Parser:
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add("server", metavar="SERVER", nargs="?", help="ask this server [default: look here]")
+    add("server", metavar="SERVER", nargs="?", help="check this server [default: this machine]")
     add(
         "--hard-links",
         metavar="<DIR>",
         type=path,
-        help="look for files below DIR that have other names outside of it",
+        help="find files below DIR that have other names outside of it",
     )
     add_output(parser)
     add_connection_options(parser)
@@ -104,9 +105,8 @@ def doctor_parser() -> Parser:
 
 
 def doctor_command(words: list[str]) -> int:
-    """Look as *words* say; the status tells whether all is well."""
+    """Run the checks that *words* ask for; the status is 0 if all is well."""
     parser = doctor_parser()
-    # The server may follow options.
     values = parser.parse_words(words)
     server: str | None = values.server
     if server is not None and not server_access.is_server(server):
@@ -152,12 +152,12 @@ async def _there(server: str, token: str | None, pin: str | None) -> Diagnosis:
         found = await client.sandbox_info()
     if found is None:
         raise ConfigurationError(
-            f"`{server_access.shown(server)}` does not say how it enforces sandboxes"
+            f"`{server_access.shown(server)}` does not report how it enforces sandboxes"
         )
     return Diagnosis(found)
 
 
-# For people.
+# Text output.
 
 
 class _Finding(Protocol):

@@ -1,4 +1,4 @@
-"""What `exec-server doctor` looks at besides the backends of the sandbox."""
+"""The checks of `exec-server doctor` besides the backends of the sandbox."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from exec_server.protocol.sandbox import SandboxContext
 
 _TRIAL_SECONDS = 10.0
-# A command has up to six descriptors here, a connection one.
+# The server holds up to six descriptors for a command, and one for a connection.
 _ENOUGH_FILES = 1024
 _OLDEST_PYTHON = (3, 11)
 _NAMESPACES = """
@@ -34,19 +34,19 @@ if libc.unshare(users_and_mounts) or libc.mount(b"none", b"/", None, private, No
 
 
 class Check(msgspec.Struct, frozen=True, rename="camel"):
-    """One thing that should be so; if it is not, what stops it, and what helps."""
+    """The result of one check; if it failed, the obstacle and the remedy."""
 
     name: str
     works: bool
     found: str | None = None
     obstacle: str | None = None
     remedy: str | None = None
-    # Whether a server is of no use without it.
+    # True if a server cannot work without it.
     is_needed: bool = False
 
 
 async def checks() -> list[Check]:
-    """Everything; takes as long as two commands."""
+    """Run all checks; two of them run a command each."""
     return [
         _python(),
         Check("kernel", True, f"{os.uname().sysname} {os.uname().release}"),
@@ -78,7 +78,7 @@ def _open_files() -> Check:
 
 
 def _loopback() -> Check:
-    """The default of `--listen` takes any free port."""
+    """The default of `--listen` needs a free port on loopback."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
@@ -91,7 +91,7 @@ def _loopback() -> Check:
 
 
 def _namespaces() -> Iterator[Check]:
-    """Whether bubblewrap has what it needs of the kernel, whether or not it is installed."""
+    """Check that the kernel allows user namespaces, which bubblewrap needs."""
     if sys.platform != "linux":
         return
     from exec_server.sandbox.backends import what_stops_namespaces
@@ -118,7 +118,7 @@ def _namespaces() -> Iterator[Check]:
 
 
 def _bubblewrap() -> Iterator[Check]:
-    """Whether nobody but root could replace the bubblewrap that is used; if none is, why."""
+    """Check that only root can replace the bubblewrap that is used; if none is used, say why."""
     from exec_server.sandbox.bubblewrap import FOLDERS, find
 
     name, used = "bubblewrap's place", find("bwrap")
@@ -126,7 +126,9 @@ def _bubblewrap() -> Iterator[Check]:
         for folder in dict.fromkeys((*FOLDERS, *os.get_exec_path())):
             path = os.path.join(folder, "bwrap")
             if os.path.isfile(path):
-                text = f"{path} is not used: it is not one of the system's own, which only root"
+                text = (
+                    f"{path} is not used: it is not in a directory of the system, which only root"
+                )
                 remedy = "install bubblewrap with the system's package manager"
                 yield Check(name, False, path, f"{text} can write to", remedy)
                 return
@@ -151,7 +153,7 @@ def _writable_by_others(path: str) -> str | None:
 
 
 async def _commands() -> AsyncIterator[Check]:
-    """Whether a command runs, plain and confined: the keeper works, and so does a backend."""
+    """Run a command without and with a sandbox: this needs the keeper and one backend."""
     from exec_server.protocol.sandbox import read_only
 
     done = await _run(None)
@@ -168,7 +170,7 @@ async def _commands() -> AsyncIterator[Check]:
 
 
 async def _run(sandbox: SandboxContext | None) -> CompletedProcess | str:
-    """A command that has succeeded, or what went wrong."""
+    """Run a command; the result is its success, or a text that says what went wrong."""
     from exec_server.local_server import local
 
     try:

@@ -1,7 +1,7 @@
-"""Hard links in a directory whose other names are elsewhere.
+"""Hard links in a directory whose other names are outside of it.
 
-A sandbox is about paths. A file that has a name in a writable directory can be written through
-it, whatever is said about its other names.
+A sandbox confines paths. A file that has a name in a writable directory can be written through
+that name, even if its other names are not writable.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from collections.abc import Iterator
 
 import msgspec
 
-# A large source tree with all its dependencies has a few hundred thousand.
+# The most entries that are read: a large source tree with all dependencies has some 100,000.
 MAX_ENTRIES = 2_000_000
-# More are counted, but not named.
+# The most files that are named; further ones are only counted.
 MAX_NAMED = 1000
 
 
 class HardLinks(msgspec.Struct, frozen=True, rename="camel"):
-    """What a directory was found to hold."""
+    """The files in a directory that have names outside of it."""
 
     directory: str
-    # How many files have other names outside, and the first names inside of some of them.
+    # The number of such files, and the first names of some of them inside of the directory.
     outside: int
     paths: list[str]
-    # Directories that could not be read, and whether there were too many entries to see them all.
+    # The number of directories that could not be read.
     unreadable: int = 0
+    # True if there were too many entries to read them all.
     is_partial: bool = False
 
     @property
@@ -34,7 +35,7 @@ class HardLinks(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def find_hard_links(directory: str, *, max_entries: int = MAX_ENTRIES) -> HardLinks:
-    """Look at everything below *directory*; symbolic links are not followed.
+    """Read everything below *directory*; symbolic links are not followed.
 
     Raises OSError when *directory* itself cannot be read.
     """
@@ -55,7 +56,7 @@ class _HardLinkScan:
     def __init__(self, max_entries: int) -> None:
         self.left = max_entries
         self.unreadable = 0
-        # By device and inode: the first name, and how many names were not seen yet.
+        # The key is device and inode; the value is the first name, and how many names are missing.
         self.linked: dict[tuple[int, int], tuple[str, int]] = {}
 
     def walk(self, directory: str) -> None:
@@ -81,7 +82,7 @@ class _HardLinkScan:
         try:
             found = entry.stat(follow_symlinks=False)
         except OSError:
-            # Gone meanwhile.
+            # The file was removed in the meantime.
             return
         if found.st_nlink > 1:
             key = found.st_dev, found.st_ino

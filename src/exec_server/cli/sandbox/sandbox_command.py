@@ -1,4 +1,4 @@
-"""`exec-server sandbox`: a command on this machine, confined, without a server."""
+"""`exec-server sandbox`: run a command on this machine in a sandbox, without a server."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from exec_server.cli.sandbox.sandbox_options import (
 )
 
 _DESCRIPTION = """\
-Run a command on this machine that can touch only what it is given. No server is needed, and no
-privileges; `exec-server doctor` tells whether it works here. On a terminal the command gets one,
-too; pipes are passed through.
+Run a command on this machine in a sandbox: it can reach only the files and the network that the
+options allow. It needs no server and no privileges; `exec-server doctor` shows whether sandboxes
+work on this machine. If this program runs on a terminal, the command gets one, too; pipes are
+passed through.
 """
 
 _EPILOG = f"""\
 {SANDBOX_HELP}
 {RUN_STATUS_HELP}
 examples:
-  Look, but do not touch:
+  Read everything, write nothing:
       exec-server sandbox -- ./configure --help
 
-  Build in this directory, without a network:
+  Build in this directory, without network access:
       exec-server sandbox --sandbox workspace-write -- make
 
-  Write to two directories, with a network:
+  Write to two directories, with network access:
       exec-server sandbox --sandbox workspace-write=src:build --net on -- npm install
 
-  A shell to try it out:
+  Try it out in a shell:
       exec-server sandbox -- bash
 """
 
@@ -56,7 +57,7 @@ def sandbox_parser() -> Parser:
         environment="this program's environment",
     )
     add("-n", "--no-stdin", action=Flag, help="give the command no input")
-    add("--timeout", metavar="<SECONDS>", type=seconds, help="kill it after that long")
+    add("--timeout", metavar="<SECONDS>", type=seconds, help="kill the command after this time")
     add_output(parser)
     return parser
 

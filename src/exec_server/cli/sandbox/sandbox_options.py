@@ -1,4 +1,4 @@
-"""The options that confine a command, and what they come to on a given server."""
+"""The options that confine a command, and the sandbox that they mean on a given server."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ Kind = Literal["read-only", "workspace-write"]
 
 SANDBOX_HELP = """\
 sandboxes:
-  read-only                   reads everything, writes nothing
-  workspace-write             writes to its directory, /tmp and TMPDIR as well
-  workspace-write=DIR[:DIR]   writes to these directories instead of its own
-Neither has a network without `--net on`. Of every writable directory .git, .agents, .codex and .aws
-stay as they are.
+  read-only                   the command reads everything and writes nothing
+  workspace-write             it may also write to its directory, /tmp and TMPDIR
+  workspace-write=DIR[:DIR]   it may write to these directories instead of its own
+Neither has network access without `--net on`. In every writable directory .git, .agents, .codex and
+.aws stay read-only.
 """
 
 
 class CannotConfine(ConfigurationError):
-    """A command cannot be confined as it was asked for, and so may not run."""
+    """A command cannot be confined as requested, and therefore must not run."""
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says that a command may touch."""
+    """The sandbox that the command line asks for."""
 
     kind: Kind
-    # What may be written; without any, the directory that the command runs in.
+    # Writable directories; without any, the directory that the command runs in is writable.
     folders: tuple[str, ...] = ()
     network: bool = False
     protects_metadata: bool = True
@@ -46,33 +46,33 @@ READ_ONLY = Confinement(kind="read-only")
 
 
 def add_sandbox_options(parser: Parser, *, default: Confinement | None = None) -> None:
-    """*default* is the sandbox when none is named."""
+    """Declare the options; *default* is the sandbox if none is named."""
     add = parser.add_argument
     add(
         "--sandbox",
         metavar="<SANDBOX>",
         type=_sandbox,
-        help="what it may touch: read-only, or workspace-write[=DIR[:DIR...]]"
+        help="confine the command: read-only, or workspace-write[=DIR[:DIR...]]"
         + (f" [default: {default.kind}]" if default else ""),
     )
     add(
         "--net",
         metavar="<on|off>",
         choices=("on", "off"),
-        help="whether a sandboxed command has a network [default: off]",
+        help="network access of a sandboxed command [default: off]",
     )
     add(
         "--unprotected-metadata",
         action=Flag,
-        help="let it write to .git, .agents, .codex and .aws, too: the only way to write anything "
-        "where Landlock alone enforces sandboxes, which then leaves out /tmp",
+        help="allow writes to .git, .agents, .codex and .aws, too. Where only Landlock enforces "
+        "sandboxes, a command needs this option to write anything, and /tmp stays read-only",
     )
 
 
 def confinement(
     parser: Parser, arguments: Arguments, *, default: Confinement | None = None
 ) -> Confinement | None:
-    """What was chosen, if anything; wrong combinations end the program with status 2."""
+    """The sandbox that was chosen, if any; a wrong combination ends the program with status 2."""
     values = arguments.values
     if default is None:
         parser.require(arguments, {"net": ("sandbox",), "unprotected_metadata": ("sandbox",)})
@@ -99,7 +99,7 @@ def _sandbox(text: str) -> Confinement:
 async def context_for(
     client: ExecServerClient, wanted: Confinement, *, cwd: str | None
 ) -> SandboxContext:
-    """*wanted* for a command in *cwd* on the server.
+    """The sandbox *wanted* for a command that runs in *cwd* on the server.
 
     Raises CannotConfine when the server says that it cannot enforce it.
     """
@@ -115,7 +115,7 @@ async def context_for(
     return workspace_write(
         [await _native(client, folder) for folder in folders],
         network=wanted.network,
-        # It has names to protect as well, and what this server itself keeps there.
+        # Landlock cannot protect names in /tmp, nor the files that this server keeps there.
         exclude_tmp=only_landlock,
         protect_metadata=wanted.protects_metadata,
     )
@@ -134,12 +134,12 @@ async def _has_only_landlock(client: ExecServerClient) -> bool:
     except RpcError:
         found = None
     if found is None:
-        # Not one of ours: it refuses what it cannot enforce when it is asked to.
+        # Another implementation; it refuses a sandbox that it cannot enforce when it starts one.
         return False
     if found.rung in ("bubblewrap", "landlock"):
         return found.rung == "landlock"
     reasons = "; ".join(f"{each.rung}: {each.obstacle}" for each in found.rungs if each.obstacle)
-    raise CannotConfine(f"files cannot be kept from a command there ({reasons})")
+    raise CannotConfine(f"the server has no sandbox that confines files ({reasons})")
 
 
 def _unprotectable() -> str:
@@ -147,8 +147,8 @@ def _unprotectable() -> str:
 
     names = ", ".join(PROTECTED_NAMES)
     return (
-        "only Landlock enforces sandboxes there, which cannot keep "
-        f"{names} as they are in a writable directory; --unprotected-metadata gives them up"
+        "only Landlock enforces sandboxes on this server, and it cannot protect "
+        f"{names} in a writable directory; with --unprotected-metadata they are writable, too"
     )
 
 

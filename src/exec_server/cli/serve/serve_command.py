@@ -1,4 +1,4 @@
-"""`exec-server`: serve until a signal says stop."""
+"""`exec-server` and `exec-server forward`: serve until a signal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ exec-server listens on {url}
 
 
 def serve_command(words: list[str]) -> int:
-    """Serve as *words* say. 0 after an orderly stop, 1 when the server cannot start."""
+    """Serve as *words* say; the status is 0 after an orderly stop, 1 if it cannot start."""
     options = parse_serve(words)
     log_setup.configure(options.log_level, options.log_format)
     try:
@@ -44,7 +44,7 @@ def serve_command(words: list[str]) -> int:
 def forward_command(words: list[str]) -> int:
     """Register another server as *words* say. Options of the server may stand before `forward`."""
     if words[:1] in (["-h"], ["--help"]):
-        # Help comes before any judgement of the options and variables of the server.
+        # Help is printed even if the variables of the server are wrong.
         forward_parser().parse_args(words)
     return serve_command(["forward", *words])
 
@@ -82,7 +82,7 @@ async def _listen(
 
 
 def _authenticator(options: ServeOptions) -> Authenticator | None:
-    """Judge the options that depend on one another, in the reference's order; then read secrets."""
+    """Check the options that depend on each other, in the reference's order; then read secrets."""
     from exec_server.server.authentication import check_options, from_options
     from exec_server.transport.address import TcpAddress, parse_listen_url
 
@@ -101,12 +101,12 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
 
 
 def _announce(url: str) -> None:
-    """The URL alone on stdout, for programs; how to use it on stderr, for people."""
+    """Print the URL on stdout, for programs, and on a terminal how to use it, for people."""
     print(url, flush=True)
     if sys.stdout.isatty():
         text = _HOW_TO_USE.format(url=url, program=_program())
         print(text, end="", file=sys.stderr, flush=True)
-    # What start-up made lives as long as the process: the collector need not walk it again.
+    # The objects of the start live as long as the process: the collector can ignore them.
     gc.freeze()
 
 

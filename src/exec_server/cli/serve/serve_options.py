@@ -1,4 +1,4 @@
-"""The options of the server: what the words of its command line mean together."""
+"""The options of the server: its words are read, checked against each other, and collected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from exec_server.transport.address import DEFAULT_LISTEN_URL
 LogLevel = Literal["error", "warning", "info", "debug"]
 LogFormat = Literal["text", "json"]
 
-# RUST_LOG has two levels more than we do; "off" is nearest to errors only.
+# RUST_LOG has two more levels than we have; "off" is nearest to "error".
 _RUST_LEVELS: dict[str, LogLevel] = {
     "error": "error",
     "warn": "warning",
@@ -28,7 +28,7 @@ _RUST_LEVELS: dict[str, LogLevel] = {
     "trace": "debug",
 }
 
-# Three ways to prove who registers; a server has at most one.
+# The three kinds of credentials for Codex's registry; a server uses at most one.
 _IDENTITIES = ("use_agent_identity_auth", "executor_credential_stdin", "aws_sigv4")
 _REMOTE = ("environment_id", "remote")
 _AWS = ("remote", "environment_id", "aws_sigv4")
@@ -65,21 +65,21 @@ class RemoteOptions(msgspec.Struct, frozen=True, kw_only=True):
     aws_service: str = "execute-api"
     exit_on_stdin_close: bool = False
     relay: str = "noise"
-    # Whether the id was given as `--executor-id`.
+    # True if the id was given as `--executor-id`.
     is_executor_id: bool = False
     registry_token_file: str | None = None
-    # The file of the keys that harnesses know it by.
+    # The file of the key by which clients recognize this executor.
     identity: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_requested(self) -> bool:
-        """True when the command line asks for remote mode; a name or an id alone do not."""
+        """True if the command line asks for remote mode; a name or an id alone does not."""
         return self.url is not None
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid command line of the server; `listen` and `auth` are yet to be judged."""
+    """A valid command line of the server; `listen` and `auth` are checked later."""
 
     listen: str = DEFAULT_LISTEN_URL
     auth: AuthOptions = AuthOptions()
@@ -88,13 +88,13 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     log_level: LogLevel = "error"
     log_format: LogFormat = "text"
     remote: RemoteOptions = RemoteOptions()
-    # Accepted for compatibility.
+    proxy_private_ips_via_upstream: bool = False
+    # These are accepted for compatibility with the reference, and have no effect.
     config: tuple[str, ...] = ()
     enable: tuple[str, ...] = ()
     disable: tuple[str, ...] = ()
     strict_config: bool = False
     linux_sandbox_pid_namespace: str = "isolate"
-    proxy_private_ips_via_upstream: bool = False
 
 
 def parse_serve(argv: list[str], environ: Mapping[str, str] | None = None) -> ServeOptions:
@@ -112,11 +112,11 @@ def parse_serve(argv: list[str], environ: Mapping[str, str] | None = None) -> Se
     parser.refuse_together(arguments, *_IDENTITIES)
     parser.require(arguments, _needs(arguments))
     if arguments.rest:
-        _run_command(parser, arguments, environ)
+        _read_command(parser, arguments, environ)
     return _serve_options(arguments.values, environ)
 
 
-def _run_command(parser: Parser, arguments: Arguments, environ: Mapping[str, str]) -> None:
+def _read_command(parser: Parser, arguments: Arguments, environ: Mapping[str, str]) -> None:
     """Merge the options of ``forward`` into those before it; ``help`` prints and exits."""
     word, *words = arguments.rest
     if word == "forward":
@@ -156,14 +156,14 @@ def _parse_forward(words: list[str], environ: Mapping[str, str]) -> Arguments:
 
 
 def _needs(arguments: Arguments) -> dict[str, Sequence[str]]:
-    """What each option needs, by what was said."""
+    """The options that each option needs, which depends on the remote transport."""
     if arguments.values.remote_transport == "direct":
         return {**_NEEDS, "remote_transport": (*_REMOTE, "aws_sigv4")}
     return _NEEDS
 
 
 def _accept_old_spelling(parser: Parser, arguments: Arguments) -> None:
-    """Read `--executor-id` as the `--environment-id` it was before."""
+    """Read `--executor-id` as `--environment-id`, whose former name it is."""
     parser.refuse_together(arguments, "environment_id", "executor_id")
     if "executor_id" in arguments.given:
         arguments.values.environment_id = arguments.values.executor_id

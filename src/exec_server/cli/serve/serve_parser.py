@@ -1,4 +1,4 @@
-"""What may be said to the server on its command line, with the help that teaches it."""
+"""The options of the server, and its help."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ examples:
 
 
 def serve_parser() -> Parser:
-    """The parser of every option that the server has, with the help that teaches them."""
+    """The parser of the server, whose help lists the commands first."""
     parser = Parser(
         PROG,
         usage="[OPTIONS] [COMMAND]",
@@ -119,8 +119,8 @@ def _add_listening(parser: Parser) -> None:
         "--listen",
         metavar="<URL>",
         default=DEFAULT_LISTEN_URL,
-        help="where to listen: ws://IP:PORT, unix://PATH or stdio; port 0 picks a free one, and "
-        "the URL in use is the first line of output [default: %(default)s]",
+        help="where to listen: ws://IP:PORT, unix://PATH or stdio; port 0 is any free port, and "
+        "the first line of output is the URL in use [default: %(default)s]",
     )
 
 
@@ -130,7 +130,7 @@ def _add_authentication(parser: Parser) -> None:
         "--ws-auth",
         metavar="<MODE>",
         choices=("capability-token", "signed-bearer-token"),
-        help="capability-token: clients show one fixed token; signed-bearer-token: they show a "
+        help="capability-token: clients send one fixed token; signed-bearer-token: they send a "
         "JWT (HS256) that expires",
     )
     group.add_argument(
@@ -147,20 +147,25 @@ def _add_authentication(parser: Parser) -> None:
         type=path,
         help="file with the secret, of at least 32 bytes, that signs the JWTs",
     )
-    group.add_argument("--ws-issuer", metavar="<ISSUER>", help="what `iss` of a JWT must be")
     group.add_argument(
-        "--ws-audience", metavar="<AUDIENCE>", help="what `aud` of a JWT must be or contain"
+        "--ws-issuer", metavar="<ISSUER>", help="the value that `iss` of a JWT must have"
+    )
+    group.add_argument(
+        "--ws-audience",
+        metavar="<AUDIENCE>",
+        help="the value that `aud` of a JWT must be or contain",
     )
     group.add_argument(
         "--ws-max-clock-skew-seconds",
         metavar="<SECONDS>",
         type=count,
-        help=f"how far the clock that a JWT was made by may be off [default: {DEFAULT_CLOCK_SKEW}]",
+        help=f"allowed clock difference to the issuer of a JWT [default: {DEFAULT_CLOCK_SKEW}]",
     )
     group.add_argument(
         "--insecure-no-auth",
         action=Flag,
-        help="serve other machines without --ws-auth: whoever reaches the port can run commands",
+        help="serve other machines without --ws-auth: every program that reaches the port can run "
+        "commands",
     )
 
 
@@ -178,7 +183,7 @@ def _add_limits(parser: Parser) -> None:
         metavar="<COUNT>",
         type=positive_count,
         default=DEFAULT_LIMITS.max_concurrent_requests,
-        help="what a client may ask for in `initialize` instead; never less than "
+        help="the most that a client may ask for in `initialize`; never less than "
         "--concurrent-requests [default: %(default)s]",
     )
     group.add_argument(
@@ -186,23 +191,23 @@ def _add_limits(parser: Parser) -> None:
         metavar="<BYTES>",
         type=positive_count,
         default=DEFAULT_LIMITS.retained_bytes,
-        help="output kept of each process for late readers; older output is dropped "
-        "[default: %(default)s]",
+        help="how much output of each process is retained for late readers; older output is "
+        "dropped [default: %(default)s]",
     )
     group.add_argument(
         "--detached-session-seconds",
         metavar="<SECONDS>",
         type=seconds,
         default=DEFAULT_LIMITS.detached_session_seconds,
-        help="how long a session whose connection was lost can be resumed, and its processes "
-        "run on [default: %(default)g]",
+        help="how long a session can be resumed after its connection was lost; its processes run "
+        "on meanwhile [default: %(default)g]",
     )
     group.add_argument(
         "--max-detached-session-seconds",
         metavar="<SECONDS>",
         type=seconds,
         default=DEFAULT_LIMITS.max_detached_session_seconds,
-        help="what a client may ask for instead, as `run --detach` does; never less than "
+        help="the most that a client may ask for, as `run --detach` does; never less than "
         "--detached-session-seconds [default: %(default)g]",
     )
     group.add_argument(
@@ -210,7 +215,7 @@ def _add_limits(parser: Parser) -> None:
         metavar="<SECONDS>",
         type=seconds,
         default=DEFAULT_LIMITS.closed_process_seconds,
-        help="how long a process that has ended can be read [default: %(default)g]",
+        help="how long the output of an ended process can be read [default: %(default)g]",
     )
 
 
@@ -227,7 +232,7 @@ def _add_logging(parser: Parser) -> None:
         metavar="<FORMAT>",
         choices=FORMATS,
         default="text",
-        help="text, or json with one object a line [default: %(default)s]",
+        help="text, or json with one object per line [default: %(default)s]",
     )
 
 
@@ -244,8 +249,8 @@ def _add_compatibility(parser: Parser) -> None:
         metavar="<MODE>",
         type=pid_namespace,
         default="isolate",
-        help="isolate or inherit: whether a sandboxed process sees other processes; here it "
-        "never does [default: %(default)s]",
+        help="isolate or inherit; a sandboxed process never sees other processes here "
+        "[default: %(default)s]",
     )
 
 
@@ -261,25 +266,23 @@ def _add_network(parser: Parser) -> None:
 
 
 def _add_remote(parser: Parser) -> None:
-    group = parser.add_argument_group("remote mode: be reached through a registry, not a port")
+    group = parser.add_argument_group("remote mode: serve through a registry instead of a port")
     group.add_argument("--remote", metavar="<URL>", help="the registry to register with")
     group.add_argument(
         "--remote-transport",
         metavar="<REMOTE_TRANSPORT>",
         choices=("noise", "direct"),
         default="noise",
-        help="noise; direct, which other servers know, is refused [default: %(default)s]",
+        help="noise; direct exists in other servers and is refused here [default: %(default)s]",
     )
     group.add_argument("--environment-id", metavar="<ID>", help="the environment to serve")
-    group.add_argument(
-        "--executor-id", metavar="<ID>", help="what --environment-id was called before"
-    )
+    group.add_argument("--executor-id", metavar="<ID>", help="the former name of --environment-id")
     group.add_argument(
         "--relay",
         metavar="<RELAY>",
         choices=("noise", "plaintext"),
         default="noise",
-        help="noise, which nobody on the way can read, or plaintext for old peers "
+        help="noise is encrypted from end to end; plaintext is for old peers "
         "[default: %(default)s]",
     )
     group.add_argument(
@@ -293,22 +296,22 @@ def _add_remote(parser: Parser) -> None:
         "--identity",
         metavar="<PATH>",
         type=path,
-        help="file with the key that harnesses know this executor by, as `exec-server keygen` "
-        "makes it [default: a new key each time]",
+        help="file with the key by which clients recognize this executor, made by `exec-server "
+        "keygen` [default: a new key each time]",
     )
     add_labels(group)
-    group.add_argument("--name", metavar="<NAME>", help="a name for people, sent nowhere")
+    group.add_argument("--name", metavar="<NAME>", help="a name for people; it is not sent")
     _add_credentials(group)
     group.add_argument(
         "--exit-on-stdin-close",
         action=Flag,
         env="CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE",
-        help="end when standard input does [env: CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE]",
+        help="exit at the end of standard input [env: CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE]",
     )
 
 
 def _add_credentials(group: argparse._ArgumentGroup) -> None:
-    """Those of Codex's own registry."""
+    """The credentials for Codex's own registry."""
     group.add_argument(
         "--use-agent-identity-auth",
         action=Flag,
@@ -335,7 +338,7 @@ def _add_information(parser: Parser) -> None:
 
 
 class _ShowVersion(argparse.Action):
-    """Finds the version only when asked, because that takes longer than to start a server."""
+    """Finds the version only when asked, because that takes longer than the start of a server."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **rest: Any) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **rest)

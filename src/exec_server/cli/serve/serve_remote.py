@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 async def serve_remote(options: ServeOptions, limits: Limits) -> None:
-    """Serve until cancelled, until standard input ends where that matters, or until refused.
+    """Serve until cancelled, until the registry refuses, or until the end of standard input.
+
+    Standard input counts only if the options say so.
 
     Raises ConfigurationError and RegistryError.
     """
@@ -44,7 +46,7 @@ def _check(remote: RemoteOptions) -> None:
             "the direct transport is not supported; use --remote-transport noise"
         )
     if remote.relay == "plaintext" and remote.identity is not None:
-        raise ConfigurationError("the older relay has no keys: --identity needs --relay noise")
+        raise ConfigurationError("the plaintext relay has no keys: --identity needs --relay noise")
     if remote.aws_sigv4:
         raise ConfigurationError("--aws-sigv4 needs --remote-transport direct")
     if remote.connect is not None:
@@ -96,11 +98,11 @@ def _identity(remote: RemoteOptions) -> KeyPair | None:
 
 
 def _token(remote: RemoteOptions) -> Credentials | None:
-    """Our own kind of token; None leaves it to what else there is."""
+    """The token for a registry of our own kind; None if other credentials are used."""
     from exec_server.protocol.registry import REGISTRY_TOKEN_VARIABLE
     from exec_server.remote.credentials.credentials import BearerToken
 
-    # What we run for others inherits our environment, but not this.
+    # The processes of clients inherit our environment; they must not get this token.
     token = os.environ.pop(REGISTRY_TOKEN_VARIABLE, "").strip()
     if remote.registry_token_file is not None:
         token = read_token_file(remote.registry_token_file)
@@ -131,7 +133,7 @@ async def _input_ends() -> None:
 
 
 async def _first_of(*works: Coroutine[Any, Any, None]) -> None:
-    """Until one of them ends, however it does; the others are cancelled."""
+    """Wait until one of *works* has ended in any way, then cancel the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
