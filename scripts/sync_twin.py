@@ -1,8 +1,10 @@
-"""Write the synchronous twin of the client: `python scripts/sync_twin.py [--check]`.
+"""Write the generated parts of the client: `python scripts/sync_twin.py [--check]`.
 
-Each class of CLASSES becomes one of the same name, whose methods wait for those of its twin; each
-function of OPENERS a context manager. Signatures and docstrings are copied from the source, so
-that editors and type checkers see them; `--check` fails when what is checked in is out of date.
+sync/sync_api.py has a synchronous twin for each class of CLASSES, whose methods wait for those of
+the asynchronous class, and a context manager for each function of OPENERS. Signatures and
+docstrings are copied from the source, so that editors and type checkers see them.
+client/connect_keywords.py has the fields of the structs of KEYWORDS as keyword arguments.
+`--check` fails if a file that is checked in is out of date.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TARGET = ROOT / "src" / "exec_server" / "sync" / "sync_api.py"
+PACKAGE = ROOT / "src" / "exec_server"
+TWIN = PACKAGE / "sync" / "sync_api.py"
 
 CLASSES = {
     "RemotePath": "client.files.remote_path",
@@ -38,19 +41,23 @@ CLASSES = {
 }
 # Bases that are merged into the class that is used.
 MERGED = {"ExecServerClient": ("Processes",), "RemoteFiles": ("FileMethods",)}
-OPENERS = {"connect": "client.client", "local": "local_server", "environments": "local_server"}
-# Text alone: nothing of it needs the loop.
+OPENERS = {"connect": "client_urls", "local": "local_server", "environments": "local_server"}
+# Structs of options, and the keyword arguments that are made of their fields.
+OPTIONS = "client.connect_options"
+KEYWORDS = {"ConnectOptions": "ConnectKeywords", "UrlOptions": "UrlKeywords"}
+KEYWORDS_TARGET = PACKAGE / "client" / "connect_keywords.py"
+# Classes of text alone, which need no event loop.
 PURE = {"RemotePath"}
 DUNDERS = {"__str__", "__truediv__", "__lt__"}
 RENAMED = {
     "AsyncIterator": "Iterator",
     "AbstractAsyncContextManager": "AbstractContextManager",
 }
-# What `asynccontextmanager` returns, without saying so.
+# What `asynccontextmanager` returns, although the source does not name it.
 IMPLIED = {
     "AbstractAsyncContextManager": "from contextlib import AbstractAsyncContextManager",
 }
-# Aliases that name a twin: the module has its own.
+# Aliases that contain a class with a twin; the generated module defines its own.
 ALIASES = {"AnyPath": "str | bytes | os.PathLike[str] | os.PathLike[bytes] | RemotePath | PathUri"}
 WORDS = {
     "`async with`": "`with`",
@@ -66,6 +73,17 @@ Made by `scripts/sync_twin.py`; change the asynchronous classes and run that.
 """
 
 from __future__ import annotations
+
+'''
+
+KEYWORDS_HEADER = '''"""The options of `connect` and `environments` as keyword arguments.
+
+Made by `scripts/sync_twin.py`; change the structs in connect_options.py and run that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
 
 '''
 
@@ -115,10 +133,10 @@ class Module:
         if self.imports.setdefault(name, line) != line:
             raise SystemExit(f"`{name}` means two things: {self.imports[name]}, {line}")
 
-    def text(self) -> str:
+    def text(self, header: str) -> str:
         imports = sorted(set(self.imports.values()))
         lines = [*imports, "", *(line.rstrip() for line in self.lines), ""]
-        return HEADER + "\n".join(lines)
+        return header + "\n".join(lines)
 
 
 class Writer:
@@ -146,6 +164,9 @@ class Writer:
         if name in ALIASES:
             return
         origin = self.source.origins.get(name) or IMPLIED.get(name)
+        if origin is None and name in self.out.imports:
+            # It is a name of the options, and they are in another module.
+            return
         if origin is None:
             raise SystemExit(f"{self.source.name}: where does `{name}` come from?")
         name = RENAMED.get(name, name)
@@ -156,7 +177,7 @@ class Writer:
 
     def _check_has_no_twin(self, name: str, origin: str) -> None:
         """Whoever awaits something must have a twin."""
-        if not origin.startswith("from exec_server.client"):
+        if not origin.startswith("from exec_server.client."):
             return
         value = getattr(importlib.import_module(origin.split()[1]), name, None)
         if isinstance(value, type) and any(_is_async(each) for each in vars(value).values()):
@@ -317,20 +338,70 @@ def write_opener(name: str, out: Module) -> None:
     writer = Writer(source, out)
     node = source.find(name)
     assert isinstance(node, FunctionNode) and node.returns is not None
-    inner = ast.unparse(node.returns).removeprefix("AsyncIterator[").removesuffix("]")
+    inner = ast.unparse(node.returns).rpartition("[")[2].removesuffix("]")
     out.need("AbstractContextManager", "from contextlib import AbstractContextManager")
     out.need("opened", "from exec_server.sync.portal import opened")
+    node = _with_keywords(node, out)
     call = writer.call(node, f"async_{name}")
     out.lines += [
         writer.signature(node, f"AbstractContextManager[{inner}]"),
         *_docstring(node, "    "),
-        # Here: a server is loaded only by who wants one.
+        # The import is local, so that a client does not load a server.
         f"    from {source.name} import {name} as async_{name}",
         "",
         f"    return opened(lambda: {call}, {inner})",
         "",
         "",
     ]
+
+
+# Options.
+
+
+def struct_fields(name: str) -> Iterator[ast.AnnAssign]:
+    """The fields of a struct of options, those of its base classes first."""
+    source = Source(OPTIONS)
+    node = source.find(name)
+    assert isinstance(node, ast.ClassDef)
+    for base in node.bases:
+        if isinstance(base, ast.Name):
+            yield from struct_fields(base.id)
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign):
+            yield each
+
+
+def write_keywords(out: Module) -> None:
+    """A TypedDict for each struct, on top of the one before."""
+    writer, base, known = Writer(Source(OPTIONS), out), "TypedDict", set[str]()
+    for struct, name in KEYWORDS.items():
+        out.lines += [
+            f"class {name}({base}, total=False):",
+            f'    """Keyword arguments for {struct}."""',
+            "",
+        ]
+        for each in struct_fields(struct):
+            field = ast.unparse(each.target)
+            if field not in known:
+                known.add(field)
+                out.lines.append(f"    {field}: {writer.type_of(each.annotation)}")
+        out.lines += ["", ""]
+        base = name
+
+
+def _with_keywords(node: FunctionNode, out: Module) -> FunctionNode:
+    """*node* with explicit keywords where its decorator `with_keywords_of` names a struct."""
+    words = [ast.unparse(each) for each in node.decorator_list]
+    structs = [re.fullmatch(r"with_keywords_of\((\w+)\)", word) for word in words]
+    for struct in filter(None, structs):
+        writer = Writer(Source(OPTIONS), out)
+        node.args.kwarg = None
+        for each in struct_fields(struct[1]):
+            for name in (*_names(each.annotation), *_names(each.value)):
+                writer._import(name)
+            node.args.kwonlyargs.append(ast.arg(ast.unparse(each.target), each.annotation))
+            node.args.kw_defaults.append(each.value)
+    return node
 
 
 # Words.
@@ -402,17 +473,26 @@ def generated() -> str:
     out.need("os", "import os")
     out.need("PathUri", "from exec_server.protocol.paths import PathUri")
     out.lines += [f"{name} = {meaning}" for name, meaning in ALIASES.items()]
-    return _formatted(out.text())
+    return _formatted(out.text(HEADER), TWIN)
 
 
-def _formatted(text: str) -> str:
+def generated_keywords() -> str:
+    out = Module()
+    write_keywords(out)
+    # Type checkers alone need the imports, and some of these are slow.
+    imports = sorted(set(out.imports.values()))
+    lines = ["if TYPE_CHECKING:", *(f"    {line}" for line in imports), "", "", *out.lines]
+    return _formatted(KEYWORDS_HEADER + "\n".join(lines), KEYWORDS_TARGET)
+
+
+def _formatted(text: str, target: Path) -> str:
     ruff = str(Path(sys.executable).with_name("ruff"))
     for command in (
         [ruff, "check", "--quiet", "--select=I,F", "--fix"],
         [ruff, "format", "--quiet"],
     ):
         done = subprocess.run(
-            [*command, f"--stdin-filename={TARGET}", "-"],
+            [*command, f"--stdin-filename={target}", "-"],
             input=text, capture_output=True, text=True, check=False, cwd=ROOT,
         )  # fmt: skip
         if done.returncode != 0:
@@ -422,14 +502,15 @@ def _formatted(text: str) -> str:
 
 
 def main() -> int:
-    text = generated()
-    if "--check" in sys.argv[1:]:
-        if TARGET.read_text(encoding="utf-8") == text:
-            return 0
-        print(f"{TARGET.relative_to(ROOT)} is out of date: run scripts/sync_twin.py")
-        return 1
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+    is_current = True
+    for target, make in ((KEYWORDS_TARGET, generated_keywords), (TWIN, generated)):
+        text = make()
+        if "--check" not in sys.argv[1:]:
+            target.write_text(text, encoding="utf-8")
+        elif target.read_text(encoding="utf-8") != text:
+            print(f"{target.relative_to(ROOT)} is out of date: run scripts/sync_twin.py")
+            is_current = False
+    return 0 if is_current else 1
 
 
 if __name__ == "__main__":

@@ -1,78 +1,84 @@
-"""The client together with the ways to servers that do not listen themselves.
+"""`connect` for every URL, including those of servers behind a registry.
 
-Importing this teaches `connect` and everything on top of it two more kinds of URLs:
-`noise+https://REGISTRY/ENVIRONMENT`, and WebSocket URLs with `role=harness`.
+The client knows `ws://`, `wss://`, `unix://` and `stdio:`. This module adds, as SCHEMES,
+`noise+https://REGISTRY/ENVIRONMENT` and WebSocket URLs with `role=harness`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Unpack
 from urllib.parse import urlsplit
 
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient, open_url
+from exec_server.client.connect_keywords import UrlKeywords
+from exec_server.client.connect_options import ConnectOptions, UrlOptions, with_keywords_of
 from exec_server.client.environments.kinds import RendezvousEnvironment
-from exec_server.client.environments.open_environment import ConnectOptions
 from exec_server.client.session_link import Dialler
-from exec_server.client.url_schemes import WAYS, Where
 from exec_server.errors import ConfigurationError
 from exec_server.protocol.registry import HARNESS_QUERY, NOISE_SCHEMES, REGISTRY_TOKEN_VARIABLE
 
 if TYPE_CHECKING:
+    from exec_server.client.url_schemes import Schemes
     from exec_server.remote.harness.dialler import NoiseDialler
 
-__all__ = ["ExecServerClient", "connect", "noise_dialler", "rendezvous"]
+__all__ = ["SCHEMES", "ExecServerClient", "connect", "noise_dialler", "rendezvous"]
 
 
-def _noise(where: Where) -> Dialler | None:
-    return noise_dialler(where) if where.url.startswith(NOISE_SCHEMES) else None
+@with_keywords_of(UrlOptions)
+@contextlib.asynccontextmanager
+async def connect(url: str, **options: Unpack[UrlKeywords]) -> AsyncIterator[ExecServerClient]:
+    """Connect to a server; leaving the block disconnects.
+
+    *url* is `ws://HOST:PORT`, `wss://HOST`, `unix://PATH`, `stdio:PROGRAM ARGS...` for a server
+    that is started as a child and reached through its stdin and stdout, or
+    `noise+https://REGISTRY/ENVIRONMENT` for a server behind a registry. *token* is sent as a bearer
+    token, to the server or to the registry. Raises ConnectError if no connection is made. After
+    the block the server ends what still runs, unless the session is resumed in time.
+
+    A lost connection is replaced and the session resumed, unless *reconnect* is false; *on_state*
+    is called with each new state. The client tries for 25 seconds, or for as long as `retain` has
+    granted, or for *recover_for* seconds. *session_token* comes from `session_token()` of an
+    earlier client: its session is resumed, and `attach` continues its processes.
+    *on_policy_request* decides which hosts processes with a managed network may reach, and
+    *on_policy_decision* is called with each decision.
+
+    *pin* is for servers behind a registry, and replaces trust in that registry: it is the
+    fingerprint of the executor's key, or `first-use` to trust the first key that is seen and no
+    other key after that. UntrustedExecutor is raised for another key.
+    """
+    async with await open_url(url, UrlOptions(**options), schemes=SCHEMES) as client:
+        yield client
 
 
-def noise_dialler(where: Where, environ: Mapping[str, str] = os.environ) -> NoiseDialler:
-    """The way to `noise+https://REGISTRY/ENVIRONMENT`. Raises ConfigurationError."""
+def noise_dialler(
+    url: str, options: UrlOptions, environ: Mapping[str, str] = os.environ
+) -> NoiseDialler:
+    """How to dial `noise+https://REGISTRY/ENVIRONMENT`. Raises ConfigurationError."""
     from exec_server.remote.credentials.credentials import HarnessToken
     from exec_server.remote.executor_trust import Trust
     from exec_server.remote.harness.dialler import NoiseDialler, parse_url
 
-    registry_url, environment_id = parse_url(where.url)
-    token = where.token or environ.get(REGISTRY_TOKEN_VARIABLE, "").strip()
+    registry_url, environment_id = parse_url(url)
+    token = options.token or environ.get(REGISTRY_TOKEN_VARIABLE, "").strip()
     if not token:
         raise ConfigurationError("an environment behind a registry needs a token")
     return NoiseDialler(
         registry_url,
         environment_id,
         HarnessToken(token),
-        trust=Trust(registry_url, environment_id, pin=where.pin, environ=environ),
-        limits=where.limits,
-        connect_timeout=where.connect_timeout,
-        ssl_context=where.ssl_context,
-    )
-
-
-def _plaintext(where: Where) -> Dialler | None:
-    """The older relay, when the URL asks for it by `role=harness`."""
-    if not where.url.startswith(("ws://", "wss://")):
-        return None
-    if HARNESS_QUERY not in urlsplit(where.url).query.split("&"):
-        return None
-    if where.pin is not None:
-        raise ConfigurationError("in the older relay executors have no keys that could be pinned")
-    from exec_server.remote.harness.harness_connection import dial_plaintext
-
-    return functools.partial(
-        dial_plaintext,
-        where.url,
-        bearer_token=where.token,
-        limits=where.limits,
-        connect_timeout=where.connect_timeout,
-        ssl_context=where.ssl_context,
+        trust=Trust(registry_url, environment_id, pin=options.pin, environ=environ),
+        limits=options.limits,
+        connect_timeout=options.connect_timeout,
+        ssl_context=options.ssl_context,
     )
 
 
 def rendezvous(environment: RendezvousEnvironment, options: ConnectOptions) -> NoiseDialler:
-    """The way to an environment that the variables of the process name."""
+    """How to dial an environment behind a registry that is configured or was paired."""
     from exec_server.remote.credentials.credentials import HarnessToken
     from exec_server.remote.executor_trust import Trust
     from exec_server.remote.harness.dialler import NoiseDialler
@@ -89,4 +95,31 @@ def rendezvous(environment: RendezvousEnvironment, options: ConnectOptions) -> N
     )
 
 
-WAYS[:] = [_noise, _plaintext]
+# The schemes; see `exec_server.client.url_schemes`.
+
+
+def _noise(url: str, options: UrlOptions) -> Dialler | None:
+    return noise_dialler(url, options) if url.startswith(NOISE_SCHEMES) else None
+
+
+def _plaintext(url: str, options: UrlOptions) -> Dialler | None:
+    """The older relay, which a URL asks for with `role=harness`."""
+    if not url.startswith(("ws://", "wss://")):
+        return None
+    if HARNESS_QUERY not in urlsplit(url).query.split("&"):
+        return None
+    if options.pin is not None:
+        raise ConfigurationError("in the older relay executors have no keys that could be pinned")
+    from exec_server.remote.harness.harness_connection import dial_plaintext
+
+    return functools.partial(
+        dial_plaintext,
+        url,
+        bearer_token=options.token,
+        limits=options.limits,
+        connect_timeout=options.connect_timeout,
+        ssl_context=options.ssl_context,
+    )
+
+
+SCHEMES: Schemes = (_noise, _plaintext)

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient
+from exec_server.client_urls import connect
 from exec_server.server.serving import RunningServer
 
 

@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from exec_server import errors
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient
 from exec_server.client.connect_options import (
     ExecServerClientConnectOptions,
     RemoteExecServerConnectArgs,
 )
+from exec_server.client_urls import connect
 from exec_server.errors import (
     CallTimeout,
     ConnectError,

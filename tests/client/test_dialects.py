@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from exec_server.client.client import connect
+from exec_server.client_urls import connect
 from exec_server.errors import InvalidParams
 from tests.requirements import requirement
 from tests.support.fake_server import Talk, fake_server

@@ -15,8 +15,9 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
+from exec_server.client_urls import connect
 from exec_server.errors import ConnectError, ConnectionClosed
 from exec_server.limits import Limits
 from tests.requirements import requirement

@@ -8,7 +8,8 @@ import signal
 
 import pytest
 
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient
+from exec_server.client_urls import connect
 from exec_server.errors import InvalidParams, MethodNotFound, StdinClosed
 from tests.requirements import requirement
 from tests.support.wire import PATIENCE

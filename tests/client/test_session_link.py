@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient
 from exec_server.client.process.output_buffer import (
     Closed,
     Exited,
@@ -17,6 +17,7 @@ from exec_server.client.process.output_buffer import (
     OutputChunk,
     ResyncRequired,
 )
+from exec_server.client_urls import connect
 from exec_server.errors import (
     CallTimeout,
     ConfigurationError,

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from exec_server import sync
-from exec_server.client.client import connect
+from exec_server.client_urls import connect
 from exec_server.errors import ConnectionClosed, InvalidRequest, RpcError
 from tests.requirements import requirement
 from tests.support.fake_server import Talk, fake_server

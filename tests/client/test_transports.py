@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import exec_server
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient
+from exec_server.client_urls import connect
 from tests.client import test_client
 from tests.client.process import test_remote_process, test_run_to_end
 from tests.requirements import requirement

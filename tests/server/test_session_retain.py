@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from exec_server.client.client import connect
+from exec_server.client_urls import connect
 from exec_server.errors import MethodNotFound
 from tests.requirements import requirement
 from tests.support.children import Watched

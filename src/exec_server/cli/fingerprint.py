@@ -11,7 +11,6 @@ from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import TOKEN_HELP, TOKEN_VARIABLE, add_connection_options, server_token
 from exec_server.cli.parser import Parser
 from exec_server.errors import ConfigurationError
-from exec_server.limits import DEFAULT_LIMITS
 from exec_server.remote.identity import load_identity
 
 if TYPE_CHECKING:
@@ -74,23 +73,13 @@ def fingerprint_command(words: list[str]) -> int:
 
 def _dialler(text: str, token: str | None, pin: str | None) -> NoiseDialler | None:
     """The dialler of an environment; None if *text* is the name of a file."""
+    from exec_server.client.connect_options import ConnectOptions, UrlOptions
     from exec_server.client.environments.kinds import RendezvousEnvironment
-    from exec_server.client.environments.open_environment import ConnectOptions
-    from exec_server.client.url_schemes import Where
     from exec_server.client_urls import noise_dialler, rendezvous
 
     if server_access.is_url(text):
-        limits = DEFAULT_LIMITS
-        return noise_dialler(
-            Where(
-                url=text,
-                token=token or os.environ.get(TOKEN_VARIABLE) or None,
-                pin=pin,
-                connect_timeout=limits.connect_timeout,
-                ssl_context=None,
-                limits=limits,
-            )
-        )
+        token = token or os.environ.get(TOKEN_VARIABLE) or None
+        return noise_dialler(text, UrlOptions(token=token, pin=pin))
     manager = server_access.environments()
     if text not in manager.names:
         return None

@@ -43,12 +43,9 @@ def expected_server() -> str:
 
 def environments(environ: Mapping[str, str] | None = None) -> EnvironmentManager:
     """The environments that have a name on this machine. Raises ConfigurationError."""
-    from exec_server.client.environments.manager import load_environments
-    from exec_server.client_urls import rendezvous
-    from exec_server.local_server import local
+    from exec_server.local_server import environments
 
-    env = os.environ if environ is None else environ
-    return load_environments(env=env, local=local, rendezvous=rendezvous)
+    return environments(env=os.environ if environ is None else environ)
 
 
 def open_server(

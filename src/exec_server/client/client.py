@@ -2,99 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from exec_server.client.client_session import ClientSession, open_session, open_session_over
 from exec_server.client.connect_options import (
-    DEFAULT_CLIENT_NAME,
     ExecServerClientConnectOptions,
     RemoteExecServerConnectArgs,
+    UrlOptions,
+    as_options,
 )
 from exec_server.client.discovery import RemoteDiscovery
 from exec_server.client.files.remote_files import RemoteFiles
 from exec_server.client.http.remote_http import RemoteHttp
-from exec_server.client.network_policy import OnPolicyDecision, OnPolicyRequest
 from exec_server.client.process.processes import Processes
 from exec_server.client.session_link import ConnectionState
-from exec_server.client.url_schemes import Where, find_way
+from exec_server.client.url_schemes import Schemes, find_dialler
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment
 from exec_server.protocol.method import NOTHING
 from exec_server.transport.connection import Connection
-from exec_server.transport.dial import dial, is_program
+from exec_server.transport.dial import is_program
 
 if TYPE_CHECKING:
     from ssl import SSLContext
-
-
-@contextlib.asynccontextmanager
-async def connect(
-    url: str,
-    *,
-    token: str | None = None,
-    pin: str | None = None,
-    client_name: str = DEFAULT_CLIENT_NAME,
-    connect_timeout: float = DEFAULT_LIMITS.connect_timeout,
-    initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout,
-    call_timeout: float | None = DEFAULT_LIMITS.call_timeout,
-    resume_session_id: str | None = None,
-    session_token: str | None = None,
-    reconnect: bool = True,
-    recover_for: float | None = None,
-    on_state: Callable[[ConnectionState], None] | None = None,
-    on_policy_request: OnPolicyRequest | None = None,
-    on_policy_decision: OnPolicyDecision | None = None,
-    ssl_context: SSLContext | None = None,
-    limits: Limits = DEFAULT_LIMITS,
-) -> AsyncIterator[ExecServerClient]:
-    """Connect to a server for the length of a block.
-
-    *url* is `ws://HOST:PORT`, `wss://HOST`, `unix://PATH`, or `stdio:PROGRAM ARGS...` for a
-    server that is started as a child and spoken to by its stdin and stdout, or
-    `noise+https://REGISTRY/ENVIRONMENT` for one behind a rendezvous. *token* is sent as a bearer
-    token, to the server or to the registry. Raises ConnectError when no connection comes about;
-    leaving the block disconnects, and the server ends what still runs when the session is not
-    resumed in time.
-
-    A connection that is lost is replaced, and the session goes on, unless *reconnect* is false;
-    *on_state* is told of it. It is tried for 25 seconds, or for as long as `retain` was granted, or
-    for *recover_for* seconds. *session_token* is what `session_token()` of an earlier client gave:
-    its session is resumed, and `attach` goes on with its processes. *on_policy_request* decides
-    what processes with a managed network may reach, and *on_policy_decision* hears of it.
-
-    *pin* is for servers behind a registry, whose word it makes needless: the fingerprint of the
-    executor's key, or `first-use` to trust the first one that is seen and no other from then on.
-    UntrustedExecutor is raised for another key.
-    """
-    if session_token is not None and resume_session_id is not None:
-        raise ConfigurationError("give a session token or the id of a session, not both")
-    args = RemoteExecServerConnectArgs(
-        websocket_url=url,
-        client_name=client_name,
-        connect_timeout=connect_timeout,
-        initialize_timeout=initialize_timeout,
-        call_timeout=call_timeout,
-        resume_session_id=resume_session_id,
-        auth_token=token,
-        pin=pin,
-        reconnect=reconnect,
-        recover_for=recover_for,
-    )
-    client = await ExecServerClient.connect_websocket(
-        args,
-        session_token=session_token,
-        on_state=on_state,
-        ssl_context=ssl_context,
-        limits=limits,
-    )
-    client._session.policy.on_request = on_policy_request
-    client._session.policy.on_decision = on_policy_decision
-    async with client:
-        yield client
 
 
 class ExecServerClient(Processes):
@@ -131,40 +64,22 @@ class ExecServerClient(Processes):
         on_state: Callable[[ConnectionState], None] | None = None,
         ssl_context: SSLContext | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        schemes: Schemes = (),
     ) -> Self:
-        """Connect and shake hands; see `exec_server.connect` for what may fail."""
-        where = Where(
-            url=args.websocket_url,
+        """Connect and shake hands; see `exec_server.connect` for what may fail.
+
+        *schemes* are needed for servers behind a registry: `exec_server.client_urls.SCHEMES`.
+        """
+        options = as_options(
+            UrlOptions,
+            args,
             token=args.auth_token,
-            pin=args.pin,
-            connect_timeout=args.connect_timeout,
+            session_token=session_token,
+            on_state=on_state,
             ssl_context=ssl_context,
             limits=limits,
         )
-
-        def dial_directly() -> Awaitable[Connection]:
-            return dial(
-                args.websocket_url,
-                limits=limits,
-                bearer_token=args.auth_token,
-                connect_timeout=args.connect_timeout,
-                ssl_context=ssl_context,
-            )
-
-        way = find_way(where)
-        if way is None and args.pin is not None:
-            raise ConfigurationError("only a server behind a registry has a key that can be pinned")
-        return cls(
-            await open_session(
-                way or dial_directly,
-                args.options,
-                reconnect=args.reconnect and not is_program(args.websocket_url),
-                session_token=session_token,
-                take_over_timeout=args.connect_timeout,
-                on_state=on_state,
-                limits=limits,
-            )
-        )
+        return cls(await _session_at(args.websocket_url, options, schemes))
 
     @classmethod
     async def connect(
@@ -274,3 +189,15 @@ class ExecServerClient(Processes):
         await self._session.settle()
         self.close()
         await self.wait_closed()
+
+
+async def open_url(url: str, options: UrlOptions, *, schemes: Schemes = ()) -> ExecServerClient:
+    """A client of the server at *url*, connected; *schemes* are those besides the ordinary ones."""
+    return ExecServerClient(await _session_at(url, options, schemes))
+
+
+async def _session_at(url: str, options: UrlOptions, schemes: Schemes) -> ClientSession:
+    if options.session_token is not None and options.resume_session_id is not None:
+        raise ConfigurationError("give a session token or the id of a session, not both")
+    dialler = find_dialler(url, options, schemes)
+    return await open_session(dialler, options, can_redial=not is_program(url))

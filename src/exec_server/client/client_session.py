@@ -11,7 +11,11 @@ from typing import TypeVar
 import msgspec
 
 from exec_server.client import tracing
-from exec_server.client.connect_options import ExecServerClientConnectOptions
+from exec_server.client.connect_options import (
+    ExecServerClientConnectOptions,
+    UrlOptions,
+    as_options,
+)
 from exec_server.client.connection_link import ConnectionLink
 from exec_server.client.files.missing_watch import MissingWatches
 from exec_server.client.flow.pacing import Flow
@@ -280,32 +284,30 @@ class ClientSession:
 
 
 async def open_session(
-    dialler: Dialler,
-    options: ExecServerClientConnectOptions | None = None,
-    *,
-    reconnect: bool = True,
-    session_token: str | None = None,
-    take_over_timeout: float = DEFAULT_LIMITS.connect_timeout,
-    on_state: Callable[[ConnectionState], None] | None = None,
-    limits: Limits = DEFAULT_LIMITS,
+    dialler: Dialler, options: UrlOptions, *, can_redial: bool = True
 ) -> ClientSession:
-    """Connect by means of *dialler*, and with *reconnect* again when the connection is lost.
+    """Connect by means of *dialler*, which can make another connection if *can_redial*.
 
-    The session of a *session_token* may still be attached to its last connection; then the attempt
-    is repeated for *take_over_timeout* seconds.
+    The session of a session token may still be attached to its last connection; then the attempt
+    is repeated for `connect_timeout` seconds.
     """
-    options = options or ExecServerClientConnectOptions()
-    token = None if session_token is None else SessionToken.parse(session_token)
+    token = None if options.session_token is None else SessionToken.parse(options.session_token)
+    handshake = as_options(ExecServerClientConnectOptions, options)
     if token is not None:
-        options = msgspec.structs.replace(options, resume_session_id=token.session_id)
+        handshake = msgspec.structs.replace(handshake, resume_session_id=token.session_id)
     session = ClientSession(
-        options, dialler=dialler if reconnect else None, on_state=on_state, limits=limits
+        handshake,
+        dialler=dialler if options.reconnect and can_redial else None,
+        on_state=options.on_state,
+        limits=options.limits,
     )
+    session.policy.on_request = options.on_policy_request
+    session.policy.on_decision = options.on_policy_decision
     if token is None:
         await session.link.open(await dialler())
     else:
         session.processes.continue_from(token.cursors)
-        await session.take_over(dialler, take_over_timeout)
+        await session.take_over(dialler, options.connect_timeout)
     return session
 
 

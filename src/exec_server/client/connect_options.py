@@ -1,62 +1,139 @@
-"""How a client connects."""
+"""How a client connects: every option of `connect` is one field of one struct in this module.
+
+    SessionOptions                      for every kind of connection
+      ExecServerClientConnectOptions    + for the handshake
+      RemoteExecServerConnectArgs       + the URL; for `ExecServerClient.connect_websocket`
+      ConnectOptions                    + for every environment: `environments()`, `manager.connect`
+        UrlOptions                      + for a URL: `connect`
+
+The keyword arguments of `connect` and `environments` are generated from ConnectOptions and
+UrlOptions by `scripts/sync_twin.py` (connect_keywords.py). All times are in seconds.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import msgspec
 
-from exec_server.limits import DEFAULT_LIMITS
+from exec_server.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from exec_server.client.network_policy import OnPolicyDecision, OnPolicyRequest
+    from exec_server.client.session_link import ConnectionState
+
+S = TypeVar("S", bound=msgspec.Struct)
+F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_CLIENT_NAME = "exec-server-client"
 
 
-class ExecServerClientConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What every transport needs; times are in seconds."""
+class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options that every kind of connection takes."""
 
     client_name: str = DEFAULT_CLIENT_NAME
-    # For the whole handshake.
-    initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout
-    # A session of an earlier connection to go on with; None begins a new one.
-    resume_session_id: str | None = None
-    # For each call that has no deadline of its own; None waits for ever.
+    # The deadline of a call that has no deadline of its own; None waits for ever.
     call_timeout: float | None = DEFAULT_LIMITS.call_timeout
-    # How many calls the server is asked to run at once, so that a long poll delays nothing else.
-    # Servers that do not know the question answer one call at a time.
-    concurrent_requests: int = DEFAULT_LIMITS.max_concurrent_requests
-    # How long a lost connection is tried to be replaced; None for as long as the server is known to
-    # keep the session.
+    # How long the client tries to replace a lost connection; None: as long as the server is known
+    # to keep the session.
     recover_for: float | None = None
 
 
-class RemoteExecServerConnectArgs(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server is, and how to connect to it."""
+class ExecServerClientConnectOptions(SessionOptions, frozen=True, kw_only=True):
+    """Options for a connection that exists already."""
 
-    # Any URL that `exec_server.connect` takes.
+    # For the whole handshake.
+    initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout
+    # The session of an earlier connection that is resumed; None begins a new session.
+    resume_session_id: str | None = None
+    # How many calls the server is asked to run at once, so that a long poll delays nothing else.
+    # Servers that do not know this parameter answer one call at a time.
+    concurrent_requests: int = DEFAULT_LIMITS.max_concurrent_requests
+
+
+class RemoteExecServerConnectArgs(SessionOptions, frozen=True, kw_only=True):
+    """The URL of a server, and how to connect to it."""
+
+    # `ws://`, `wss://`, `unix://` or `stdio:`; other schemes are passed beside it.
     websocket_url: str
-    client_name: str = DEFAULT_CLIENT_NAME
     # Until the WebSocket is open.
     connect_timeout: float = DEFAULT_LIMITS.connect_timeout
     initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout
     resume_session_id: str | None = None
-    call_timeout: float | None = DEFAULT_LIMITS.call_timeout
-    # Sent as `Authorization: Bearer TOKEN`.
+    # It is sent as `Authorization: Bearer TOKEN`.
     auth_token: str | None = None
     # For a server behind a registry: the fingerprint of its key, or `first-use`.
     pin: str | None = None
-    # Whether a lost connection is replaced and its session resumed; a program's never is.
+    # True if a lost connection is replaced and its session resumed; that of a program never is.
     reconnect: bool = True
-    recover_for: float | None = None
 
     def __repr__(self) -> str:
         token = "None" if self.auth_token is None else "..."
         return f"RemoteExecServerConnectArgs({self.websocket_url!r}, auth_token={token})"
 
-    @property
-    def options(self) -> ExecServerClientConnectOptions:
-        """The part that does not depend on the transport."""
-        return ExecServerClientConnectOptions(
-            client_name=self.client_name,
-            initialize_timeout=self.initialize_timeout,
-            resume_session_id=self.resume_session_id,
-            call_timeout=self.call_timeout,
-            recover_for=self.recover_for,
+
+class ConnectOptions(SessionOptions, frozen=True, kw_only=True):
+    """Options that a caller may give for any environment; see `connect`."""
+
+    # It replaces the token that is configured for the environment.
+    token: str | None = None
+    # For a server behind a registry: the fingerprint of its key, or `first-use`. It is refused for
+    # other servers.
+    pin: str | None = None
+    # From `session_token()` of an earlier client, whose session is resumed.
+    session_token: str | None = None
+    # True if a lost connection is replaced and its session resumed; that of a program never is.
+    reconnect: bool = True
+    on_state: Callable[[ConnectionState], None] | None = None
+    on_policy_request: OnPolicyRequest | None = None
+    on_policy_decision: OnPolicyDecision | None = None
+    ssl_context: SSLContext | None = None
+    limits: Limits = DEFAULT_LIMITS
+
+    def __repr__(self) -> str:
+        # The tokens are secret.
+        return f"{type(self).__name__}(client_name={self.client_name!r})"
+
+
+class UrlOptions(ConnectOptions, frozen=True, kw_only=True):
+    """Options for a server at a URL; the configuration of an environment has its own times."""
+
+    # Until the transport is open.
+    connect_timeout: float = DEFAULT_LIMITS.connect_timeout
+    # For the whole handshake.
+    initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout
+    # The session of an earlier connection that is resumed; None begins a new session.
+    resume_session_id: str | None = None
+
+
+def as_options(kind: type[S], source: msgspec.Struct, **changes: Any) -> S:
+    """A *kind* with the values of the fields that it shares with *source*, and with *changes*."""
+    shared = {*kind.__struct_fields__} & {*source.__struct_fields__} - {*changes}
+    return kind(**{name: getattr(source, name) for name in shared}, **changes)
+
+
+def with_keywords_of(kind: type[msgspec.Struct]) -> Callable[[F], F]:
+    """Show the fields of *kind* as keyword arguments in `help()`, instead of `**options`."""
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        first = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        keywords = zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True)
+        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*first, *(_keyword(kind, name, default) for name, default in keywords)]
         )
+        return function
+
+    return decorate
+
+
+def _keyword(kind: type, name: str, default: object) -> inspect.Parameter:
+    owner = next(each for each in kind.__mro__ if name in vars(each).get("__annotations__", ()))
+    annotation = owner.__annotations__[name]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )

@@ -1,40 +1,36 @@
-"""Ways to servers that this package does not know itself, by what their URLs look like."""
+"""From the URL of a server to a function that opens a connection to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
 
-import msgspec
-
+from exec_server.client.connect_options import UrlOptions
 from exec_server.client.session_link import Dialler
-from exec_server.limits import Limits
+from exec_server.errors import ConfigurationError
+from exec_server.transport.connection import Connection
+from exec_server.transport.dial import dial
 
-if TYPE_CHECKING:
-    from ssl import SSLContext
-
-
-class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client was asked to connect to, and with what."""
-
-    url: str
-    token: str | None
-    # The fingerprint of the only executor that is meant, or `first-use`.
-    pin: str | None = None
-    connect_timeout: float
-    ssl_context: SSLContext | None
-    limits: Limits
-
-    def __repr__(self) -> str:
-        # The query and the token may be secret.
-        return f"Where({self.url.partition('?')[0]!r})"
+# Returns how to dial a URL, or None if the URL is not of this scheme. The schemes that need other
+# packages are passed as arguments; `exec_server.client_urls` has them.
+Scheme = Callable[[str, UrlOptions], Dialler | None]
+Schemes = Sequence[Scheme]
 
 
-# Each says how to dial, or None when the URL is not one of its own. `exec_server.client_urls` fills
-# it.
-WAYS: list[Callable[[Where], Dialler | None]] = []
+def find_dialler(url: str, options: UrlOptions, schemes: Schemes) -> Dialler:
+    """How to dial *url*: as the first of *schemes* says that knows it, or else directly."""
+    for scheme in schemes:
+        if (found := scheme(url, options)) is not None:
+            return found
+    if options.pin is not None:
+        raise ConfigurationError("only a server behind a registry has a key that can be pinned")
 
+    def dial_directly() -> Awaitable[Connection]:
+        return dial(
+            url,
+            limits=options.limits,
+            bearer_token=options.token,
+            connect_timeout=options.connect_timeout,
+            ssl_context=options.ssl_context,
+        )
 
-def find_way(where: Where) -> Dialler | None:
-    """The first way that knows the URL; None for the ordinary one."""
-    return next((found for way in WAYS if (found := way(where)) is not None), None)
+    return dial_directly

@@ -15,8 +15,6 @@ cancels what was waited for.
 
 from __future__ import annotations
 
-# Teaches `connect` the URLs of environments behind a registry.
-import exec_server.client_urls  # noqa: F401
 from exec_server.sync.sync_api import (
     EnvironmentManager,
     ExecServerClient,

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, Unpack
 
 from exec_server.client.client import ExecServerClient as AsyncExecServerClient
 from exec_server.client.client_session import StrPath
+from exec_server.client.connect_keywords import ConnectKeywords
 from exec_server.client.connect_options import DEFAULT_CLIENT_NAME
 from exec_server.client.discovery import KeyPaths
 from exec_server.client.discovery import RemoteDiscovery as AsyncRemoteDiscovery
@@ -23,7 +24,6 @@ from exec_server.client.environments.kinds import Environment
 from exec_server.client.environments.lazy import EnvironmentStatus
 from exec_server.client.environments.manager import EnvironmentFacts
 from exec_server.client.environments.manager import EnvironmentManager as AsyncEnvironmentManager
-from exec_server.client.environments.open_environment import ConnectKeywords
 from exec_server.client.files.file_methods import WalkOutcome
 from exec_server.client.files.file_streams import WINDOW, Block
 from exec_server.client.files.file_streams import ReadStream as AsyncReadStream
@@ -1266,61 +1266,61 @@ class EnvironmentManager(Twin[AsyncEnvironmentManager]):
 def connect(
     url: str,
     *,
+    client_name: str = DEFAULT_CLIENT_NAME,
+    call_timeout: float | None = DEFAULT_LIMITS.call_timeout,
+    recover_for: float | None = None,
     token: str | None = None,
     pin: str | None = None,
-    client_name: str = DEFAULT_CLIENT_NAME,
-    connect_timeout: float = DEFAULT_LIMITS.connect_timeout,
-    initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout,
-    call_timeout: float | None = DEFAULT_LIMITS.call_timeout,
-    resume_session_id: str | None = None,
     session_token: str | None = None,
     reconnect: bool = True,
-    recover_for: float | None = None,
     on_state: Callable[[ConnectionState], None] | None = None,
     on_policy_request: OnPolicyRequest | None = None,
     on_policy_decision: OnPolicyDecision | None = None,
     ssl_context: SSLContext | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    connect_timeout: float = DEFAULT_LIMITS.connect_timeout,
+    initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout,
+    resume_session_id: str | None = None,
 ) -> AbstractContextManager[ExecServerClient]:
-    """Connect to a server for the length of a block.
+    """Connect to a server; leaving the block disconnects.
 
-    *url* is `ws://HOST:PORT`, `wss://HOST`, `unix://PATH`, or `stdio:PROGRAM ARGS...` for a
-    server that is started as a child and spoken to by its stdin and stdout, or
-    `noise+https://REGISTRY/ENVIRONMENT` for one behind a rendezvous. *token* is sent as a bearer
-    token, to the server or to the registry. Raises ConnectError when no connection comes about;
-    leaving the block disconnects, and the server ends what still runs when the session is not
-    resumed in time.
+    *url* is `ws://HOST:PORT`, `wss://HOST`, `unix://PATH`, `stdio:PROGRAM ARGS...` for a server
+    that is started as a child and reached through its stdin and stdout, or
+    `noise+https://REGISTRY/ENVIRONMENT` for a server behind a registry. *token* is sent as a bearer
+    token, to the server or to the registry. Raises ConnectError if no connection is made. After
+    the block the server ends what still runs, unless the session is resumed in time.
 
-    A connection that is lost is replaced, and the session goes on, unless *reconnect* is false;
-    *on_state* is told of it. It is tried for 25 seconds, or for as long as `retain` was granted, or
-    for *recover_for* seconds. *session_token* is what `session_token()` of an earlier client gave:
-    its session is resumed, and `attach` goes on with its processes. *on_policy_request* decides
-    what processes with a managed network may reach, and *on_policy_decision* hears of it.
+    A lost connection is replaced and the session resumed, unless *reconnect* is false; *on_state*
+    is called with each new state. The client tries for 25 seconds, or for as long as `retain` has
+    granted, or for *recover_for* seconds. *session_token* comes from `session_token()` of an
+    earlier client: its session is resumed, and `attach` continues its processes.
+    *on_policy_request* decides which hosts processes with a managed network may reach, and
+    *on_policy_decision* is called with each decision.
 
-    *pin* is for servers behind a registry, whose word it makes needless: the fingerprint of the
-    executor's key, or `first-use` to trust the first one that is seen and no other from then on.
-    UntrustedExecutor is raised for another key.
+    *pin* is for servers behind a registry, and replaces trust in that registry: it is the
+    fingerprint of the executor's key, or `first-use` to trust the first key that is seen and no
+    other key after that. UntrustedExecutor is raised for another key.
     """
-    from exec_server.client.client import connect as async_connect
+    from exec_server.client_urls import connect as async_connect
 
     return opened(
         lambda: async_connect(
             url,
+            client_name=client_name,
+            call_timeout=call_timeout,
+            recover_for=recover_for,
             token=token,
             pin=pin,
-            client_name=client_name,
-            connect_timeout=connect_timeout,
-            initialize_timeout=initialize_timeout,
-            call_timeout=call_timeout,
-            resume_session_id=resume_session_id,
             session_token=session_token,
             reconnect=reconnect,
-            recover_for=recover_for,
             on_state=on_state,
             on_policy_request=on_policy_request,
             on_policy_decision=on_policy_decision,
             ssl_context=ssl_context,
             limits=limits,
+            connect_timeout=connect_timeout,
+            initialize_timeout=initialize_timeout,
+            resume_session_id=resume_session_id,
         ),
         ExecServerClient,
     )
@@ -1333,7 +1333,7 @@ def local(
     on_state: Callable[[ConnectionState], None] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> AbstractContextManager[ExecServerClient]:
-    """Run processes on this machine, by the interface of a remote one, for the length of a block.
+    """Run processes on this machine with the interface of a remote client.
 
     The server lives in the caller's event loop; leaving the block ends everything it has started.
     """
@@ -1352,7 +1352,7 @@ def environments(
     env: Mapping[str, str] = os.environ,
     **options: Unpack[ConnectKeywords],
 ) -> AbstractContextManager[EnvironmentManager]:
-    """The environments of `environments.toml` and the variables, this machine among them.
+    """The environments of `environments.toml` and of the variables, including this machine.
 
     *options* are those of `connect`, for everything that is connected here.
     """

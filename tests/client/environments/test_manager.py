@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from exec_server.client.environments.manager import (
     EnvironmentManager,
     load_environments,
 )
-from exec_server.client.environments.open_environment import ConnectKeywords, ConnectOptions
+from exec_server.client.environments.open_environment import Connectors
 from exec_server.errors import ConfigurationError, ConnectError, ConnectionClosed, SessionLost
 from exec_server.limits import Limits
 from exec_server.server.serving import serve
@@ -233,17 +232,8 @@ async def test_a_registry_takes_a_way_to_it(tmp_path, server):
     def relay(environment: object, options: object) -> Any:
         return lambda: dial(server.url, limits=Limits())
 
-    async with load_environments(tmp_path, env, rendezvous=relay) as manager:
+    async with load_environments(tmp_path, env, connectors=Connectors(rendezvous=relay)) as manager:
         assert (await (await manager.client()).run(["true"])).returncode == 0
-
-
-@requirement("env/lookup")
-def test_options_are_those_of_connect():
-    keywords = set(ConnectKeywords.__annotations__)
-    assert keywords == set(ConnectOptions.__struct_fields__)
-    # What the file says of an environment, or a session token, stands for the others.
-    said = {"url", "connect_timeout", "initialize_timeout", "resume_session_id"}
-    assert keywords == set(inspect.signature(exec_server.connect).parameters) - said
 
 
 # Clients of the caller's own, and changes at run time.

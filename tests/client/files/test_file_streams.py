@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient
 from exec_server.client.files import file_streams
+from exec_server.client_urls import connect
 from exec_server.errors import (
     ConnectionClosed,
     InternalError,

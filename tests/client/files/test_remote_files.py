@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient
 from exec_server.client.files.file_methods import FileMethods
+from exec_server.client_urls import connect
 from exec_server.errors import (
     ConnectionClosed,
     InternalError,

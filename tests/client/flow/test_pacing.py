@@ -7,9 +7,9 @@ import gc
 
 import pytest
 
-from exec_server.client.client import connect
 from exec_server.client.flow.pacing import Flow
 from exec_server.client.process.output_buffer import OutputBuffer, OutputChunk
+from exec_server.client_urls import connect
 from exec_server.errors import ConnectionClosed, ProcessFailed
 from exec_server.limits import KIB, MIB, Limits
 from exec_server.server.serving import serve

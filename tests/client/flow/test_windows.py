@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient
 from exec_server.client.connect_options import ExecServerClientConnectOptions
 from exec_server.client.flow.pacing import Flow
 from exec_server.client.process.output_buffer import OutputBuffer, OutputChunk
 from exec_server.client.process.remote_process import RemoteProcess
+from exec_server.client_urls import connect
 from exec_server.errors import ProcessFailed
 from exec_server.limits import KIB, MIB, Limits
 from exec_server.server.serving import RunningServer

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from exec_server.client.client import connect
 from exec_server.client.flow.pacing import Flow
 from exec_server.client.http.remote_http import FromEnvironment, HttpHeaders
 from exec_server.client.http.response_body import Budget, HttpBody
 from exec_server.client.httpx_transport import ExecutorTransport
+from exec_server.client_urls import connect
 from exec_server.errors import (
     ConnectionClosed,
     HttpBodyFailed,

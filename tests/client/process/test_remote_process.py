@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from exec_server.client.client import connect
 from exec_server.client.process.remote_process import signal_name
+from exec_server.client_urls import connect
 from exec_server.errors import (
     CallTimeout,
     ConnectionClosed,

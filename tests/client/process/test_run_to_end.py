@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exec_server.client.client import connect
+from exec_server.client_urls import connect
 from exec_server.errors import (
     CommandFailed,
     CommandTimeout,

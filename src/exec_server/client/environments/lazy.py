@@ -9,8 +9,9 @@ from typing import Literal
 import msgspec
 
 from exec_server.client.client import ExecServerClient
+from exec_server.client.connect_options import ConnectOptions
 from exec_server.client.environments.kinds import Environment
-from exec_server.client.environments.open_environment import ConnectOptions, Ways, open_environment
+from exec_server.client.environments.open_environment import Connectors, open_environment
 from exec_server.errors import ConnectionClosed, ExecServerError
 
 
@@ -30,10 +31,12 @@ class LazyClient:
     would start another program.
     """
 
-    def __init__(self, environment: Environment, options: ConnectOptions, ways: Ways) -> None:
+    def __init__(
+        self, environment: Environment, options: ConnectOptions, connectors: Connectors
+    ) -> None:
         self.environment = environment
         self._options = options
-        self._ways = ways
+        self._connectors = connectors
         self._client: ExecServerClient | None = None
         # What is left to do at the end, for each client there was.
         self._stack = AsyncExitStack()
@@ -71,7 +74,7 @@ class LazyClient:
             raise self._failure.with_traceback(None)
         old, self._stack = self._stack, AsyncExitStack()
         await old.aclose()
-        opening = open_environment(self.environment, self._options, self._ways)
+        opening = open_environment(self.environment, self._options, self._connectors)
         self._client = await self._stack.enter_async_context(opening)
         return self._client
 

@@ -28,20 +28,17 @@ from typing import Self, Unpack
 import msgspec
 
 from exec_server.client.client import ExecServerClient
+from exec_server.client.connect_keywords import ConnectKeywords
+from exec_server.client.connect_options import ConnectOptions
 from exec_server.client.environments import environments_toml, paired
 from exec_server.client.environments.bearer_tokens import GivenToken
 from exec_server.client.environments.kinds import Environment, Kind, WebSocketEnvironment
 from exec_server.client.environments.lazy import EnvironmentStatus, LazyClient
-from exec_server.client.environments.open_environment import (
-    ConnectKeywords,
-    ConnectOptions,
-    LocalFactory,
-    RendezvousFactory,
-    Ways,
-    open_environment,
-)
+from exec_server.client.environments.open_environment import Connectors, open_environment
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS
+
+_NO_CONNECTORS = Connectors()
 
 
 class EnvironmentFacts(msgspec.Struct, frozen=True):
@@ -64,14 +61,12 @@ class EnvironmentManager:
     def __init__(
         self,
         configuration: environments_toml.Configuration,
-        *,
-        local: LocalFactory | None = None,
-        rendezvous: RendezvousFactory | None = None,
+        connectors: Connectors = _NO_CONNECTORS,
         **options: Unpack[ConnectKeywords],
     ) -> None:
         """*options* are those of `exec_server.connect`, for all that is connected here."""
         self._default = configuration.default
-        self._ways = Ways(local, rendezvous)
+        self._connectors = connectors
         self._options = ConnectOptions(**options)
         self._lazy = {each.id: self._new(each) for each in configuration.environments}
 
@@ -134,7 +129,7 @@ class EnvironmentManager:
         *options* come before those of the manager.
         """
         merged = msgspec.structs.replace(self._options, **options)
-        return open_environment(self.resolve(name_or_url), merged, self._ways)
+        return open_environment(self.resolve(name_or_url), merged, self._connectors)
 
     async def status(self, name: str | None = None) -> EnvironmentStatus:
         """How an environment is, without connecting to it."""
@@ -166,7 +161,7 @@ class EnvironmentManager:
             await old.close()
 
     def _new(self, environment: Environment) -> LazyClient:
-        return LazyClient(environment, self._options, self._ways)
+        return LazyClient(environment, self._options, self._connectors)
 
     # The end.
 
@@ -190,8 +185,7 @@ def load_environments(
     home: Path | None = None,
     env: Mapping[str, str] = os.environ,
     *,
-    local: LocalFactory | None = None,
-    rendezvous: RendezvousFactory | None = None,
+    connectors: Connectors = _NO_CONNECTORS,
     **options: Unpack[ConnectKeywords],
 ) -> EnvironmentManager:
     """The environments of the variables and of `environments.toml` in *home*, by default Codex's.
@@ -201,4 +195,4 @@ def load_environments(
     """
     directory = environments_toml.home_directory(env) if home is None else home
     found = paired.add_to(environments_toml.load(directory, env), paired.folder(env))
-    return EnvironmentManager(found, local=local, rendezvous=rendezvous, **options)
+    return EnvironmentManager(found, connectors, **options)

@@ -8,12 +8,13 @@ from functools import partial
 
 import pytest
 
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient
 from exec_server.client.files.remote_files import RemoteFiles
 from exec_server.client.files.transfer.progress import Progress
 from exec_server.client.files.transfer.result import TransferResult
 from exec_server.client.files.transfer.transfer import persist
 from exec_server.client.files.transfer.upload import Upload
+from exec_server.client_urls import connect
 from exec_server.errors import NotFound, TransferFailed
 from exec_server.server.serving import serve
 from tests.client.files.transfer.test_transfer import MIB, described, make_files

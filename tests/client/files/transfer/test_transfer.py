@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exec_server.client.client import ExecServerClient, connect
+from exec_server.client.client import ExecServerClient
 from exec_server.client.files.transfer import (
     checksum,
     download,
@@ -30,6 +30,7 @@ from exec_server.client.files.transfer import (
 from exec_server.client.files.transfer.progress import Progress
 from exec_server.client.files.transfer.result import TransferResult
 from exec_server.client.files.transfer.tree import TreeEntry, part_name
+from exec_server.client_urls import connect
 from exec_server.errors import ConnectionClosed, NotFound, ProtocolError, TransferFailed
 from exec_server.limits import Limits
 from exec_server.server.serving import serve
