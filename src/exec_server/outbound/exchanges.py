@@ -135,7 +135,7 @@ class Exchanges:
         finally:
             # Leaves a connection alone whose answer was read to the end.
             response.close()
-        head = _encode(_Head(response.status, _headers(response)))
+        head = _encode(_ResultHead(response.status, _headers(response)))
         return Encoded((head[:-1], b',"bodyBase64":"', encode_base64(body), b'"}'))
 
     async def _read_all(self, response: aiohttp.ClientResponse) -> bytes:
@@ -202,7 +202,7 @@ class Exchanges:
                 stream.cancel()
 
 
-class _Head(msgspec.Struct):
+class _ResultHead(msgspec.Struct):
     """A result without its body."""
 
     status: int

@@ -16,7 +16,7 @@ from yarl import URL
 from exec_server.errors import InternalError
 from exec_server.limits import Limits
 from exec_server.outbound import tls_trust
-from exec_server.outbound.outgoing import MAX_REDIRECTS, Outgoing, redirected
+from exec_server.outbound.outgoing import MAX_REDIRECTS, OutgoingRequest, redirected
 from exec_server.outbound.proxies import Proxies, Proxy
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Sender:
         self._extra_certificates: str | None = None
 
     async def exchange(
-        self, outgoing: Outgoing, *, follow: bool, deadline: float | None
+        self, outgoing: OutgoingRequest, *, follow: bool, deadline: float | None
     ) -> aiohttp.ClientResponse:
         """The answer, after redirects, with its body still to be read.
 
@@ -76,7 +76,7 @@ class Sender:
             outgoing = following
 
     async def _send_before(
-        self, outgoing: Outgoing, deadline: float | None
+        self, outgoing: OutgoingRequest, deadline: float | None
     ) -> aiohttp.ClientResponse:
         try:
             async with asyncio.timeout_at(deadline):
@@ -90,7 +90,7 @@ class Sender:
                 f"http/request failed: error sending request for url ({outgoing.url})"
             ) from exc
 
-    async def _send(self, outgoing: Outgoing) -> aiohttp.ClientResponse:
+    async def _send(self, outgoing: OutgoingRequest) -> aiohttp.ClientResponse:
         session = self._opened()
         url = outgoing.url
         proxy = self._proxies.for_url(url)
@@ -177,7 +177,7 @@ def _look_at(closed: asyncio.Future[None]) -> None:
         closed.exception()
 
 
-def _next(sent: Outgoing, response: aiohttp.ClientResponse) -> Outgoing | None:
+def _next(sent: OutgoingRequest, response: aiohttp.ClientResponse) -> OutgoingRequest | None:
     location = next((v for k, v in response.raw_headers if k.lower() == b"location"), None)
     if location is None:
         return None
@@ -207,7 +207,7 @@ def _take_chunked(headers: CIMultiDict[str]) -> bool:
     return True
 
 
-def _as_asked(outgoing: Outgoing) -> aiohttp.ClientMiddlewareType:
+def _as_asked(outgoing: OutgoingRequest) -> aiohttp.ClientMiddlewareType:
     """Undo what the library improves: the method's case, and a length where there is no body."""
 
     async def undo(request: aiohttp.ClientRequest, send: _Handler) -> aiohttp.ClientResponse:

@@ -41,7 +41,7 @@ L = TypeVar("L", bound=WSListener)
 NewListener = Callable[[Callable[[L], None]], L]
 
 
-class _Target(NamedTuple):
+class _DialTarget(NamedTuple):
     """Where a `ws:`, `wss:` or `unix:` URL leads."""
 
     # What errors show: no credentials, no query.
@@ -131,12 +131,12 @@ async def _dial_program(url: str, *, limits: Limits) -> Connection:
     return await dial_program(argv, limits=limits)
 
 
-def _parse(url: str) -> _Target:
+def _parse(url: str) -> _DialTarget:
     if url.startswith(_UNIX):
         path = url.removeprefix(_UNIX)
         if not path or "\0" in path:
             raise ConfigurationError(f"invalid URL `{url}`; expected `unix://PATH`")
-        return _Target(url, path, False, "localhost", "/")
+        return _DialTarget(url, path, False, "localhost", "/")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -155,7 +155,7 @@ def _parse(url: str) -> _Target:
     resource = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
     address = (host, (443 if is_secure else 80) if port is None else port)
-    return _Target(shown, address, is_secure, parts.netloc, resource)
+    return _DialTarget(shown, address, is_secure, parts.netloc, resource)
 
 
 def _headers(bearer_token: str | None) -> list[tuple[str, str]]:
@@ -166,7 +166,9 @@ def _headers(bearer_token: str | None) -> list[tuple[str, str]]:
     return [("Authorization", f"Bearer {bearer_token}")]
 
 
-async def _open(target: _Target, upgrade: _Upgrade[Any], ssl_context: SSLContext | None) -> None:
+async def _open(
+    target: _DialTarget, upgrade: _Upgrade[Any], ssl_context: SSLContext | None
+) -> None:
     loop = asyncio.get_running_loop()
     if isinstance(target.address, str):
         await loop.create_unix_connection(lambda: upgrade, target.address)
@@ -179,7 +181,7 @@ async def _open(target: _Target, upgrade: _Upgrade[Any], ssl_context: SSLContext
     await loop.create_connection(lambda: upgrade, *target.address, ssl=context)
 
 
-def _failed(target: _Target) -> str:
+def _failed(target: _DialTarget) -> str:
     kind = "socket" if isinstance(target.address, str) else "websocket"
     return f"failed to connect to exec-server {kind} `{target.shown}`"
 
@@ -232,7 +234,7 @@ class _Upgrade(asyncio.Protocol, Generic[L]):
 
     def __init__(
         self,
-        target: _Target,
+        target: _DialTarget,
         headers: Sequence[tuple[str, str]],
         limits: Limits,
         new_listener: NewListener[L],
@@ -244,7 +246,7 @@ class _Upgrade(asyncio.Protocol, Generic[L]):
         self._new_listener = new_listener
         self._transport: Any = None
         self._data = bytearray()
-        self._refusal: _Refusal | None = None
+        self._refusal: _UpgradeRefusal | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def release(self) -> None:
@@ -291,7 +293,7 @@ class _Upgrade(asyncio.Protocol, Generic[L]):
     # The answer.
 
     def _judge(self, head: bytes, size: int) -> None:
-        refusal = _Refusal.parse(head)
+        refusal = _UpgradeRefusal.parse(head)
         if refusal.status == 101:
             self._give_way()
             return
@@ -321,7 +323,7 @@ class _Upgrade(asyncio.Protocol, Generic[L]):
         if len(self._data) >= min(refusal.body_bytes, _REFUSAL_BYTES):
             self._refuse(refusal)
 
-    def _refuse(self, refusal: _Refusal) -> None:
+    def _refuse(self, refusal: _UpgradeRefusal) -> None:
         text = bytes(self._data[: min(refusal.body_bytes, _REFUSAL_BYTES)])
         words = " ".join(text.decode("utf-8", "replace").split())
         message = f"{_failed(self._target)}: HTTP {refusal.status} {refusal.reason}".rstrip()
@@ -365,7 +367,7 @@ class _Upgrade(asyncio.Protocol, Generic[L]):
             self.opened.set_result(listener)
 
 
-class _Refusal(NamedTuple):
+class _UpgradeRefusal(NamedTuple):
     """An HTTP answer that is no upgrade."""
 
     status: int
@@ -381,7 +383,7 @@ class _Refusal(NamedTuple):
         return ""
 
     @staticmethod
-    def parse(head: bytes) -> _Refusal:
+    def parse(head: bytes) -> _UpgradeRefusal:
         status_line, *lines = head.decode("latin-1").split("\r\n")
         _, _, rest = status_line.partition(" ")
         code, _, reason = rest.partition(" ")
@@ -390,4 +392,4 @@ class _Refusal(NamedTuple):
             name, _, value = line.partition(":")
             if name.lower() == "content-length" and value.strip().isdecimal():
                 length = int(value)
-        return _Refusal(int(code) if code.isdecimal() else 0, reason.strip(), length)
+        return _UpgradeRefusal(int(code) if code.isdecimal() else 0, reason.strip(), length)

@@ -104,7 +104,7 @@ class WebSocketConnection(WSListener):
         self._limits = limits
         self._on_open = on_open
         self._receiver: Receiver | None = None
-        self._assemble: Callable[[], Assembly] = _Joined
+        self._assemble: Callable[[], Assembly] = _JoinedMessage
         # A message of which not all frames have come; joined at once, as they may be tiny.
         self._assembly: Assembly | None = None
         self._assembled_bytes = 0
@@ -242,7 +242,7 @@ class WebSocketConnection(WSListener):
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._assemble = receiver.assemble if isinstance(receiver, Assembler) else _Joined
+        self._assemble = receiver.assemble if isinstance(receiver, Assembler) else _JoinedMessage
 
     def send(self, *parts: bytes) -> None:
         if self._is_closing:
@@ -357,7 +357,7 @@ class WebSocketConnection(WSListener):
             self._timer = self._loop.call_later(limits.ping_interval, self._tick)
 
 
-class _Joined:
+class _JoinedMessage:
     """A message for a receiver that wants it whole."""
 
     def __init__(self) -> None:

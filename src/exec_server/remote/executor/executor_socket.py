@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from exec_server.limits import Limits
-from exec_server.relay.effects import Abandon, Closed, Effect, Message, Opened, Send, Validate
+from exec_server.relay.effects import (
+    Abandon,
+    Effect,
+    Message,
+    Send,
+    StreamClosed,
+    StreamOpened,
+    Validate,
+)
 from exec_server.relay.frame import StreamId, Trace
 from exec_server.relay.trace import trace_of
 from exec_server.remote.executor.stream_connection import StreamConnection
@@ -154,11 +162,11 @@ class Physical:
 
     def _change(self, effect: Effect) -> None:
         match effect:
-            case Opened(stream_id):
+            case StreamOpened(stream_id):
                 stream = self._streams[stream_id] = StreamConnection(self, stream_id)
                 logger.info("stream %.64s is open", stream_id)
                 self._serve(stream)
-            case Closed(stream_id, reason):
+            case StreamClosed(stream_id, reason):
                 logger.info("stream %.64s has ended: %.200s", stream_id, reason)
                 lost = self._streams.pop(stream_id, None)
                 if lost is not None:
