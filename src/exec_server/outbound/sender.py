@@ -6,7 +6,6 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
@@ -16,6 +15,7 @@ from yarl import URL
 from exec_server.errors import InternalError
 from exec_server.limits import Limits
 from exec_server.outbound import tls_trust
+from exec_server.outbound.aiohttp_internals import fail_body_with_connection
 from exec_server.outbound.outgoing import MAX_REDIRECTS, OutgoingRequest, redirected
 from exec_server.outbound.proxies import Proxies, Proxy
 
@@ -81,7 +81,7 @@ class Sender:
         try:
             async with asyncio.timeout_at(deadline):
                 response = await self._send(outgoing)
-            _break_off_with_connection(response)
+            fail_body_with_connection(response)
             return response
         except FAILURES as exc:
             # Neither the address nor the library's text, which repeats it.
@@ -141,40 +141,6 @@ class Sender:
         """Close every connection."""
         if self._session is not None:
             await self._session.close()
-
-
-def _break_off_with_connection(response: aiohttp.ClientResponse) -> None:
-    """Fail a body whose connection ends before it.
-
-    The library closes the connection on a body that turns into nonsense, and leaves whoever reads
-    it waiting.
-    """
-    content = response.content
-    protocol = response.connection.protocol if response.connection is not None else None
-    closed = protocol.closed if protocol is not None else None
-
-    def break_off(_: object = None) -> None:
-        if not content.is_eof() and content.exception() is None:
-            content.set_exception(aiohttp.ClientPayloadError("the connection has ended"))
-
-    if closed is None:
-        # It has ended already, or the whole body is there.
-        break_off()
-        return
-    # A connection outlives many answers, and one that is reset later interests nobody.
-    closed.remove_done_callback(_look_at)
-    closed.add_done_callback(_look_at)
-    closed.add_done_callback(break_off)
-    content.on_eof(partial(_let_go, closed, break_off))
-
-
-def _let_go(closed: asyncio.Future[None], callback: Callable[[object], None]) -> None:
-    closed.remove_done_callback(callback)
-
-
-def _look_at(closed: asyncio.Future[None]) -> None:
-    if not closed.cancelled():
-        closed.exception()
 
 
 def _next(sent: OutgoingRequest, response: aiohttp.ClientResponse) -> OutgoingRequest | None:
