@@ -43,7 +43,7 @@ RULES = {
     # What joins them; these do not know one another.
     "server": BELOW_SERVER,
     "client": "rpc transport version state protocol errors limits",
-    "remote": "relay transport state protocol errors limits",
+    "remote": "timers relay transport state protocol errors limits",
     "hub": "relay.frame relay.keys transport version errors limits",
     # Where they meet.
     "client_urls": "client remote errors limits",
