@@ -29,7 +29,7 @@ if __name__ == "__main__":
 import exec_server
 from bench.rendezvous import QuickRendezvous
 from exec_server.relay.effects import Send, Validate
-from exec_server.relay.harness_end import Harness
+from exec_server.relay.harness_end import HarnessEnd
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from exec_server.relay.mux import Mux
 from tests.support.rendezvous import TOKEN
@@ -97,7 +97,7 @@ def _handshake() -> float:
     began = time.process_time()
     for number in range(_HANDSHAKES):
         mux = Mux(theirs, environment_id="e", registration_id="r", random_bytes=os.urandom)
-        harness = Harness(
+        harness = HarnessEnd(
             ours,
             theirs.public,
             environment_id="e",

@@ -40,10 +40,10 @@ RULES = {
     "server": "errors limits version timers protocol state transport rpc sandbox process files "
     "outbound host discovery network",
     "client": "rpc transport version state protocol errors limits",
-    "remote": "relay transport errors limits",
+    "remote": "timers protocol.registry relay transport errors limits",
     "hub": "protocol.registry relay.frame relay.keys transport version errors limits",
     # These join the joins.
-    "client_urls": "client remote errors",
+    "client_urls": "client remote protocol.registry errors",
     "remote_server": "server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",

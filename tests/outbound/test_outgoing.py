@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from exec_server.errors import InternalError, InvalidParams
-from exec_server.outbound.outgoing import Outgoing, prepare, redirected
+from exec_server.outbound.outgoing import OutgoingRequest, prepare, redirected
 from exec_server.outbound.url import parse
 from exec_server.protocol.http import RequestHeader, RequestParams
 from tests.requirements import requirement
@@ -15,7 +15,7 @@ from tests.requirements import requirement
 ENVIRON = {"TOKEN": "secret", "EMPTY": "", "OPENAI_API_KEY": "key", "CONTROL": "a\nb"}
 
 
-def asked(**params: Any) -> Outgoing:
+def asked(**params: Any) -> OutgoingRequest:
     headers = [RequestHeader(*header) for header in params.pop("headers", [])]
     defaults = {"method": "GET", "url": "http://h/", "request_id": "r"}
     return prepare(RequestParams(**{**defaults, **params}, headers=headers), ENVIRON)
@@ -124,9 +124,9 @@ SECRETS = ("authorization", "cookie", "cookie2", "proxy-authorization", "www-aut
 OF_BODY = ("content-type", "content-encoding", "transfer-encoding", "content-length")
 
 
-def sent(method: str = "GET", url: str = "http://h/a?q") -> Outgoing:
+def sent(method: str = "GET", url: str = "http://h/a?q") -> OutgoingRequest:
     headers = [(name, "v") for name in (*SECRETS, *OF_BODY, "x", "host", "referer")]
-    return Outgoing(method, parse(url), headers, b"body")
+    return OutgoingRequest(method, parse(url), headers, b"body")
 
 
 @requirement("http/redirect:methods")

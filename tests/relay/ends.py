@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.relay.effects import Closed, Effect, Message, Opened, Send, Validate
+from exec_server.relay.effects import Effect, Message, Send, StreamClosed, StreamOpened, Validate
 from exec_server.relay.frame import Body, RelayFrame, StreamId, decode, encode
-from exec_server.relay.harness_end import Harness
+from exec_server.relay.harness_end import HarnessEnd
 from exec_server.relay.keys import KeyPair
 from exec_server.relay.mux import Mux
 
@@ -47,8 +47,8 @@ def new_mux(limits: Limits = DEFAULT_LIMITS) -> Mux:
 
 def new_harness(
     stream_id: str = STREAM, *, executor: KeyPair = EXECUTOR, limits: Limits = DEFAULT_LIMITS
-) -> Harness:
-    return Harness(
+) -> HarnessEnd:
+    return HarnessEnd(
         HARNESS,
         executor.public,
         environment_id=ENVIRONMENT,
@@ -77,7 +77,7 @@ def messages(effects: Iterable[Effect]) -> list[bytes]:
 
 
 def asked(
-    mux: Mux, harness: Harness, *, now: float = 0, authorization: str = "let me in"
+    mux: Mux, harness: HarnessEnd, *, now: float = 0, authorization: str = "let me in"
 ) -> Validate:
     """What *mux* asks the registry when *harness* knocks."""
     effects = [e for send in knock(harness, authorization) for e in mux.receive(send, now=now)]
@@ -86,7 +86,7 @@ def asked(
     return question
 
 
-def knock(harness: Harness, authorization: str = "let me in") -> Sequence[bytes]:
+def knock(harness: HarnessEnd, authorization: str = "let me in") -> Sequence[bytes]:
     return [send.data for send in only(harness.start(authorization), Send)]
 
 
@@ -95,15 +95,15 @@ def handshake(stream_id: str = STREAM, authorization: str = "let me in") -> byte
     return knock(new_harness(stream_id), authorization)[1]
 
 
-def connect(mux: Mux, harness: Harness, *, now: float = 0) -> None:
+def connect(mux: Mux, harness: HarnessEnd, *, now: float = 0) -> None:
     """Complete a handshake."""
     question = asked(mux, harness, now=now)
     answer, opened = mux.settle(question.ticket, is_valid=True, now=now)
-    assert isinstance(answer, Send) and opened == Opened(harness.stream_id)
-    assert harness.receive(answer.data) == [Opened(harness.stream_id)]
+    assert isinstance(answer, Send) and opened == StreamOpened(harness.stream_id)
+    assert harness.receive(answer.data) == [StreamOpened(harness.stream_id)]
 
 
-def pair(limits: Limits = DEFAULT_LIMITS, stream_id: str = STREAM) -> tuple[Mux, Harness]:
+def pair(limits: Limits = DEFAULT_LIMITS, stream_id: str = STREAM) -> tuple[Mux, HarnessEnd]:
     mux, harness = new_mux(limits), new_harness(stream_id, limits=limits)
     connect(mux, harness)
     return mux, harness
@@ -114,10 +114,10 @@ def to_mux(mux: Mux, effects: Iterable[Effect], *, now: float = 0) -> list[Effec
     return [e for send in only(effects, Send) for e in mux.receive(send.data, now=now)]
 
 
-def is_alive(mux: Mux, harness: Harness) -> bool:
+def is_alive(mux: Mux, harness: HarnessEnd) -> bool:
     """Whether a message of the harness still arrives."""
     return messages(to_mux(mux, harness.send(b"are you there"))) == [b"are you there"]
 
 
 def closed(effects: Iterable[Effect]) -> list[StreamId]:
-    return [effect.stream_id for effect in only(effects, Closed)]
+    return [effect.stream_id for effect in only(effects, StreamClosed)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exec_server.limits import Limits
-from exec_server.relay.effects import Opened, Send, Validate
+from exec_server.relay.effects import Send, StreamOpened, Validate
 from exec_server.relay.frame import Data, Handshake, Reset
 from exec_server.relay.mux import RESET_REASON, Mux
 from tests.relay.ends import (
@@ -157,4 +157,4 @@ def test_who_waits_during_the_pause_may_still_come_in():
     fail(mux, 8)
     # Answered without any work, so without calling off the question either.
     assert mux.receive(handshake(), now=0) == [RESET]
-    assert only(mux.settle(question.ticket, is_valid=True, now=0), Opened)
+    assert only(mux.settle(question.ticket, is_valid=True, now=0), StreamOpened)

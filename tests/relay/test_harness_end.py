@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exec_server.errors import RelayError
-from exec_server.relay.effects import Message, Opened, Send
+from exec_server.relay.effects import Message, Send, StreamOpened
 from exec_server.relay.frame import Ack, Data, Handshake, Heartbeat, Reset, Resume
 from tests.relay.ends import STREAM, asked, frame, messages, new_harness, new_mux, only, pair, sent
 from tests.requirements import requirement
@@ -42,7 +42,7 @@ def test_it_is_open_after_the_answer():
     assert not harness.is_open and list(harness.send(b"too early")) == []
     (answer, _) = mux.settle(question.ticket, is_valid=True, now=0)
     assert isinstance(answer, Send)
-    assert harness.receive(answer.data) == [Opened(STREAM)] and harness.is_open
+    assert harness.receive(answer.data) == [StreamOpened(STREAM)] and harness.is_open
     (data,) = only(mux.send(STREAM, b"welcome"), Send)
     assert harness.receive(data.data) == [Message(STREAM, b"welcome")]
 

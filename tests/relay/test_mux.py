@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exec_server.limits import Limits
 from exec_server.relay import relay_pb2 as pb
-from exec_server.relay.effects import Abandon, Closed, Effect, Opened, Send, Validate
+from exec_server.relay.effects import Abandon, Effect, Send, StreamClosed, StreamOpened, Validate
 from exec_server.relay.frame import Ack, Data, Handshake, Heartbeat, RelayFrame, Reset, Resume
 from exec_server.relay.mux import RESET_REASON
 from tests.relay.ends import (
@@ -48,8 +48,8 @@ def test_a_harness_comes_in_when_the_registry_says_yes():
     assert question.harness_key == HARNESS.public
     assert question.authorization == "for ü"
     answer, opened = mux.settle(question.ticket, is_valid=True, now=1)
-    assert opened == Opened(STREAM) and isinstance(answer, Send)
-    assert harness.receive(answer.data) == [Opened(STREAM)]
+    assert opened == StreamOpened(STREAM) and isinstance(answer, Send)
+    assert harness.receive(answer.data) == [StreamOpened(STREAM)]
     assert is_alive(mux, harness) and mux.open_streams == 1
 
 
@@ -105,7 +105,7 @@ def test_there_is_a_limit_of_streams():
 def test_the_limit_of_streams_holds_for_those_who_waited():
     mux = new_mux(Limits(relay_streams=1))
     early, late = (asked(mux, new_harness(name)) for name in ("a", "b"))
-    assert only(mux.settle(early.ticket, is_valid=True, now=0), Opened)
+    assert only(mux.settle(early.ticket, is_valid=True, now=0), StreamOpened)
     (reset,) = mux.settle(late.ticket, is_valid=True, now=0)
     assert isinstance(reset, Send) and mux.open_streams == 1
 
@@ -142,7 +142,7 @@ def test_a_waiting_stream_ignores_all_but_handshake_data_and_reset(data):
     mux, harness = new_mux(), new_harness()
     question = asked(mux, harness)
     assert list(mux.receive(data, now=0)) == []
-    assert only(mux.settle(question.ticket, is_valid=True, now=0), Opened)
+    assert only(mux.settle(question.ticket, is_valid=True, now=0), StreamOpened)
 
 
 @requirement("relay/mux:states", "relay/mux:late-verdict")
@@ -166,7 +166,7 @@ def test_a_late_verdict_does_not_help_who_uses_the_id_now():
     second = asked(mux, new_harness())
     assert list(mux.settle(first.ticket, is_valid=True, now=0)) == []
     assert mux.open_streams == 0
-    assert only(mux.settle(second.ticket, is_valid=True, now=0), Opened)
+    assert only(mux.settle(second.ticket, is_valid=True, now=0), StreamOpened)
     assert list(mux.settle(second.ticket, is_valid=False, now=0)) == []
 
 
@@ -208,7 +208,7 @@ def test_our_side_ends_a_stream_with_a_reset():
     mux, _ = pair()
     assert mux.close(STREAM, "an unsolicited response") == [
         RESET,
-        Closed(STREAM, "an unsolicited response"),
+        StreamClosed(STREAM, "an unsolicited response"),
     ]
     assert list(mux.close(STREAM)) == list(mux.send(STREAM, b"late")) == []
 
@@ -233,7 +233,7 @@ def test_the_end_of_the_socket_ends_everything():
     question = asked(mux, new_harness("waiting"))
     assert list(mux.end()) == [
         Abandon(question.ticket),
-        Closed(STREAM, "the socket is gone"),
+        StreamClosed(STREAM, "the socket is gone"),
     ]
     assert mux.open_streams == 0 and mux.next_deadline() is None and list(mux.end()) == []
 
@@ -251,7 +251,7 @@ def test_ten_seconds_without_a_verdict_are_a_refusal():
     assert mux.expire(now=15) == [Abandon(question.ticket), RESET]
     assert mux.next_deadline() == 17
     assert list(mux.settle(question.ticket, is_valid=True, now=15)) == []
-    assert only(mux.settle(later.ticket, is_valid=True, now=16.9), Opened)
+    assert only(mux.settle(later.ticket, is_valid=True, now=16.9), StreamOpened)
 
 
 @requirement("relay/mux:validation-timeout")
@@ -344,7 +344,7 @@ def test_any_history_keeps_the_books(steps):
             ticket, is_valid = what
             effects = [*mux.settle(ticket, is_valid=is_valid, now=now)]
             if ticket in waiting and is_valid:
-                approved = {effect.stream_id for effect in only(effects, Opened)}
+                approved = {effect.stream_id for effect in only(effects, StreamOpened)}
             waiting.discard(ticket)
         elif kind == "close":
             effects = [*mux.close(what)]
@@ -356,9 +356,9 @@ def test_any_history_keeps_the_books(steps):
                 waiting.add(effect.ticket)
             elif isinstance(effect, Abandon):
                 waiting.remove(effect.ticket)
-            elif isinstance(effect, Opened):
+            elif isinstance(effect, StreamOpened):
                 assert effect.stream_id in approved and effect.stream_id not in open_streams
                 open_streams.add(effect.stream_id)
-            elif isinstance(effect, Closed):
+            elif isinstance(effect, StreamClosed):
                 open_streams.remove(effect.stream_id)
         assert len(waiting) <= 2 and len(open_streams) == mux.open_streams <= 2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exec_server.errors import RelayError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.relay.effects import Closed, Send
+from exec_server.relay.effects import Send, StreamClosed
 from exec_server.relay.frame import SEQ_END, Data, RelayFrame, Reset, Trace, decode, encode
 from exec_server.relay.mux import RESET_REASON
 from exec_server.relay.noise import Channel
@@ -142,7 +142,7 @@ def test_a_stream_is_reset_when_its_numbers_run_out():
     mux._open[STREAM]._sealer.next_seq = SEQ_END
     reset, closed = mux.send(STREAM, b"one more")
     assert isinstance(reset, Send) and decode(reset.data).body == Reset(RESET_REASON)
-    assert isinstance(closed, Closed)
+    assert isinstance(closed, StreamClosed)
     with pytest.raises(RelayError):
         harness.receive(reset.data)
 
@@ -164,7 +164,7 @@ def test_a_bad_record_resets_its_stream_alone():
     bad = encode(RelayFrame(STREAM, Data(0, bytes(good.body.payload)[:-1] + b"x")))
     effects = mux.receive(bad, now=0)
     assert [f.body for f in sent(effects)] == [Reset(RESET_REASON)]
-    assert only(effects, Closed) and mux.open_streams == 0
+    assert only(effects, StreamClosed) and mux.open_streams == 0
     assert [f.body for f in sent(mux.receive(frame(good.body), now=0))] == [Reset(RESET_REASON)]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exec_server.errors import RelayError
 from exec_server.limits import Limits
-from exec_server.relay.effects import Closed, Effect, Message, Opened, Send
+from exec_server.relay.effects import Effect, Message, Send, StreamClosed, StreamOpened
 from exec_server.relay.frame import (
     SEQ_END,
     Ack,
@@ -42,16 +42,16 @@ def cut(message: bytes, count: int, *, first: int = 0) -> list[Data]:
 def test_resume_opens_a_stream():
     mux, harness = PlaintextMux(), PlaintextHarness(STREAM)
     resume, opened = harness.start()
-    assert opened == Opened(STREAM) and harness.is_open and isinstance(resume, Send)
+    assert opened == StreamOpened(STREAM) and harness.is_open and isinstance(resume, Send)
     assert decode(resume.data) == RelayFrame(STREAM, Resume())
-    assert list(mux.receive(resume.data)) == [Opened(STREAM)]
+    assert list(mux.receive(resume.data)) == [StreamOpened(STREAM)]
     assert list(mux.receive(resume.data)) == []
 
 
 @requirement("relay/plaintext:opening")
 def test_data_opens_a_stream_too():
     mux = PlaintextMux()
-    assert mux.receive(frame(Data(0, b"{}"))) == [Opened(STREAM), Message(STREAM, b"{}")]
+    assert mux.receive(frame(Data(0, b"{}"))) == [StreamOpened(STREAM), Message(STREAM, b"{}")]
 
 
 @requirement("relay/plaintext:opening")
@@ -200,12 +200,12 @@ def test_resets_say_why():
     mux, harness = PlaintextMux(), PlaintextHarness(STREAM)
     mux.receive(frame(Resume()))
     reset, ended = mux.close(STREAM, "the message is no JSON")
-    assert ended == Closed(STREAM, "the message is no JSON") and isinstance(reset, Send)
+    assert ended == StreamClosed(STREAM, "the message is no JSON") and isinstance(reset, Send)
     with pytest.raises(RelayError, match="the message is no JSON"):
         harness.receive(reset.data)
     assert not harness.is_open and list(harness.send(b"x")) == []
     mux.receive(frame(Resume()))
-    assert mux.receive(frame(Reset("had enough"))) == [Closed(STREAM, "had enough")]
+    assert mux.receive(frame(Reset("had enough"))) == [StreamClosed(STREAM, "had enough")]
     mux.receive(frame(Resume()))
     (closing, _) = mux.close(STREAM)
     assert isinstance(closing, Send) and decode(closing.data).body == Reset("closed")
@@ -253,4 +253,4 @@ def test_a_paused_stream_keeps_its_messages():
     mux.pause(STREAM)
     assert messages(received(mux, Data(0, b"a"), Data(1, b"b"))) == []
     assert messages(mux.resume(STREAM)) == [b"a", b"b"]
-    assert list(mux.end()) == [Closed(STREAM, "the socket is gone")]
+    assert list(mux.end()) == [StreamClosed(STREAM, "the socket is gone")]

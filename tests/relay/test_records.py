@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exec_server.errors import RelayError
 from exec_server.limits import Limits
-from exec_server.relay.records import RECORD_BYTES, Assembler, split
+from exec_server.relay.records import RECORD_BYTES, RecordAssembler, split
 from tests.requirements import requirement
 
 MESSAGES = st.lists(st.binary(min_size=1, max_size=60), max_size=12)
@@ -20,7 +20,7 @@ def framed(messages: list[bytes]) -> bytes:
     return b"".join(bytes(record) for message in messages for record in split(message))
 
 
-def received(assembler: Assembler, *records: bytes) -> list[bytes]:
+def received(assembler: RecordAssembler, *records: bytes) -> list[bytes]:
     return [message for record in records for message in assembler.receive(record)]
 
 
@@ -35,7 +35,7 @@ def test_a_message_is_cut_into_full_records(size, records):
 
 @given(st.lists(st.binary(max_size=20), min_size=1).filter(any))
 def test_a_message_may_be_given_in_pieces(parts):
-    assert received(Assembler(), *map(bytes, split(*parts))) == [b"".join(parts)]
+    assert received(RecordAssembler(), *map(bytes, split(*parts))) == [b"".join(parts)]
 
 
 @requirement("relay/records:any-borders")
@@ -44,7 +44,7 @@ def test_any_split_of_the_bytes_gives_the_same_messages(messages, data):
     stream = framed(messages)
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=20).map(sorted))
     borders = zip([0, *cuts], [*cuts, len(stream)], strict=True)
-    assembler = Assembler()
+    assembler = RecordAssembler()
     assert received(assembler, *(stream[a:b] for a, b in borders)) == messages
     assert assembler.held_bytes == 0
 
@@ -52,13 +52,13 @@ def test_any_split_of_the_bytes_gives_the_same_messages(messages, data):
 @requirement("relay/records:any-borders")
 @given(MESSAGES)
 def test_one_byte_at_a_time_gives_the_same_messages(messages):
-    assert received(Assembler(), *(bytes([byte]) for byte in framed(messages))) == messages
+    assert received(RecordAssembler(), *(bytes([byte]) for byte in framed(messages))) == messages
 
 
 @given(MESSAGES, st.integers(0, 500))
 def test_a_stream_that_is_cut_off_gives_its_whole_messages(messages, size):
     stream = framed(messages)[:size]
-    whole = received(Assembler(), stream)
+    whole = received(RecordAssembler(), stream)
     assert whole == messages[: len(whole)]
     assert len(framed(messages[: len(whole) + 1])) > len(stream) or whole == messages
 
@@ -68,7 +68,7 @@ def test_a_stream_that_is_cut_off_gives_its_whole_messages(messages, size):
 @pytest.mark.parametrize("is_split", [False, True])
 def test_a_length_that_no_message_has_is_refused_before_the_body(length, is_split):
     raw = bytes.fromhex(length)
-    assembler = Assembler()
+    assembler = RecordAssembler()
     if is_split:
         assembler.receive(raw[:2])
         raw = raw[2:]
@@ -78,10 +78,12 @@ def test_a_length_that_no_message_has_is_refused_before_the_body(length, is_spli
 
 @requirement("relay/records:limits")
 def test_the_longest_message_passes():
-    assembler = Assembler()
+    assembler = RecordAssembler()
     assert assembler.receive((64 * 2**20).to_bytes(4, "big")) == []
     limits = Limits(message_bytes=100_000)
-    assert received(Assembler(limits=limits), *map(bytes, split(bytes(100_000), limits=limits)))
+    assert received(
+        RecordAssembler(limits=limits), *map(bytes, split(bytes(100_000), limits=limits))
+    )
     for size in (0, 100_001):
         with pytest.raises(RelayError):
             split(bytes(size), limits=limits)
@@ -89,17 +91,17 @@ def test_the_longest_message_passes():
 
 @requirement("relay/records:limits")
 def test_a_record_has_its_own_limit():
-    assert Assembler().receive((2**20).to_bytes(4, "big") + bytes(RECORD_BYTES - 4)) == []
-    assert Assembler().receive(b"") == []
+    assert RecordAssembler().receive((2**20).to_bytes(4, "big") + bytes(RECORD_BYTES - 4)) == []
+    assert RecordAssembler().receive(b"") == []
     with pytest.raises(RelayError):
-        Assembler().receive((2**20).to_bytes(4, "big") + bytes(RECORD_BYTES - 3))
+        RecordAssembler().receive((2**20).to_bytes(4, "big") + bytes(RECORD_BYTES - 3))
 
 
 @requirement("relay/records:limits")
 @given(st.lists(st.binary(max_size=40), max_size=30))
 def test_arbitrary_records_give_bounded_messages_or_an_error(records):
     limits = Limits(message_bytes=50)
-    assembler = Assembler(limits=limits)
+    assembler = RecordAssembler(limits=limits)
     for record in records:
         try:
             messages = assembler.receive(record)
@@ -116,7 +118,7 @@ def test_arbitrary_records_give_bounded_messages_or_an_error(records):
 )
 def test_long_messages_survive_any_cuts(sizes, cuts):
     messages = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
-    stream, assembler, found, at = framed(messages), Assembler(), [], 0
+    stream, assembler, found, at = framed(messages), RecordAssembler(), [], 0
     # A long message in the shortest pieces would take its time.
     lengths = itertools.chain(cuts, itertools.repeat(max(*cuts, 4096)))
     while at < len(stream):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exec_server.server.authentication import CapabilityToken
 from exec_server.server.serving import serve
-from exec_server.transport.http_front import Answer, encode_answer, judge, parse_head
+from exec_server.transport.http_front import HttpAnswer, encode_answer, judge, parse_head
 from tests.requirements import requirement
 from tests.support.local import server_with
 from tests.support.raw import ACCEPT, TEXT, UPGRADE, RawSocket, frame, http, request_head
@@ -289,7 +289,7 @@ def test_any_bytes_are_a_head_or_none(data):
 
 
 def test_an_answer_to_head_has_the_length_of_its_body_and_no_body():
-    data = encode_answer(Answer(400, "é"), without_body=True)
+    data = encode_answer(HttpAnswer(400, "é"), without_body=True)
     assert b"Content-Length: 2\r\n" in data
     assert data.endswith(b"\r\n\r\n")
-    assert encode_answer(Answer(400, "é"), without_body=False).endswith(b"\r\n\r\n\xc3\xa9")
+    assert encode_answer(HttpAnswer(400, "é"), without_body=False).endswith(b"\r\n\r\n\xc3\xa9")

@@ -12,6 +12,7 @@ import msgspec
 
 from exec_server.errors import InternalError, InvalidParams, InvalidRequest
 from exec_server.limits import Limits
+from exec_server.outbound.aiohttp_internals import read_available
 from exec_server.outbound.outgoing import grouped, prepare
 from exec_server.outbound.sender import FAILURES, TIMED_OUT, Sender
 from exec_server.protocol import http
@@ -24,7 +25,6 @@ Send = Callable[..., None]
 
 # Longer waits than this are "for ever" to an event loop's clock.
 _LONGEST_WAIT = 365 * 24 * 3600.0
-_SWITCHING_PROTOCOLS = 101
 _BROKEN_BODY = "error decoding response body"
 
 _encode = msgspec.json.Encoder().encode
@@ -135,13 +135,13 @@ class Exchanges:
         finally:
             # Leaves a connection alone whose answer was read to the end.
             response.close()
-        head = _encode(_Head(response.status, _headers(response)))
+        head = _encode(_ResultHead(response.status, _headers(response)))
         return Encoded((head[:-1], b',"bodyBase64":"', encode_base64(body), b'"}'))
 
     async def _read_all(self, response: aiohttp.ClientResponse) -> bytes:
         limit = self._limits.http_body_bytes
         pieces, total = [], 0
-        while data := await _read(response):
+        while data := await read_available(response):
             pieces.append(data)
             total += len(data)
             if total > limit:
@@ -171,7 +171,7 @@ class Exchanges:
 
     async def _send_all(self, response: aiohttp.ClientResponse, deltas: _Deltas) -> None:
         size = self._limits.http_delta_bytes
-        while data := await _read(response):
+        while data := await read_available(response):
             for start in range(0, len(data), size):
                 # While the client is behind, the target is not read either.
                 await self._writable.wait()
@@ -202,7 +202,7 @@ class Exchanges:
                 stream.cancel()
 
 
-class _Head(msgspec.Struct):
+class _ResultHead(msgspec.Struct):
     """A result without its body."""
 
     status: int
@@ -233,22 +233,6 @@ class _Deltas:
     def end(self, error: str | None) -> None:
         tail = b'%d,"deltaBase64":"","done":true,"error":%b}}'
         self._send(self._head, tail % (self._seq + 1, _encode(error)))
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """What has arrived of the body, waiting for some; empty at its end."""
-    if response.status == _SWITCHING_PROTOCOLS:
-        # What follows is another protocol, and no body.
-        return b""
-    content = response.content
-    error = content.exception()
-    if error is None:
-        return await content.readany()
-    # The public ways to read raise at once, and what came before it broke would be lost.
-    data = content._read_nowait(-1)
-    if not data:
-        raise error
-    return data
 
 
 def _headers(response: aiohttp.ClientResponse) -> list[http.Header]:

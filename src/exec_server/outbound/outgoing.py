@@ -49,7 +49,7 @@ _OF_THE_ORIGIN = {
 }
 
 
-class Outgoing(NamedTuple):
+class OutgoingRequest(NamedTuple):
     """One request as it goes to a target; header names are in lower case."""
 
     method: str
@@ -62,10 +62,10 @@ class Outgoing(NamedTuple):
         return any(each == name for each, _ in self.headers)
 
     def __repr__(self) -> str:
-        return f"Outgoing({self.method} {self.url.root})"
+        return f"OutgoingRequest({self.method} {self.url.root})"
 
 
-def prepare(params: RequestParams, environ: Mapping[str, str]) -> Outgoing:
+def prepare(params: RequestParams, environ: Mapping[str, str]) -> OutgoingRequest:
     """What *params* ask for. Raises InvalidParams; the first mistake counts."""
     if not _TOKEN.fullmatch(params.method):
         raise InvalidParams("http/request method is invalid: invalid HTTP method")
@@ -78,7 +78,7 @@ def prepare(params: RequestParams, environ: Mapping[str, str]) -> Outgoing:
     if "accept" not in names:
         headers.append(("accept", "*/*"))
     body = params.body_base64.data if params.body_base64 is not None else b""
-    return Outgoing(params.method, url.without_credentials(), grouped(headers), body or None)
+    return OutgoingRequest(params.method, url.without_credentials(), grouped(headers), body or None)
 
 
 def basic(username: bytes, password: bytes) -> str:
@@ -133,7 +133,7 @@ def _variable(header: str, name: str, environ: Mapping[str, str]) -> str:
     )
 
 
-def redirected(sent: Outgoing, status: int, location: str | None) -> Outgoing | None:
+def redirected(sent: OutgoingRequest, status: int, location: str | None) -> OutgoingRequest | None:
     """Where an answer sends us next; None when it is the last one.
 
     Raises InternalError when it leads away from http and https.
@@ -159,7 +159,7 @@ def redirected(sent: Outgoing, status: int, location: str | None) -> Outgoing | 
     if referer is not None:
         headers.append(("referer", referer))
     # A target's word for who we are is not taken: like the reference's, it goes unused.
-    return Outgoing(method, url.without_credentials(), headers, body)
+    return OutgoingRequest(method, url.without_credentials(), headers, body)
 
 
 def _changes_method(status: int, method: str) -> bool:

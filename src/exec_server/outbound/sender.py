@@ -6,7 +6,6 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
@@ -16,7 +15,8 @@ from yarl import URL
 from exec_server.errors import InternalError
 from exec_server.limits import Limits
 from exec_server.outbound import tls_trust
-from exec_server.outbound.outgoing import MAX_REDIRECTS, Outgoing, redirected
+from exec_server.outbound.aiohttp_internals import fail_body_with_connection
+from exec_server.outbound.outgoing import MAX_REDIRECTS, OutgoingRequest, redirected
 from exec_server.outbound.proxies import Proxies, Proxy
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Sender:
         self._extra_certificates: str | None = None
 
     async def exchange(
-        self, outgoing: Outgoing, *, follow: bool, deadline: float | None
+        self, outgoing: OutgoingRequest, *, follow: bool, deadline: float | None
     ) -> aiohttp.ClientResponse:
         """The answer, after redirects, with its body still to be read.
 
@@ -76,12 +76,12 @@ class Sender:
             outgoing = following
 
     async def _send_before(
-        self, outgoing: Outgoing, deadline: float | None
+        self, outgoing: OutgoingRequest, deadline: float | None
     ) -> aiohttp.ClientResponse:
         try:
             async with asyncio.timeout_at(deadline):
                 response = await self._send(outgoing)
-            _break_off_with_connection(response)
+            fail_body_with_connection(response)
             return response
         except FAILURES as exc:
             # Neither the address nor the library's text, which repeats it.
@@ -90,7 +90,7 @@ class Sender:
                 f"http/request failed: error sending request for url ({outgoing.url})"
             ) from exc
 
-    async def _send(self, outgoing: Outgoing) -> aiohttp.ClientResponse:
+    async def _send(self, outgoing: OutgoingRequest) -> aiohttp.ClientResponse:
         session = self._opened()
         url = outgoing.url
         proxy = self._proxies.for_url(url)
@@ -143,41 +143,7 @@ class Sender:
             await self._session.close()
 
 
-def _break_off_with_connection(response: aiohttp.ClientResponse) -> None:
-    """Fail a body whose connection ends before it.
-
-    The library closes the connection on a body that turns into nonsense, and leaves whoever reads
-    it waiting.
-    """
-    content = response.content
-    protocol = response.connection.protocol if response.connection is not None else None
-    closed = protocol.closed if protocol is not None else None
-
-    def break_off(_: object = None) -> None:
-        if not content.is_eof() and content.exception() is None:
-            content.set_exception(aiohttp.ClientPayloadError("the connection has ended"))
-
-    if closed is None:
-        # It has ended already, or the whole body is there.
-        break_off()
-        return
-    # A connection outlives many answers, and one that is reset later interests nobody.
-    closed.remove_done_callback(_look_at)
-    closed.add_done_callback(_look_at)
-    closed.add_done_callback(break_off)
-    content.on_eof(partial(_let_go, closed, break_off))
-
-
-def _let_go(closed: asyncio.Future[None], callback: Callable[[object], None]) -> None:
-    closed.remove_done_callback(callback)
-
-
-def _look_at(closed: asyncio.Future[None]) -> None:
-    if not closed.cancelled():
-        closed.exception()
-
-
-def _next(sent: Outgoing, response: aiohttp.ClientResponse) -> Outgoing | None:
+def _next(sent: OutgoingRequest, response: aiohttp.ClientResponse) -> OutgoingRequest | None:
     location = next((v for k, v in response.raw_headers if k.lower() == b"location"), None)
     if location is None:
         return None
@@ -207,7 +173,7 @@ def _take_chunked(headers: CIMultiDict[str]) -> bool:
     return True
 
 
-def _as_asked(outgoing: Outgoing) -> aiohttp.ClientMiddlewareType:
+def _as_asked(outgoing: OutgoingRequest) -> aiohttp.ClientMiddlewareType:
     """Undo what the library improves: the method's case, and a length where there is no body."""
 
     async def undo(request: aiohttp.ClientRequest, send: _Handler) -> aiohttp.ClientResponse:

@@ -36,7 +36,7 @@ class Abandon(Struct, frozen=True):
     ticket: int
 
 
-class Opened(Struct, frozen=True):
+class StreamOpened(Struct, frozen=True):
     """The stream carries messages from now on."""
 
     stream_id: StreamId
@@ -52,11 +52,11 @@ class Message(Struct, frozen=True):
         return f"Message({self.stream_id!r}, {len(self.data)} bytes)"
 
 
-class Closed(Struct, frozen=True):
+class StreamClosed(Struct, frozen=True):
     """An opened stream has ended. The reason is for logs; a peer may have chosen its words."""
 
     stream_id: StreamId
     reason: str
 
 
-Effect = Send | Validate | Abandon | Opened | Message | Closed
+Effect = Send | Validate | Abandon | StreamOpened | Message | StreamClosed

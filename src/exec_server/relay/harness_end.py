@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from exec_server.errors import RelayError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.relay.effects import Effect, Message, Opened, Send
+from exec_server.relay.effects import Effect, Message, Send, StreamOpened
 from exec_server.relay.frame import (
     Data,
     Handshake,
@@ -27,7 +27,7 @@ from exec_server.relay.noise import Initiator, prologue
 from exec_server.relay.noise_stream import NoiseStream
 
 
-class Harness:
+class HarnessEnd:
     """One stream to the executor whose key the registry has named.
 
     *stream_id* is a new random UUID for each connection; *identity* may serve many.
@@ -68,7 +68,7 @@ class Harness:
         ]
 
     def receive(self, data: bytes | memoryview) -> Sequence[Effect]:
-        """Opened once, then Messages. Raises RelayError when the connection is of no more use."""
+        """Return StreamOpened once, then Messages. Raises RelayError if it cannot go on."""
         try:
             return self._receive(data)
         except RelayError:
@@ -107,7 +107,7 @@ class Harness:
         channel = self._initiator.read(message)
         self._initiator = None
         self._stream = NoiseStream(self.stream_id, channel, limits=self._limits)
-        return [Opened(self.stream_id)]
+        return [StreamOpened(self.stream_id)]
 
     def _on_data(self, body: Data) -> Sequence[Effect]:
         if self._stream is None:

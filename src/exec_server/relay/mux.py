@@ -13,7 +13,7 @@ from msgspec import Struct
 from exec_server.errors import RelayError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.budget import FailureBudget
-from exec_server.relay.effects import Abandon, Effect, Opened, Send, Validate
+from exec_server.relay.effects import Abandon, Effect, Send, StreamOpened, Validate
 from exec_server.relay.frame import (
     Data,
     Handshake,
@@ -32,7 +32,7 @@ from exec_server.relay.open_streams import Streams
 RESET_REASON = "noise_relay_protocol_error"
 
 
-class _Pending(Struct, frozen=True):
+class _PendingStream(Struct, frozen=True):
     """A handshake that the registry is asked about."""
 
     stream_id: StreamId
@@ -64,7 +64,7 @@ class Mux(Streams[NoiseStream]):
         self._limits = limits
         self._budget = FailureBudget(limits=limits)
         # By ticket, oldest first, and so by deadline.
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingStream] = {}
         self._tickets: dict[StreamId, int] = {}
         self._last_ticket = 0
 
@@ -144,7 +144,7 @@ class Mux(Streams[NoiseStream]):
         self._last_ticket += 1
         ticket = self._tickets[stream_id] = self._last_ticket
         deadline = now + self._limits.relay_validation_timeout
-        self._pending[ticket] = _Pending(stream_id, responder, deadline)
+        self._pending[ticket] = _PendingStream(stream_id, responder, deadline)
         return Validate(ticket, stream_id, responder.initiator, authorization)
 
     def _read_authorization(self, payload: bytes) -> str:
@@ -158,7 +158,7 @@ class Mux(Streams[NoiseStream]):
     def _admit(self, stream_id: StreamId, responder: Responder) -> Sequence[Effect]:
         message, channel = responder.write(KeyPair(self._random_bytes(SEED_BYTES)))
         self._open[stream_id] = NoiseStream(stream_id, channel, limits=self._limits)
-        return [Send(encode(RelayFrame(stream_id, Handshake(message)))), Opened(stream_id)]
+        return [Send(encode(RelayFrame(stream_id, Handshake(message)))), StreamOpened(stream_id)]
 
     def _cancel(self, stream_id: StreamId, *, now: float) -> Sequence[Effect]:
         """A peer that cannot wait for the verdict has failed."""

@@ -170,7 +170,7 @@ class _Symmetric:
         return plaintext
 
 
-class _Reader:
+class _MessageReader:
     """Takes a handshake message apart."""
 
     __slots__ = ("_at", "_message")
@@ -230,7 +230,7 @@ class Initiator:
 
     def read(self, message: bytes) -> Channel:
         """Take message 2, whose payload has to be empty."""
-        reader, symmetric = _Reader(message, _LENGTH_2), self._symmetric
+        reader, symmetric = _MessageReader(message, _LENGTH_2), self._symmetric
         ekem = reader.take(CIPHERTEXT_BYTES)
         symmetric.mix_hash(ekem)
         symmetric.mix_key(self._ephemeral.decapsulate(ekem))
@@ -251,7 +251,7 @@ class Responder:
 
     def __init__(self, static: KeyPair, message: bytes, *, prologue: bytes) -> None:
         """Read message 1; `initiator` and `payload` are what it says, and are authentic."""
-        reader = _Reader(message, _SHORTEST_1)
+        reader = _MessageReader(message, _SHORTEST_1)
         self._symmetric = symmetric = _Symmetric(prologue, static.public)
         skem = symmetric.open(reader.take(CIPHERTEXT_BYTES))
         symmetric.mix_key_and_hash(static.decapsulate(skem))

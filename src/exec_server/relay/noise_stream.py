@@ -25,7 +25,7 @@ class NoiseStream:
         self._opener = channel.opener
         self._encoder = DataEncoder(stream_id)
         self._reorder = Reorder(limits=limits)
-        self._assembler = records.Assembler(limits=limits)
+        self._assembler = records.RecordAssembler(limits=limits)
         self.inbox = Inbox(limits=limits)
 
     def receive(self, data: Data) -> Sequence[bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from exec_server.errors import RelayError
-from exec_server.relay.effects import Closed, Effect, Message, Send
+from exec_server.relay.effects import Effect, Message, Send, StreamClosed
 from exec_server.relay.frame import Data, RelayFrame, Reset, StreamId, Trace, encode
 from exec_server.relay.inbox import Inbox
 
@@ -53,7 +53,7 @@ class Streams(Generic[S]):
         if self._open.pop(stream_id, None) is None:
             return ()
         reason = reason or "closed"
-        return [self._reset(stream_id, reason), Closed(stream_id, reason)]
+        return [self._reset(stream_id, reason), StreamClosed(stream_id, reason)]
 
     def pause(self, stream_id: StreamId) -> None:
         """Keep the messages of this stream, within bounds; past them it is reset."""
@@ -68,7 +68,7 @@ class Streams(Generic[S]):
     def end(self, reason: str = "the socket is gone") -> Sequence[Effect]:
         """The socket is gone, and all streams with it."""
         gone, self._open = self._open, {}
-        return [Closed(stream_id, reason) for stream_id in gone]
+        return [StreamClosed(stream_id, reason) for stream_id in gone]
 
     def _deliver(self, stream_id: StreamId, stream: S, data: Data) -> Sequence[Effect]:
         try:
@@ -80,7 +80,7 @@ class Streams(Generic[S]):
     def _was_reset(self, stream_id: StreamId, reason: str) -> Sequence[Effect]:
         if self._open.pop(stream_id, None) is None:
             return ()
-        return [Closed(stream_id, reason)]
+        return [StreamClosed(stream_id, reason)]
 
     def _reset(self, stream_id: StreamId, reason: str) -> Send:
         """Tell the peer that a stream has ended."""

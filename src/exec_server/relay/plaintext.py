@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from exec_server.errors import RelayError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.relay.acks import ReceivedFrames, SentFrames
-from exec_server.relay.effects import Effect, Message, Opened, Send
+from exec_server.relay.effects import Effect, Message, Send, StreamOpened
 from exec_server.relay.frame import (
     SEQ_END,
     Ack,
@@ -125,7 +125,7 @@ class PlaintextMux(Streams[PlaintextStream]):
         if len(self._open) >= self._limits.relay_streams:
             return [self._reset(stream_id, "too many streams")]
         stream = self._admit(stream_id, body)
-        return [Opened(stream_id), *self._on_frame(stream_id, stream, frame)]
+        return [StreamOpened(stream_id), *self._on_frame(stream_id, stream, frame)]
 
     def _admit(self, stream_id: StreamId, body: Data | Resume) -> PlaintextStream:
         first_seq = body.next_seq if isinstance(body, Resume) else 0
@@ -159,7 +159,7 @@ class PlaintextHarness:
     def start(self) -> Sequence[Effect]:
         """Announce the stream; nobody answers that."""
         assert self._stream is not None
-        return [Send(self._stream.announce()), Opened(self.stream_id)]
+        return [Send(self._stream.announce()), StreamOpened(self.stream_id)]
 
     def receive(self, data: bytes | memoryview) -> Sequence[Effect]:
         """Messages. Raises RelayError when the connection is of no more use."""

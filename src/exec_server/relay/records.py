@@ -56,7 +56,7 @@ class Records:
             yield b"".join(pieces)
 
 
-class Assembler:
+class RecordAssembler:
     """Puts messages together from records, wherever those were cut."""
 
     __slots__ = ("_head", "_held", "_max", "_missing", "_pieces", "_small")

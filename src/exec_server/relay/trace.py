@@ -8,18 +8,18 @@ from msgspec import UNSET, Struct, UnsetType
 from exec_server.relay.frame import Trace
 
 
-class _Context(Struct):
+class _TraceContext(Struct):
     traceparent: str
     tracestate: str | None = None
 
 
-class _Request(Struct):
+class _TracedRequest(Struct):
     id: msgspec.Raw
     method: str
-    trace: _Context | UnsetType | None = UNSET
+    trace: _TraceContext | UnsetType | None = UNSET
 
 
-_decoder = msgspec.json.Decoder(_Request)
+_decoder = msgspec.json.Decoder(_TracedRequest)
 
 
 def trace_of(message: bytes) -> Trace | None:
@@ -31,6 +31,6 @@ def trace_of(message: bytes) -> Trace | None:
         context = _decoder.decode(message).trace
     except msgspec.DecodeError:
         return None
-    if not isinstance(context, _Context):
+    if not isinstance(context, _TraceContext):
         return None
     return Trace(context.traceparent, context.tracestate)

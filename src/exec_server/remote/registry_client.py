@@ -26,7 +26,7 @@ from exec_server.protocol.registry import (
 )
 from exec_server.relay.keys import PublicKeys
 from exec_server.remote.credentials.credentials import CredentialExpired, Credentials
-from exec_server.remote.registry_http import Answer, Http
+from exec_server.remote.registry_http import Http, RegistryAnswer
 from exec_server.remote.trace_headers import trace_headers
 
 logger = logging.getLogger(__name__)
@@ -206,7 +206,7 @@ def _may_pass(status: int) -> bool:
     return status >= 500 or status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
-def _refusal(answer: Answer) -> RegistryError:
+def _refusal(answer: RegistryAnswer) -> RegistryError:
     status = answer.status
     code, message = _error_body(answer)
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -219,7 +219,7 @@ def _refusal(answer: Answer) -> RegistryError:
     return RegistryError(f"{prefix}: {text}", status=status, error_code=code)
 
 
-def _error_body(answer: Answer) -> tuple[str | None, str]:
+def _error_body(answer: RegistryAnswer) -> tuple[str | None, str]:
     decoded = answer.json()
     error = decoded.get("error") if isinstance(decoded, dict) else None
     if isinstance(error, dict):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _JSON = "application/json"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class RegistryAnswer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     # The header of that name, which says where to go on.
@@ -38,7 +38,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         # Tokens come in answers, too.
-        return f"Answer({self.status}, {len(self.body)} bytes)"
+        return f"RegistryAnswer({self.status}, {len(self.body)} bytes)"
 
 
 class Http:
@@ -59,7 +59,7 @@ class Http:
         headers: Mapping[str, str],
         body: Any = None,
         seconds: float,
-    ) -> Answer:
+    ) -> RegistryAnswer:
         """The answer, whatever its status, within *seconds*.
 
         *body* is sent as JSON unless it is None. RegistryError without a status when there is no
@@ -84,7 +84,7 @@ class Http:
 
     async def _exchange(
         self, method: str, url: str, headers: Mapping[str, str], data: bytes | None
-    ) -> Answer:
+    ) -> RegistryAnswer:
         session = self._open()
         async with session.request(
             method, url, headers=headers, data=data, allow_redirects=False
@@ -96,7 +96,7 @@ class Http:
                 if len(body) > most:
                     raise RegistryError(f"an answer of more than {most} bytes")
             link = response.headers.get("link", "")
-            return Answer(response.status, bytes(body), link)
+            return RegistryAnswer(response.status, bytes(body), link)
 
     def _open(self) -> ClientSession:
         if self._session is None:

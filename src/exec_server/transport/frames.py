@@ -10,7 +10,8 @@ import msgspec
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from exec_server.limits import Limits
-from exec_server.transport.dial import farewell, open_websocket
+from exec_server.transport.dial import open_websocket
+from exec_server.transport.picows_internals import consume_violation
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -184,7 +185,7 @@ class FrameSocket(WSListener):
         self._is_over = True
         for timer in ("_ping_timer", "_pong_timer", "_stall_timer"):
             self._cancel(timer)
-        self._farewell = farewell(transport)
+        self._consuming = consume_violation(transport)
         self._receiver.socket_lost(self._reason)
 
     def pause_writing(self) -> None:

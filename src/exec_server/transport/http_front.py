@@ -32,7 +32,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-class Head(NamedTuple):
+class RequestHead(NamedTuple):
     method: str
     path: str
     version: str
@@ -40,7 +40,7 @@ class Head(NamedTuple):
     headers: dict[str, str]
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     body: str = ""
     headers: tuple[tuple[str, str], ...] = ()
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 CheckAuthorization = Callable[[str | None], str | None]
 
 
-def parse_head(data: bytes) -> Head | None:
+def parse_head(data: bytes) -> RequestHead | None:
     """The request line and headers, or None when they are not HTTP/1."""
     request_line, *lines = _LINE_END.split(data.decode("latin-1"))
     words = request_line.split(" ")
@@ -62,7 +62,7 @@ def parse_head(data: bytes) -> Head | None:
         if not colon or not _TOKEN.fullmatch(name) or _CONTROLS.search(value):
             return None
         headers.setdefault(name.lower(), value.strip(" \t"))
-    return Head(words[0], _path_of(words[1]), words[2], headers)
+    return RequestHead(words[0], _path_of(words[1]), words[2], headers)
 
 
 def _path_of(target: str) -> str:
@@ -73,36 +73,36 @@ def _path_of(target: str) -> str:
     return path
 
 
-def judge(head: Head, check: CheckAuthorization | None) -> Answer | None:
+def judge(head: RequestHead, check: CheckAuthorization | None) -> HttpAnswer | None:
     """The answer to *head*, or None when it is an upgrade to be accepted."""
     if "origin" in head.headers:
-        return Answer(403)
+        return HttpAnswer(403)
     if head.path == "/readyz":
         is_read = head.method in ("GET", "HEAD")
-        return Answer(200) if is_read else Answer(405, headers=(("Allow", "GET,HEAD"),))
+        return HttpAnswer(200) if is_read else HttpAnswer(405, headers=(("Allow", "GET,HEAD"),))
     if head.path != "/":
-        return Answer(404)
+        return HttpAnswer(404)
     refusal = _refuse_upgrade(head)
     if refusal is None and check is not None:
         reason = check(head.headers.get("authorization"))
-        return Answer(401, reason) if reason is not None else None
+        return HttpAnswer(401, reason) if reason is not None else None
     return refusal
 
 
-def _refuse_upgrade(head: Head) -> Answer | None:
+def _refuse_upgrade(head: RequestHead) -> HttpAnswer | None:
     headers = head.headers
     if head.method != "GET":
-        return Answer(405, "Request method must be `GET`")
+        return HttpAnswer(405, "Request method must be `GET`")
     if not _has_token(headers.get("connection", ""), "upgrade"):
-        return Answer(400, "Connection header did not include 'upgrade'")
+        return HttpAnswer(400, "Connection header did not include 'upgrade'")
     if not _has_token(headers.get("upgrade", ""), "websocket"):
-        return Answer(400, "`Upgrade` header did not include 'websocket'")
+        return HttpAnswer(400, "`Upgrade` header did not include 'websocket'")
     if headers.get("sec-websocket-version") != "13":
-        return Answer(400, "`Sec-WebSocket-Version` header did not include '13'")
+        return HttpAnswer(400, "`Sec-WebSocket-Version` header did not include '13'")
     if "sec-websocket-key" not in headers:
-        return Answer(400, "`Sec-WebSocket-Key` header missing")
+        return HttpAnswer(400, "`Sec-WebSocket-Key` header missing")
     if head.version != "HTTP/1.1":
-        return Answer(
+        return HttpAnswer(
             426, "WebSocket request couldn't be upgraded since no upgrade state was present"
         )
     return None
@@ -112,7 +112,7 @@ def _has_token(value: str, token: str) -> bool:
     return any(word.strip().lower() == token for word in value.split(","))
 
 
-def encode_answer(answer: Answer, *, without_body: bool) -> bytes:
+def encode_answer(answer: HttpAnswer, *, without_body: bool) -> bytes:
     body = answer.body.encode()
     lines = [f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}"]
     if body:
@@ -156,15 +156,15 @@ class HttpFront(asyncio.Protocol):
         found = _HEAD_END.search(self._data)
         size = found.end() if found else len(self._data)
         if size > self._limits.http_head_bytes:
-            self._answer(Answer(431))
+            self._answer(HttpAnswer(431))
             return
         if found is None:
             return
         head = parse_head(bytes(self._data[: found.start()]).removesuffix(b"\r"))
-        answer = Answer(400) if head is None else judge(head, self._check)
+        answer = HttpAnswer(400) if head is None else judge(head, self._check)
         if answer is not None or head is None:
             self._answer(
-                answer or Answer(400), without_body=head is not None and head.method == "HEAD"
+                answer or HttpAnswer(400), without_body=head is not None and head.method == "HEAD"
             )
             return
         self._let_go()
@@ -180,7 +180,7 @@ class HttpFront(asyncio.Protocol):
         self._deadline.cancel()
         self._waiting.discard(self._transport)
 
-    def _answer(self, answer: Answer, *, without_body: bool = False) -> None:
+    def _answer(self, answer: HttpAnswer, *, without_body: bool = False) -> None:
         """Write *answer* and wait a moment for the peer to close: a reset would destroy it."""
         self._is_answered = True
         self._data.clear()
@@ -192,7 +192,7 @@ class HttpFront(asyncio.Protocol):
         self._deadline = loop.call_later(self._limits.close_timeout, self._transport.close)
 
 
-def _handshake(head: Head) -> bytes:
+def _handshake(head: RequestHead) -> bytes:
     """The upgrade in the only spelling picows takes; it has been judged already."""
     key = head.headers["sec-websocket-key"]
     return (

@@ -14,8 +14,9 @@ from exec_server.limits import Limits
 from exec_server.transport.address import TcpAddress, UnixAddress
 from exec_server.transport.connection import Connection
 from exec_server.transport.http_front import CheckAuthorization, HttpFront
+from exec_server.transport.picows_internals import adopt
 from exec_server.transport.unix import UnixFront
-from exec_server.transport.websocket import WebSocketConnection, adopt
+from exec_server.transport.websocket import WebSocketConnection
 
 _BACKLOG = 1024
 _NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV

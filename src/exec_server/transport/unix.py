@@ -1,4 +1,4 @@
-"""What a Unix socket needs beside a TCP one: a transport picows accepts, and plain lines."""
+"""Unix sockets: tells WebSockets from plain lines, and carries the lines."""
 
 from __future__ import annotations
 
@@ -9,37 +9,7 @@ from typing import Any, cast
 from exec_server.limits import Limits
 from exec_server.transport.connection import Connection, Receiver
 from exec_server.transport.lines import LineBuffer, LineTooLong
-
-
-class _QuietSocket:
-    """picows sets TCP options on every socket; a Unix socket has none."""
-
-    def __init__(self, sock: Any) -> None:
-        self._sock = sock
-
-    def fileno(self) -> int:
-        return int(self._sock.fileno())
-
-    def setsockopt(self, *_: object) -> None:
-        return
-
-    def getsockopt(self, *_: object) -> int:
-        return 0
-
-
-class UnixTransport:
-    """A stream transport over a Unix socket, in the shape picows expects of a TCP one."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        if name == "socket":
-            return _QuietSocket(self._transport.get_extra_info("socket"))
-        return self._transport.get_extra_info(name, default)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+from exec_server.transport.picows_internals import UnixTransport
 
 
 class UnixFront(asyncio.Protocol):

@@ -3,96 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import select
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
-from picows.picows import WSAutoPingStrategy, WSProtocol  # type: ignore[attr-defined]
 
 from exec_server.limits import Limits
 from exec_server.transport.connection import Assembler, Assembly, Receiver
-
-# picows reports a peer's violations as errors of ours; they are told to the peer instead.
-_SILENT = logging.getLogger("exec_server.transport.picows")
-_SILENT.setLevel(logging.CRITICAL)
+from exec_server.transport.frame_headers import (
+    FIRST_TEXT,
+    LAST,
+    MORE,
+    SMALL_HEADERS,
+    WHOLE_TEXT,
+    cut,
+    frame_header,
+)
 
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
-# First bytes of a frame: FIN and the opcode.
-_WHOLE_TEXT, _FIRST_TEXT, _MORE, _LAST = 0x81, 0x01, 0x00, 0x80
 # Up to here one copy is cheaper than a vectored write.
 _JOIN_BYTES = 16 * 1024
 # A larger message is not copied, but taken from where picows has it.
 _COPIED_BYTES = 2 * 1024 * 1024
 # writev takes 1024 at most.
 _MOST_BUFFERS = 512
-# Enough for requests; picows doubles it for larger messages and keeps it that way.
-_READ_BUFFER_BYTES = 8 * 1024
-# What is read at a time, at most: enough to take in several large requests at once.
-_READ_BYTES = 1024 * 1024
 _WRITE_HIGH_WATER = 128 * 1024
 # Linux tells of a peer's end even behind data that nobody has read; others of resets alone.
 _HANGUP = getattr(select, "POLLRDHUP", 0)
-
-
-def adopt(
-    transport: asyncio.Transport,
-    factory: Callable[..., WebSocketConnection],
-    *,
-    limits: Limits,
-    handshake: bytes,
-) -> None:
-    """Hand a freshly accepted *transport* to picows, which sees *handshake* as its first bytes."""
-    protocol = _Protocol(
-        None,
-        None,
-        False,
-        lambda _request: factory(),
-        _SILENT,
-        True,
-        limits.http_head_timeout,
-        False,
-        limits.ping_interval,
-        limits.ping_interval,
-        WSAutoPingStrategy.PING_PERIODICALLY,
-        False,
-        limits.frame_bytes,
-        None,
-        _READ_BUFFER_BYTES,
-    )
-    transport.set_protocol(protocol)
-    protocol.connection_made(transport)
-    feed(protocol, handshake)
-
-
-class _Protocol(WSProtocol):  # type: ignore[misc]
-    """Tells its connection of an end of input that the transport alone would keep to itself."""
-
-    def get_buffer(self, size_hint: int) -> memoryview:
-        # All that picows has room for would be much more than the rest of a large frame, and
-        # picows would double its room for that.
-        return _all_room(self, size_hint)[:_READ_BYTES]
-
-    def eof_received(self) -> bool:
-        if self.listener is not None:
-            self.listener.on_ws_eof()
-        return False
-
-
-_all_room: Callable[[WSProtocol, int], memoryview] = WSProtocol.get_buffer
-
-
-def feed(protocol: Any, data: bytes) -> None:
-    """Give *data* to a buffered protocol as if it had been read from its socket."""
-    view = memoryview(data)
-    while view:
-        buffer = protocol.get_buffer(-1)
-        size = min(len(buffer), len(view))
-        buffer[:size] = view[:size]
-        protocol.buffer_updated(size)
-        view = view[size:]
 
 
 class WebSocketConnection(WSListener):
@@ -104,7 +43,7 @@ class WebSocketConnection(WSListener):
         self._limits = limits
         self._on_open = on_open
         self._receiver: Receiver | None = None
-        self._assemble: Callable[[], Assembly] = _Joined
+        self._assemble: Callable[[], Assembly] = _JoinedMessage
         # A message of which not all frames have come; joined at once, as they may be tiny.
         self._assembly: Assembly | None = None
         self._assembled_bytes = 0
@@ -242,7 +181,7 @@ class WebSocketConnection(WSListener):
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._assemble = receiver.assemble if isinstance(receiver, Assembler) else _Joined
+        self._assemble = receiver.assemble if isinstance(receiver, Assembler) else _JoinedMessage
 
     def send(self, *parts: bytes) -> None:
         if self._is_closing:
@@ -254,7 +193,7 @@ class WebSocketConnection(WSListener):
         if size > self._limits.frame_bytes:
             self._send_fragments(parts)
             return
-        header = _HEADERS[size] if size < 1024 else _header(_WHOLE_TEXT, size)
+        header = SMALL_HEADERS[size] if size < 1024 else frame_header(WHOLE_TEXT, size)
         if self._corked is None:
             self._write([header, *parts], size)
         elif size <= _JOIN_BYTES:
@@ -302,10 +241,10 @@ class WebSocketConnection(WSListener):
     def _send_fragments(self, parts: Sequence[bytes]) -> None:
         """Cut a message so that peers with the reference's frame limit accept it."""
         self._uncork()
-        frames = _cut(parts, self._limits.frame_bytes)
+        frames = cut(parts, self._limits.frame_bytes)
         for index, (size, pieces) in enumerate(frames):
-            first = _FIRST_TEXT if index == 0 else _LAST if index == len(frames) - 1 else _MORE
-            self._stream.writelines([_header(first, size), *pieces])
+            first = FIRST_TEXT if index == 0 else LAST if index == len(frames) - 1 else MORE
+            self._stream.writelines([frame_header(first, size), *pieces])
 
     def _send_masked(self, message: bytes) -> None:
         limit, kind = self._limits.frame_bytes, _TEXT
@@ -357,7 +296,7 @@ class WebSocketConnection(WSListener):
             self._timer = self._loop.call_later(limits.ping_interval, self._tick)
 
 
-class _Joined:
+class _JoinedMessage:
     """A message for a receiver that wants it whole."""
 
     def __init__(self) -> None:
@@ -374,41 +313,11 @@ class _Joined:
         return cast("bytes", self._data)
 
 
-def _cut(parts: Sequence[bytes], limit: int) -> list[tuple[int, list[memoryview]]]:
-    """The bytes of *parts* in frames of *limit* bytes, each with its size; nothing is copied."""
-    frames: list[tuple[int, list[memoryview]]] = []
-    size, pieces = 0, list[memoryview]()
-    for part in parts:
-        view = memoryview(part)
-        while view:
-            piece, view = view[: limit - size], view[limit - size :]
-            size += len(piece)
-            pieces.append(piece)
-            if size == limit:
-                frames.append((size, pieces))
-                size, pieces = 0, []
-    if pieces:
-        frames.append((size, pieces))
-    return frames
-
-
-def _header(first: int, size: int) -> bytes:
-    if size < 126:
-        return bytes((first, size))
-    if size < 65536:
-        return bytes((first, 126)) + size.to_bytes(2, "big")
-    return bytes((first, 127)) + size.to_bytes(8, "big")
-
-
 def _has_hung_up(fd: int) -> bool:
     """Whether the peer is gone, which nobody hears while the socket is not read."""
     poll = select.poll()
     poll.register(fd, _HANGUP)
     return bool(poll.poll(0))
-
-
-# Those of most answers.
-_HEADERS = [_header(_WHOLE_TEXT, size) for size in range(1024)]
 
 
 def _is_utf8(data: bytes | bytearray) -> bool:

@@ -57,7 +57,6 @@ def test_a_token_is_verified_with_the_key_that_its_header_names():
         {"keys": [public(n="")]},
         {"keys": [{"kty": "RSA", "kid": "key-1"}]},
     ],
-    ids=str,
 )
 def test_a_token_of_an_unknown_key_is_refused(keys):
     with pytest.raises(ConfigurationError, match="unknown key"):

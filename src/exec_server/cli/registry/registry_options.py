@@ -17,9 +17,9 @@ from exec_server.protocol.registry import REGISTRY_STATE_VARIABLE, REGISTRY_TOKE
 from exec_server.remote.state_dir import state_home
 
 if TYPE_CHECKING:
-    from exec_server.remote.registry_http import Answer
+    from exec_server.remote.registry_http import RegistryAnswer
 
-    _Request = Callable[[str, str, Any], Awaitable[Answer]]
+    _Request = Callable[[str, str, Any], Awaitable[RegistryAnswer]]
 
 _SECONDS = 10.0
 # The next page, in a `Link` header.
@@ -117,7 +117,7 @@ async def _asking(registry: str, token: str | None) -> AsyncIterator[_Request]:
     headers = {} if token is None else BearerToken(token).headers()
     http = Http()
 
-    async def request(method: str, path: str, body: Any) -> Answer:
+    async def request(method: str, path: str, body: Any) -> RegistryAnswer:
         url = registry.rstrip("/") + path
         return await http.request(method, url, headers=headers, body=body, seconds=_SECONDS)
 
@@ -127,7 +127,7 @@ async def _asking(registry: str, token: str | None) -> AsyncIterator[_Request]:
         await http.close()
 
 
-def _content(answer: Answer) -> Any:
+def _content(answer: RegistryAnswer) -> Any:
     decoded = answer.json()
     if answer.is_success:
         return decoded

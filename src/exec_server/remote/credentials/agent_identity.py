@@ -15,7 +15,7 @@ from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.remote.credentials import json_web_tokens
 from exec_server.remote.credentials.credentials import account_headers
-from exec_server.remote.registry_http import Answer, Http
+from exec_server.remote.registry_http import Http, RegistryAnswer
 from exec_server.remote.retry_delays import registry_pause
 
 _ISSUER = "https://chatgpt.com/codex-backend/agent-identity"
@@ -28,7 +28,7 @@ _HEADERS = {"originator": "codex_cli_rs", "user-agent": "codex_cli_rs"}
 _ATTEMPTS = 3
 
 
-class _Claims(msgspec.Struct):
+class _IdentityClaims(msgspec.Struct):
     iss: str
     aud: str
     exp: float
@@ -93,7 +93,7 @@ async def load(
 
 async def _verify(
     token: str, environ: Mapping[str, str], *, http: Http, now: Clock, limits: Limits
-) -> _Claims:
+) -> _IdentityClaims:
     # So that whatever is no such token is refused before anything is sent.
     json_web_tokens.claims(token)
     base = (environ.get(_JWKS_VARIABLE) or _JWKS_BASE).rstrip("/")
@@ -110,7 +110,9 @@ async def _verify(
             status=answer.status,
         )
     try:
-        claims = msgspec.convert(json_web_tokens.verified_claims(token, answer.json()), _Claims)
+        claims = msgspec.convert(
+            json_web_tokens.verified_claims(token, answer.json()), _IdentityClaims
+        )
     except msgspec.ValidationError as exc:
         raise ConfigurationError(f"the agent identity is malformed: {exc}") from None
     if claims.iss != _ISSUER or claims.aud != _AUDIENCE:
@@ -155,7 +157,7 @@ async def _register(
     )
 
 
-def _task_id(answer: Answer) -> str:
+def _task_id(answer: RegistryAnswer) -> str:
     decoded = answer.json()
     if isinstance(decoded, dict):
         task_id = decoded.get("task_id") or decoded.get("taskId")

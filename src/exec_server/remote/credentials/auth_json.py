@@ -35,7 +35,7 @@ class _Tokens(msgspec.Struct):
     account_id: str | None = None
 
 
-class _File(msgspec.Struct):
+class _AuthFile(msgspec.Struct):
     auth_mode: str | None = None
     OPENAI_API_KEY: str | None = None
     tokens: _Tokens | None = None
@@ -59,7 +59,7 @@ async def load(
         with path.open("rb") as file:
             raw = file.read(_FILE_BYTES)
         content = msgspec.json.decode(raw)
-        found = msgspec.convert(content, _File)
+        found = msgspec.convert(content, _AuthFile)
     except (OSError, msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
         return None
     if found.tokens is None or found.auth_mode == "apikey":

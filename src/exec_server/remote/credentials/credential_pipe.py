@@ -13,7 +13,7 @@ from exec_server.remote.credentials.credentials import CredentialExpired, check_
 _LINE_BYTES = 64 * 1024
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
+class _CredentialLine(msgspec.Struct, forbid_unknown_fields=True):
     version: int
     environment_id: str
     token: str
@@ -27,7 +27,7 @@ class PipedCredential:
         self._environment_id = environment_id.strip()
         self._now = now
         self._buffer = bytearray()
-        self._current: _Line | None = None
+        self._current: _CredentialLine | None = None
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -60,7 +60,7 @@ class PipedCredential:
 
     def _take(self, data: bytes) -> None:
         try:
-            line = msgspec.json.decode(data, type=_Line)
+            line = msgspec.json.decode(data, type=_CredentialLine)
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Its words could repeat the token.
             self._fail("a line is malformed")
@@ -73,7 +73,7 @@ class PipedCredential:
         if not self._first.done():
             self._first.set_result(None)
 
-    def _objection(self, line: _Line) -> str:
+    def _objection(self, line: _CredentialLine) -> str:
         if line.version != 1:
             return "it has another version"
         if line.environment_id != self._environment_id:

@@ -8,10 +8,19 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from exec_server.limits import Limits
-from exec_server.relay.effects import Abandon, Closed, Effect, Message, Opened, Send, Validate
+from exec_server.relay.effects import (
+    Abandon,
+    Effect,
+    Message,
+    Send,
+    StreamClosed,
+    StreamOpened,
+    Validate,
+)
 from exec_server.relay.frame import StreamId, Trace
 from exec_server.relay.trace import trace_of
 from exec_server.remote.executor.stream_connection import StreamConnection
+from exec_server.timers import Alarm
 from exec_server.transport.connection import Connection
 from exec_server.transport.frames import FrameSocket
 
@@ -64,8 +73,7 @@ class Physical:
         self._questions: dict[int, asyncio.Task[None]] = {}
         # Those and the ones that nobody waits for any more.
         self._asking: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
+        self._alarm = Alarm(mux.next_deadline, self._expire)
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self.is_writing_paused = False
 
@@ -112,8 +120,7 @@ class Physical:
 
     def socket_lost(self, reason: str) -> None:
         self._socket = None
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         self._perform(self._mux.end())
         if not self._lost.done():
             self._lost.set_result(reason)
@@ -154,11 +161,11 @@ class Physical:
 
     def _change(self, effect: Effect) -> None:
         match effect:
-            case Opened(stream_id):
+            case StreamOpened(stream_id):
                 stream = self._streams[stream_id] = StreamConnection(self, stream_id)
                 logger.info("stream %.64s is open", stream_id)
                 self._serve(stream)
-            case Closed(stream_id, reason):
+            case StreamClosed(stream_id, reason):
                 logger.info("stream %.64s has ended: %.200s", stream_id, reason)
                 lost = self._streams.pop(stream_id, None)
                 if lost is not None:
@@ -174,7 +181,7 @@ class Physical:
         self._questions[ticket] = task
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
-        self._schedule()
+        self._alarm.set()
 
     async def _answer(self, ticket: int, question: Validate) -> None:
         try:
@@ -186,17 +193,5 @@ class Physical:
         self._questions.pop(ticket, None)
         self._perform(self._mux.settle(ticket, is_valid=is_valid, now=self._loop.time()))
 
-    def _schedule(self) -> None:
-        deadline = self._mux.next_deadline()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-        if deadline is not None:
-            self._due = deadline
-            self._timer = self._loop.call_at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        # A timer may fire a tick early; whatever it was set for is due.
-        self._perform(self._mux.expire(now=max(self._loop.time(), self._due)))
-        self._schedule()
+    def _expire(self, now: float) -> None:
+        self._perform(self._mux.expire(now=now))

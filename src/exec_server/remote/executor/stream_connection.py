@@ -9,7 +9,7 @@ from exec_server.relay.frame import StreamId
 from exec_server.transport.connection import Receiver
 
 
-class Carrier(Protocol):
+class StreamCarrier(Protocol):
     """The socket, to one of its streams."""
 
     is_writing_paused: bool
@@ -36,7 +36,7 @@ class StreamConnection:
     # A harness that sends no JSON-RPC has lost its stream.
     malformed_prefix = None
 
-    def __init__(self, carrier: Carrier, stream_id: StreamId) -> None:
+    def __init__(self, carrier: StreamCarrier, stream_id: StreamId) -> None:
         self.peer_name = f"stream {stream_id[:64]}"
         self._carrier = carrier
         self._stream_id = stream_id

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from exec_server.errors import ConnectError, RelayError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.relay.effects import Effect, Message, Opened, Send
+from exec_server.relay.effects import Effect, Message, Send, StreamOpened
 from exec_server.relay.frame import Trace
-from exec_server.relay.harness_end import Harness
+from exec_server.relay.harness_end import HarnessEnd
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from exec_server.relay.plaintext import PlaintextHarness
 from exec_server.relay.trace import trace_of
@@ -45,7 +45,7 @@ async def dial_bundle(
     environ: Mapping[str, str] = os.environ,
 ) -> Connection:
     """An encrypted stream to the executor of *bundle*. Raises ConnectError."""
-    harness = Harness(
+    harness = HarnessEnd(
         identity,
         bundle.executor_key,
         environment_id=environment_id,
@@ -199,7 +199,7 @@ class HarnessConnection:
             elif type(effect) is Send:
                 if self._socket is not None:
                     self._socket.send(effect.data)
-            elif type(effect) is Opened and not self._opened.done():
+            elif type(effect) is StreamOpened and not self._opened.done():
                 self._opened.set_result(None)
 
     def _give_up(self, cause: str) -> None:

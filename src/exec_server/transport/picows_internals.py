@@ -1,0 +1,178 @@
+"""Everything that this package uses of picows and picows does not document.
+
+picows opens and accepts WebSockets by functions of its own, which do not fit: our server reads the
+HTTP request itself, and our client reports why a server refuses it. So both make the protocol
+object of picows themselves and give it a socket. Releases of picows may change that object without
+notice. Therefore pyproject.toml names the highest version that is known to work, and
+tests/transport/test_picows_internals.py says what has changed in a newer one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from picows import WSAutoPingStrategy, WSListener, WSTransport
+from picows.picows import WSProtocol  # type: ignore[attr-defined]
+
+from exec_server.limits import Limits
+
+logger = logging.getLogger(__name__)
+
+# picows logs the peer's violations as errors. They are told to the peer instead.
+_SILENT = logging.getLogger("exec_server.transport.picows")
+_SILENT.setLevel(logging.CRITICAL)
+
+# On a server this is enough for requests; picows doubles it for larger messages and keeps it so.
+_SERVER_BUFFER_BYTES = 8 * 1024
+# To a client output arrives in chunks of up to 64 KiB, a third more in base64; several at a time.
+_CLIENT_BUFFER_BYTES = 256 * 1024
+# A server reads at most this much at a time: enough to take in several large requests at once.
+_READ_BYTES = 1024 * 1024
+
+
+def adopt(
+    transport: asyncio.Transport,
+    new_listener: Callable[[], WSListener],
+    *,
+    limits: Limits,
+    handshake: bytes,
+) -> None:
+    """Give an accepted *transport* to picows, which sees *handshake* as its first bytes."""
+    protocol = _ServerProtocol(
+        **_arguments(
+            limits,
+            is_client_side=False,
+            ws_listener_factory=lambda _request: new_listener(),
+            websocket_handshake_timeout=limits.http_head_timeout,
+            read_buffer_init_size=_SERVER_BUFFER_BYTES,
+        )
+    )
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    feed(protocol, handshake)
+
+
+def client_protocol(
+    host: str,
+    resource: str,
+    new_listener: Callable[[], WSListener],
+    *,
+    headers: Sequence[tuple[str, str]],
+    limits: Limits,
+) -> Any:
+    """Make the protocol of a WebSocket that we open; `connection_made` sends the request."""
+    return WSProtocol(
+        **_arguments(
+            limits,
+            host_port=host,
+            ws_path=resource,
+            is_client_side=True,
+            ws_listener_factory=lambda _request, _response: new_listener(),
+            extra_headers=list(headers),
+            read_buffer_init_size=_CLIENT_BUFFER_BYTES,
+        )
+    )
+
+
+def _arguments(limits: Limits, **changes: Any) -> dict[str, Any]:
+    """All arguments of WSProtocol, none of which has a default."""
+    return {
+        "host_port": None,
+        "ws_path": None,
+        "logger": _SILENT,
+        "disconnect_on_exception": True,
+        "websocket_handshake_timeout": None,
+        # Listeners send pings and pongs themselves.
+        "enable_auto_ping": False,
+        "auto_ping_idle_timeout": limits.ping_interval,
+        "auto_ping_reply_timeout": limits.ping_interval,
+        "auto_ping_strategy": WSAutoPingStrategy.PING_PERIODICALLY,
+        "enable_auto_pong": False,
+        "max_frame_size": limits.frame_bytes,
+        "extra_headers": None,
+        **changes,
+    }
+
+
+class _ServerProtocol(WSProtocol):  # type: ignore[misc]
+    """Tells its listener of an end of file, which picows keeps to itself."""
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        # All the room that picows has would be much more than the rest of a large frame, and
+        # picows would double its buffer for what follows the frame.
+        return _whole_buffer(self, size_hint)[:_READ_BYTES]
+
+    def eof_received(self) -> bool:
+        if self.listener is not None:
+            self.listener.on_ws_eof()
+        return False
+
+
+_whole_buffer: Callable[[WSProtocol, int], memoryview] = WSProtocol.get_buffer
+
+
+def feed(protocol: Any, data: bytes) -> None:
+    """Give *data* to a buffered protocol as if it had been read from its socket."""
+    view = memoryview(data)
+    while view:
+        buffer = protocol.get_buffer(-1)
+        size = min(len(buffer), len(view))
+        buffer[:size] = view[:size]
+        protocol.buffer_updated(size)
+        view = view[size:]
+
+
+def handshake_result(protocol: Any) -> asyncio.Future[None]:
+    """Return a future that has the fault that picows found with the server's answer, if any."""
+    result: asyncio.Future[None] = asyncio.ensure_future(protocol.wait_until_handshake_complete())
+    return result
+
+
+def consume_violation(transport: WSTransport) -> asyncio.Task[None]:
+    """Read the peer's violation, if there was one; to be kept by a listener that has lost its peer.
+
+    picows keeps the violation in a future of its own, and the event loop complains about a future
+    that is never read. The task ends as soon as the callback of the listener has returned.
+    """
+    return asyncio.get_running_loop().create_task(_read_violation(transport.wait_disconnected()))
+
+
+async def _read_violation(disconnected: Awaitable[None]) -> None:
+    try:
+        await disconnected
+    except Exception as exc:
+        logger.debug("the connection ended: %s", exc)
+
+
+class UnixTransport:
+    """A stream transport over a Unix socket, in the shape that picows expects of a TCP one."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "socket":
+            return _QuietSocket(self._transport.get_extra_info("socket"))
+        return self._transport.get_extra_info(name, default)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class _QuietSocket:
+    """A socket that ignores options: picows sets those of TCP, which no Unix socket has."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+
+    def fileno(self) -> int:
+        return int(self._sock.fileno())
+
+    def setsockopt(self, *_: object) -> None:
+        return
+
+    def getsockopt(self, *_: object) -> int:
+        return 0
