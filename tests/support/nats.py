@@ -165,7 +165,7 @@ def _listens(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody had a moment ago."""
+    """Ports of the loopback that were free a moment ago."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

@@ -167,7 +167,7 @@ class Postgres:
             self.restart()
 
     def pause(self) -> None:
-        """It hangs: connections stay, but nobody answers."""
+        """It hangs: connections stay, but get no answer."""
         for pid in self._pids():
             os.kill(pid, signal.SIGSTOP)
 
@@ -233,7 +233,7 @@ def _other_user() -> pwd.struct_passwd:
 
 
 def _free_port() -> int:
-    """None that the kernel would give to anybody, so that it is still free after a kill."""
+    """None that the kernel gives to outgoing connections, so that it is still free after a kill."""
     while True:
         port = random.randrange(10_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):

@@ -36,7 +36,7 @@ class Tether:
 
     @property
     def is_held(self) -> bool:
-        """Whether anybody has the other end open."""
+        """True if a process has the other end open."""
         try:
             while data := os.read(self._fd, 1 << 16):
                 self.said += data
@@ -45,19 +45,19 @@ class Tether:
         return False
 
     async def heard(self, text: bytes) -> None:
-        """Returns once somebody has written *text*."""
+        """Returns once *text* was written."""
         await self._until(lambda is_held: text in self.said)
 
     async def released(self) -> bytes:
-        """Everything that was written, once nobody holds the other end any more.
+        """Everything that was written, once no process holds the other end any more.
 
-        Somebody must have held it before.
+        A process must have held it before.
         """
         await self._until(lambda is_held: not is_held)
         return self.said
 
     async def _until(self, is_enough: Callable[[bool], bool]) -> None:
-        """Listen until *is_enough*, which is told whether somebody is left to speak."""
+        """Listen until *is_enough*, which is told if a writer is left."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
