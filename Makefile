@@ -1,4 +1,4 @@
-# Everything runs in .venv, which is made from the lock files the first time it is needed.
+# Everything runs in .venv, which the first target that needs it makes from the lock files.
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .DELETE_ON_ERROR:
 .PHONY: help run test interop check format bench transfer soak fuzz map proto reference system lock clean
 
-help: ## what there is
+help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
@@ -18,10 +18,10 @@ run: .venv/.stamp-run ## start a server; ARGS are its options, for example ARGS=
 test: .venv/.stamp reference system ## run the tests; ARGS go to pytest
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
-interop: .venv/.stamp system ## the real Codex CLI on our server, and docs/compatibility.md; ARGS go to pytest
+interop: .venv/.stamp system ## run the real Codex CLI on our server and write docs/compatibility.md; ARGS go to pytest
 	@scripts/interop.sh $(ARGS)
 
-check: .venv/.stamp ## formatting, lint and types
+check: .venv/.stamp ## check formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -30,22 +30,22 @@ format: .venv/.stamp ## rewrite the code as `check` wants it
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: .venv/.stamp reference ## measure, beside the reference where it can be had; ARGS go to bench/run.py
+bench: .venv/.stamp reference ## measure, beside the reference if it is available; ARGS go to bench/run.py
 	$(BIN)/python bench/run.py $(ARGS)
 
 transfer: .venv/.stamp ## copy files with `exec-server cp`, scp, sftp and rsync; ARGS go to bench/transfer.py
 	$(BIN)/python bench/transfer.py $(ARGS)
 
-soak: .venv/.stamp system ## two minutes in which parts of a registry of several nodes are killed; ARGS go to soak/run.py
+soak: .venv/.stamp system ## kill parts of a registry of several nodes for two minutes; ARGS go to soak/run.py
 	$(BIN)/python soak/run.py $(ARGS)
 
-fuzz: .venv/.stamp ## a long search for input that breaks a decoder; ARGS go to pytest
+fuzz: .venv/.stamp ## search for a long time for input that breaks a decoder; ARGS go to pytest
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q tests/fuzz -p no:cacheprovider --timeout=3600 $(ARGS)
 
-reference: # the other implementation, for comparison; its absence skips what compares
+reference: # install OpenAI Codex's own exec-server; without it the tests that compare are skipped
 	@scripts/reference.sh >/dev/null
 
-system: # what the sandbox stands on; its absence skips what needs it
+system: # install bubblewrap and libseccomp; without them the tests of the sandbox are skipped
 	@scripts/system.sh
 
 map: .venv/.stamp ## rewrite the tree and the permissions in docs/architecture.md from the code
@@ -61,7 +61,7 @@ clean: ## remove the environment and all caches; the reference in .reference sta
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find src tests bench soak examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-# What the server needs, and nothing for its development.
+# Only the packages that the server needs, without those for development.
 .venv/.stamp-run: requirements.lock requirements-build.lock pyproject.toml
 	@PYTHON="$(PYTHON)" scripts/venv.sh .venv
 	@echo "installing what the server needs" >&2
@@ -69,7 +69,7 @@ clean: ## remove the environment and all caches; the reference in .reference sta
 	@$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@
 
-# requirements-dev.lock holds all that the other two do.
+# requirements-dev.lock contains the other two.
 .venv/.stamp: requirements-dev.lock pyproject.toml
 	@PYTHON="$(PYTHON)" scripts/venv.sh .venv
 	@echo "installing what the server and its development need" >&2

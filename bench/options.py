@@ -48,7 +48,7 @@ class Options(NamedTuple):
     scale: float
     parts: tuple[Part, ...]
     commands: tuple[Command, ...]
-    # How somebody else repeats this run; without paths.
+    # The command that repeats this run elsewhere; without paths.
     command: str
     json: Path | None
     read: Path | None

@@ -63,7 +63,7 @@ class End:
             self._arrived.set()
 
     def text_received(self, data: bytes) -> None:
-        raise AssertionError("nobody sends texts")
+        raise AssertionError("a peer sent text")
 
     def writing_paused(self) -> None:
         self._may_write.clear()

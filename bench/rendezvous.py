@@ -16,7 +16,8 @@ _BINARY = WSMsgType.BINARY
 class QuickRendezvous(Rendezvous):
     """The registry of the tests, with sockets that pass frames on at once.
 
-    It does nothing for streams whose harness has gone, and holds nobody back: good for measuring.
+    It does nothing for streams whose harness has gone, and holds no stream back, which is good
+    for measuring.
     """
 
     def __init__(self) -> None:

@@ -17,8 +17,8 @@ from bench import proc
 from bench.client import Client, drain, now, unique
 
 _HOST = "127.0.0.1"
-# Below the range that the kernel takes for outgoing connections: whoever polls a port from that
-# range until somebody listens may be connected to himself.
+# Below the range that the kernel takes for outgoing connections: a client that polls a port of
+# that range until a server listens may be connected to itself.
 _PORTS = range(7860, 7900)
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 10.0

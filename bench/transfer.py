@@ -172,7 +172,7 @@ def _inside(path: Path) -> str:
 
 
 def _start_sshd(stack: contextlib.ExitStack, sshd: str, folder: Path) -> str:
-    """Start a server that lets in whoever has the new key; the client's configuration."""
+    """Start a server that accepts the new key; returns the client's configuration."""
     keys = folder / "ssh"
     keys.mkdir()
     for name in ("host", "user"):
@@ -184,7 +184,7 @@ def _start_sshd(stack: contextlib.ExitStack, sshd: str, folder: Path) -> str:
     for name, text in (("sshd_config", _SSHD_CONFIG), ("ssh_config", _SSH_CONFIG)):
         (keys / name).write_text(text.format(port=port, folder=keys))
     if os.geteuid() == 0:
-        # Where it locks itself in before anybody is let in.
+        # sshd needs this directory for its privilege separation.
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
     stack.enter_context(_running([sshd, "-D", "-f", str(keys / "sshd_config")]))
     _wait_for(port)

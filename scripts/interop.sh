@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
 
-# An older release goes into .reference/VERSION; what cannot be had is named, and its column is skipped.
+# An older release goes into .reference/VERSION; one that cannot be installed is named, and its column is skipped.
 older() {
     local version=$1 staging log
     [ -d ".reference/$version" ] && return

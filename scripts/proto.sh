@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Relative to src, so that the name in protobuf's global registry is one that nobody else uses.
+# Relative to src, so that the name in protobuf's global registry is one that no other package uses.
 out=${1:-src}
 "${PYTHON:-.venv/bin/python}" -m grpc_tools.protoc -Isrc --python_out="$out" --pyi_out="$out" \
     src/exec_server/relay/relay.proto

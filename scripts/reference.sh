@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install the reference implementation into .reference and print where its binary is.
-# When it cannot be had: nothing on stdout, the reason on stderr, success; whoever compares with it then skips.
+# If it is not available: nothing on stdout, the reason on stderr, exit status 0; tests that compare with it are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 package=@openai/codex@0.166.0
@@ -16,7 +16,7 @@ binary() {
 }
 
 without() {
-    echo "reference: $*; what compares with it is skipped" >&2
+    echo "reference: $*; tests that compare with it are skipped" >&2
     exit 0
 }
 

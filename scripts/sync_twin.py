@@ -176,7 +176,7 @@ class Writer:
         self.out.need(name, origin)
 
     def _check_has_no_twin(self, name: str, origin: str) -> None:
-        """Whoever awaits something must have a twin."""
+        """A class or function that awaits something must have a twin."""
         if not origin.startswith("from exec_server.client."):
             return
         value = getattr(importlib.import_module(origin.split()[1]), name, None)

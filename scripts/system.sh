@@ -19,7 +19,7 @@ has_postgresql() {
 }
 
 has_nats() {
-    # Packages put it where not everybody looks.
+    # Packages install it outside of the usual PATH.
     command -v nats-server >/dev/null || [ -x /usr/sbin/nats-server ]
 }
 
@@ -58,7 +58,7 @@ elif command -v apk >/dev/null; then
 else
     without "${missing[*]}: no package manager known here; install it for the tests that need it"
 fi
-# One by one: what cannot be had keeps nothing else away.
+# One by one, so that a package that is missing does not stop the others.
 for package in "${packages[@]}"; do
     run "${install[@]}" "$package" || echo "system: $package could not be installed" >&2
 done

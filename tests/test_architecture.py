@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.requirements import requirement
 from tests.support.architecture import PAGE, rewritten, unknown_hops
+from tests.support.source_tree import REPOSITORY, ROOT
 
 
 @requirement("house/map:generated")
@@ -16,6 +19,18 @@ def test_the_tree_and_the_permissions_on_the_page_are_those_of_the_code():
 def test_the_flows_name_what_there_is():
     unknown = list(unknown_hops(PAGE.read_text(encoding="utf-8")))
     assert not unknown, "flows of docs/architecture.md:\n  " + "\n  ".join(unknown)
+
+
+@requirement("house/map:files")
+def test_documents_name_files_that_exist():
+    documents = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")]
+    missing = [
+        f"{document.relative_to(REPOSITORY)}: {file}"
+        for document in sorted(documents)
+        for file in re.findall(r"`([\w./]*/\w+\.py)`", document.read_text(encoding="utf-8"))
+        if not any((folder / file).is_file() for folder in (REPOSITORY, ROOT))
+    ]
+    assert not missing, "files that do not exist:\n  " + "\n  ".join(missing)
 
 
 def test_a_hop_that_does_not_exist_is_found():

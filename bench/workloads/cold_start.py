@@ -1,4 +1,4 @@
-"""From nothing to the first answer, and what a server holds when nobody has asked for anything."""
+"""The time from the start to the first answer, and the memory of a server without clients."""
 
 from __future__ import annotations
 

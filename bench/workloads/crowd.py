@@ -17,7 +17,7 @@ from bench.workload import KIB, Figures, Scale, workload
 _TRUE = ["/bin/true"]
 # Half of what servers keep of a process's output, so that all of it is kept.
 _RETAINED_BYTES = 512 * KIB
-# Started in batches, as nobody asks for all at once.
+# Started in batches, because no client asks for all at once.
 _BATCH = 16
 
 

@@ -22,7 +22,7 @@ def frame(opcode: int, payload: bytes, *, is_last: bool = True) -> bytes:
 
 @contextmanager
 def talking(answer: bytes) -> Iterator[Wire]:
-    """A connection to somebody who says *answer* after the upgrade, and nothing more."""
+    """A connection to a peer that sends *answer* after the upgrade, and nothing more."""
 
     def talk() -> None:
         connection, _ = listener.accept()

@@ -141,7 +141,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
             yield Stage(request.getfixturevalue("both"), place, os.geteuid())
             return
         if os.geteuid() != 0:
-            pytest.skip("only root can start servers as somebody else")
+            pytest.skip("only root can start servers as another user")
         yield from _stage_of_nobody(folder, place)
 
 

@@ -125,8 +125,8 @@ IN_THE_BASE = {"make", "move away", "list", "create", "mkdir", "symlink"}
 def _is_stricter_base(policy: str, kind: str, theirs: str, ours: str) -> bool:
     """With scoped reads the base of the reference is a tmpfs that can be written, and ours cannot.
 
-    So directories can be made there, and afterwards be listed and filled; and whoever renames one
-    is told that it is busy or missing before being told that nothing can be renamed.
+    So directories can be made there, and afterwards be listed and filled; and a command that
+    renames one is told that it is busy or missing before being told that nothing can be renamed.
     """
     is_closed = ours in ("EROFS", "ENOENT") and theirs in ("allowed", "EBUSY", "ENOENT")
     return policy.startswith("scoped") and kind in IN_THE_BASE and is_closed

@@ -56,7 +56,7 @@ async def test_a_shell_is_restored_alike(both_confined, tmp_path, name, sandbox)
             params["shellSnapshot"] = {"scopeId": "s", "shell": {"name": name, "path": path}}
             started = await ask(wire, "process/start", params)
             done = await finished(wire, f"p{number}")
-            # How many lines come before the command is nobody's business.
+            # The number of lines before the command is not part of the contract.
             done["stderr"] = re.sub(rb"/sh: \d+:", b"/sh: N:", done.get("stderr", b""))
             said.append((started["sandboxType"], done))
         return said

@@ -52,7 +52,7 @@ async def test_output_goes_on_after_each_of_several_cuts(server, tty):
             await reader.catch_up(wire)
             for number in range(10):
                 await wire.write("p", b"\n", f"{round_}-{number}")
-            # Half of it is pushed here; the rest is said while nobody listens.
+            # Half of it is pushed here; the rest is written while no client is connected.
             await reader.listen(wire, b"line %d\n" % (10 * round_ + 5))
             wire.cut()
     async with Wire(server.url) as wire:
@@ -70,7 +70,7 @@ async def test_a_flood_goes_on_while_nobody_is_there(server):
         await wire.start("p", ["sh", "-c", "yes | head -c 20000000; echo done; exit 3"])
         await wire.event("p", "process/output")
         wire.cut()
-    # More than a pipe, a socket and the retained output hold: it ends only if somebody reads.
+    # More than a pipe, a socket and the retained output hold: it ends only if a client reads.
     async with Wire(server.url) as wire:
         await wire.initialize(resumeSessionId=session_id)
         cursor, ended = 0, False

@@ -1,4 +1,4 @@
-"""A client that does not read: its children wait, and nobody else notices."""
+"""A client that does not read: its children wait, and other clients do not notice."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_client_that_was_behind_before_the_handshake_is_behind_after_it(
         async with Deaf(server.url) as deaf:
             await deaf.upgrade()
             before = resident_mib(server.pid)
-            # Each is answered with an error that nobody reads: more than a socket holds, less
+            # Each is answered with an error that is not read: more than a socket holds, less
             # than makes the server wait.
             nonsense = frame(TEXT, b"[]") * 1000
             for _ in range(32):
@@ -135,7 +135,7 @@ async def test_answers_that_nobody_reads_do_not_pile_up(flood, concurrency):
                         await deaf.writer.drain()
             except TimeoutError:
                 pass
-            # Whoever is alive and waits its turn is answered.
+            # A client that is alive and waits its turn is answered.
             await other.initialize()
             assert await other.call("environment/status") == {"status": "ready"}
             assert resident_mib(server.pid) - before < ALLOWED_MIB

@@ -21,7 +21,7 @@ from tests.support.raw import BINARY, TEXT, UPGRADE, RawSocket, frame, request_h
 from tests.support.tether import Tether
 from tests.support.wire import Wire, start_params
 
-# Sessions that nobody resumes are soon gone; so are peers that are behind when they vanish.
+# Sessions that are not resumed are soon gone; so are peers that are behind when they vanish.
 QUICK = Limits(detached_session_seconds=0.05, ping_interval=0.1)
 
 

@@ -79,7 +79,7 @@ class Live:
     async def _end(self, sock: RawSocket, goodbye: Frame, answers: list[dict[str, Any]]) -> None:
         code = int.from_bytes(goodbye.payload[:2], "big")
         assert code in CLOSE_CODES
-        # A violation is told first, on the id of nobody.
+        # A violation is answered first, with the id -1, which no request has.
         assert (code == 1007) == (answers == [])
         assert not answers or answers[-1]["id"] == -1
         await sock.at_end()

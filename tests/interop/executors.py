@@ -19,7 +19,7 @@ from tests.support.fault_proxy import FaultProxy, fault_proxy
 from tests.support.servers import OURS, ServerProcess, start_server
 
 ENVIRONMENT = "remote"
-# Only executors have it in their environment: whoever prints it runs there.
+# Only executors have it in their environment: a command that prints it runs there.
 MARK = "INTEROP_EXECUTOR"
 
 

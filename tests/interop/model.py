@@ -93,7 +93,7 @@ class _Request(NamedTuple):
 
 
 class Model:
-    """Whoever asks it waits until the test has decided what it says."""
+    """A model whose caller waits until the test has decided the answer."""
 
     def __init__(self) -> None:
         self._requests: asyncio.Queue[_Request | None] = asyncio.Queue()
@@ -140,12 +140,12 @@ class Model:
         self._reply([{"type": "message", "role": "assistant", "id": "m1", "content": content}])
 
     async def abandon_after(self, end: Awaitable[object]) -> None:
-        """Nobody asks any more after *end*, and whoever waits for that is told."""
+        """No request comes after *end*; a test that waits for that goes on."""
         await end
         self._requests.put_nowait(None)
 
     def close(self) -> None:
-        """Leave whoever still waits without an answer."""
+        """Leave requests that still wait without an answer."""
         for reply in self._replies:
             reply.cancel()
 

@@ -1,4 +1,4 @@
-"""docs/compatibility.md: what the scenarios gave, written down or compared."""
+"""docs/compatibility.md: the outcomes of the scenarios, written or compared."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ HEAD = """\
 # Codex on this server
 
 Made by `make interop`; do not edit. Each row is a scenario: the unmodified Codex CLI runs against a
-server, a scripted model asks for the tools, and the scenario looks at what the model is told and at
-what is left on disk. The same scenario, with the same expectations, runs against Codex's own
-`exec-server` ("reference") and against this one ("ours").
+server, a scripted model asks for tools, and the scenario checks the answers that the model gets and
+the files that are left on disk. The same scenario, with the same expectations, runs against Codex's
+own `codex exec-server` ("reference") and against this one ("ours").
 
 - *direct*: a WebSocket; *stdio*: a program that Codex starts; *relay*: through our
   registry, encrypted from end to end.
-- `yes`: everything was as expected. Empty: the scenario makes no sense there, such as a lost
-  connection over stdio, which is final, or cannot be played: no message can be picked out of the
-  relay.
+- `yes`: everything was as expected. An empty cell: the scenario has no meaning there (a connection
+  that is lost over stdio is final) or cannot be run (no single message can be picked out of the
+  relay).
 """
 OLDER_NOTE = """\
 The first is the oldest release on npm that has an `exec-server`. Up to 0.135.0, Codex wraps
-sandboxed commands in a program of its own, named by its path on the client; that works where both
-are one machine, as here.
+sandboxed commands in a program of its own, named by its path on the client; that works if both are
+one machine, as here.
 """
 
 

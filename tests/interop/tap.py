@@ -34,7 +34,7 @@ class Tap:
         self.target = url
         self.url = ""
         self.log: list[Said] = []
-        # While true, whoever comes is sent away.
+        # While true, new connections are refused.
         self.is_down = False
         # How often the client came, successful or not.
         self.dials = 0

@@ -67,7 +67,7 @@ async def test_the_right_token_is_let_in_and_no_other(codex, reference_path, ser
 
 
 @requirement("interop:no-environment")
-@scenario("nobody listens", ways=("direct",))
+@scenario("no server listens", ways=("direct",))
 async def test_a_server_that_is_not_there_is_told_to_the_model(codex):
     codex.executor.tap.is_down = True
     async with codex.exec() as model:

@@ -44,7 +44,7 @@ async def test_workspace_write_writes_inside_only(codex):
 
 @requirement("interop:sandbox")
 @scenario("sandbox without network")
-async def test_a_sandbox_without_network_reaches_nobody(codex):
+async def test_a_sandbox_without_network_reaches_no_host(codex):
     reach = "exec 3<>/dev/tcp/127.0.0.1/{port} && echo reached"
     async with codex.exec(sandbox="workspace-write") as model:
         output = await model.call(exec_command(reach.format(port=model.port)))

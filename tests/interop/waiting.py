@@ -16,7 +16,7 @@ class Fifo:
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
         self.path = path
-        # Held open for both, so that nobody sees an end and opening never waits for us.
+        # Held open for both ends, so that no reader sees an end of file and opening never waits.
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
     async def line(self) -> str:

@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Certificates(NamedTuple):
-    # The authority, for whoever is to believe it.
+    # The authority, for clients that are to trust it.
     authority: Path
     # For a server on the loopback.
     server: ssl.SSLContext

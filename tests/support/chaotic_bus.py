@@ -78,7 +78,7 @@ class ChaoticBus:
             self._overtake(1)
             places = self._random.randint(1, self.rates.places)
             self._delayed.append(_Delayed(places, subject, data))
-            # On a quiet bus nobody overtakes it, and it is only late.
+            # On a quiet bus no message overtakes it, and it is only late.
             self._loop.call_later(_LATE_SECONDS, self._overtake, self.rates.places)
             return
         for _ in range({"lose": 0, "double": 2}.get(fate, 1)):
@@ -119,7 +119,7 @@ class ChaoticBus:
         if fate == "delay":
             await asyncio.sleep(0)
         self._check_reachable()
-        # That nobody answers is told by the servers, with the same chance to be lost.
+        # The servers say that there is no subscriber, with the same chance to be lost.
         if fate == "lose":
             raise BusUnavailable("the answer was lost")
         return answer

@@ -45,7 +45,7 @@ def _signals(mask: str) -> set[int]:
 
 
 class Watched:
-    """A process that may be anybody's child; its number is never mistaken for another's."""
+    """A process that may be the child of any other; its number is never mistaken for another's."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

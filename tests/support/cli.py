@@ -79,7 +79,7 @@ class Cue:
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError as exc:
-            # Nobody reads yet.
+            # There is no reader yet.
             assert exc.errno == errno.ENXIO
             return False
         os.write(fd, b"go\n")
@@ -125,7 +125,7 @@ class Terminal:
         os.write(self.fd, keys)
 
     def hang_up(self) -> None:
-        """Close the window; nobody is there any more."""
+        """Close the window; the terminal has no reader any more."""
         os.close(self.fd)
         self.fd = -1
 

@@ -119,7 +119,7 @@ def caddy_words(folder: Path, port: int, nodes: Sequence[int]) -> list[str]:
 
 
 def homes(folder: Path) -> dict[str, str]:
-    """For tools that look for a home, or for somebody's cluster."""
+    """For tools that look for a home, or for a cluster of the user's."""
     return {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": os.devnull}
 
 

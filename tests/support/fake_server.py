@@ -1,4 +1,4 @@
-"""A server that says exactly what a test wants it to, over somebody else's WebSockets."""
+"""A server that says exactly what a test wants it to, over another implementation of WebSocket."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class FaultProxy:
             pair.half_close(direction)
 
     def stall(self) -> None:
-        """Pass nothing on in the connections that are there, and tell nobody."""
+        """Pass nothing on in the connections that are there, and tell neither side."""
         self.faults += 1
         for pair in self._pairs:
             pair.is_stalled = True
@@ -192,7 +192,7 @@ class FaultProxy:
             pass
         if direction == "up" and self.keeps_server_side:
             await asyncio.Event().wait()
-        # Whoever has ended, the other one learns it.
+        # When one side has ended, the other one learns it.
         writer.close()
 
     def _suffer(self, pair: _Pair, fault: Fault) -> bool:

@@ -100,7 +100,7 @@ async def eventually(is_so: Callable[[], object], what: str = "it did not come t
 
 
 async def forgotten(core: ExecServer) -> None:
-    """Returns once *core* remembers nobody."""
+    """Returns once *core* remembers no session."""
     try:
         await eventually(lambda: not any(remembered(core).values()))
     except AssertionError:

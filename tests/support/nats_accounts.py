@@ -27,7 +27,7 @@ class Accounts:
         self._system, _ = _key(nkeys.PREFIX_BYTE_ACCOUNT)
 
     def configuration(self) -> str:
-        """For a server that is to let these users in, and nobody else."""
+        """For a server that accepts these users and no others."""
         operator, account, system = map(_name, (self._operator, self._account, self._system))
         sign = self._operator
         about = {"type": "operator", "system_account": system}

@@ -211,7 +211,7 @@ async def launch(wire: Wire, process_id: str = "p", **members: Any) -> tuple[int
 
 
 def free_port() -> int:
-    """A port where nobody listens."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
     return port

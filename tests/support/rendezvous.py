@@ -1,6 +1,6 @@
 """A registry and its rendezvous on the loopback, which fail when they are told to.
 
-It stands for a service of somebody else's: it knows frames, and nothing of what is in them.
+It stands for another party's service: it knows frames, and nothing of what is in them.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class Rendezvous:
         }
 
     def _unknown(self, environment: str, body: Any, kind: str) -> tuple[int, Any]:
-        """Somebody else's registry does not know what ours can be asked besides."""
+        """Another registry does not know the requests that only ours answers."""
         return 404, {}
 
     def _validate(self, environment: str, body: Any, kind: str) -> tuple[int, Any]:

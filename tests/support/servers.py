@@ -18,7 +18,7 @@ OURS = [sys.executable, "-m", "exec_server"]
 
 
 def tied() -> list[str]:
-    """Before a command: it ends with the thread that starts it, even when nobody closes it."""
+    """Before a command: it ends with the thread that starts it, even if it is never closed."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
 

@@ -99,7 +99,7 @@ def _make_socket(root: bytes) -> None:
 
 
 def guard(root: bytes) -> None:
-    """Add parts to a tree that somebody without all rights cannot read, list or search."""
+    """Add parts to a tree that an ordinary user cannot read, list or search."""
     for folder in (b"/closed", b"/listed", b"/searched", b"/sealed"):
         os.makedirs(root + folder + b"/dir")
         Path(os.fsdecode(root + folder + b"/file")).write_bytes(b"x")
