@@ -10,7 +10,7 @@ import pytest
 from exec_server.protocol import registry
 from exec_server.protocol.registry import code_letters, environment_path, pairing_path
 from tests.requirements import requirement
-from tests.test_layers import modules
+from tests.support.source_tree import modules
 
 OWNER = "protocol.registry"
 # Texts that no string of another module is, and texts with which none begins.

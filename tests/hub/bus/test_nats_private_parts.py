@@ -17,7 +17,7 @@ from nats.aio.transport import TcpTransport
 from nats.protocol.parser import Parser
 
 from tests.requirements import requirement
-from tests.test_layers import ROOT
+from tests.support.source_tree import ROOT
 
 BUS = ROOT / "hub" / "bus"
 PYPROJECT = ROOT.parent.parent / "pyproject.toml"

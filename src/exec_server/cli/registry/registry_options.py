@@ -56,7 +56,8 @@ def add_registry(parser: Parser, *, required: bool = True) -> None:
     parser.add_argument(
         "--token-file",
         metavar="<FILE>",
-        help=f"file with the token for the registry [default: the token in {REGISTRY_TOKEN_VARIABLE}]",
+        help="file with the token for the registry "
+        f"[default: the token in {REGISTRY_TOKEN_VARIABLE}]",
     )
 
 
