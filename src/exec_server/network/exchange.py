@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from email.utils import formatdate
 
 import h11
 
 from exec_server.limits import Limits
 from exec_server.network import http_heads
+from exec_server.network.hang_up import watch_end
 from exec_server.network.http_heads import Framing, Headers, RequestTarget
-from exec_server.network.incoming import HttpReader, watch_end
+from exec_server.network.http_reader import HttpReader
 from exec_server.network.upstream import Unreachable, UpstreamProxy
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -157,7 +157,7 @@ def _response_head(
 ) -> bytes:
     headers: Headers = http_heads.onward(response.headers)
     if http_heads.header(response.headers, b"date") is None:
-        headers.append((b"date", formatdate(usegmt=True).encode()))
+        headers.append((b"date", http_heads.date()))
     if is_chunked:
         headers.append((b"transfer-encoding", b"chunked"))
     if is_last and request.http_version != b"1.0":

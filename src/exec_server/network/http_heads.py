@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from email.utils import formatdate
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -115,6 +116,11 @@ def onward(headers: h11._headers.Headers, *, drop: frozenset[bytes] = frozenset(
 
 def head(first_line: bytes, headers: Headers) -> bytes:
     return b"".join([first_line, b"\r\n", *(b"%b: %b\r\n" % pair for pair in headers), b"\r\n"])
+
+
+def date() -> bytes:
+    """The current time as a Date header has it."""
+    return formatdate(usegmt=True).encode()
 
 
 class Framing(NamedTuple):

@@ -13,7 +13,7 @@ from exec_server.network import relay, rules, upstream
 from exec_server.network.blocked import Attempt, Verdict
 from exec_server.network.datagrams import Association
 from exec_server.network.decider import Decider
-from exec_server.network.incoming import watch_end
+from exec_server.network.hang_up import decide_unless_gone
 from exec_server.network.upstream import Unreachable
 
 _VERSION = 5
@@ -90,16 +90,9 @@ class SocksConnection:
         return command, host, int.from_bytes(await self._read(2), "big")
 
     async def _connect(self, attempt: Attempt) -> None:
-        deciding = asyncio.ensure_future(self._decider.decide(attempt))
-        stop_watching = watch_end(self._sock, deciding.cancel)
-        try:
-            await asyncio.wait({deciding})
-        finally:
-            stop_watching()
-            deciding.cancel()
-        if deciding.cancelled():
+        decided = await decide_unless_gone(self._decider, attempt, self._sock)
+        if decided is None:
             return
-        decided = deciding.result()
         if isinstance(decided, Verdict):
             await self._reply(_NOT_ALLOWED)
             return

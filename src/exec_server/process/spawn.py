@@ -10,11 +10,10 @@ import marshal
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from exec_server.errors import InternalError
@@ -26,11 +25,8 @@ logger = logging.getLogger(__name__)
 OnExit = Callable[[int | None], None]
 
 _RECV_BYTES = 1 << 16
-_FD = struct.Struct("i")
-# What one message brings at most: a program's three pipes.
-_RECV_FDS = socket.CMSG_SPACE(3 * _FD.size)
-# Absent where the system has no such flag. (`socket.recv_fds` of 3.11 does not pass it on.)
-_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+# One message brings three pipes of a program at most.
+_RECV_FDS = socket.CMSG_SPACE(3 * keeper.FD.size)
 
 
 class Launch(NamedTuple):
@@ -113,7 +109,7 @@ class Spawner:
         try:
             self.start()
         except InternalError:
-            _close_all(launch.fds)
+            keeper.close_all(launch.fds)
             raise
         self._tokens += 1
         future: asyncio.Future[Spawned] = self._loop.create_future()
@@ -185,7 +181,7 @@ class Spawner:
                     self._clear_outbox()
                     break
                 sent = len(data)
-            _close_all(fds)
+            keeper.close_all(fds)
             if sent < len(data):
                 self._outbox[0] = (data[sent:], ())
             else:
@@ -198,12 +194,12 @@ class Spawner:
 
     def _clear_outbox(self) -> None:
         while self._outbox:
-            _close_all(self._outbox.popleft()[1])
+            keeper.close_all(self._outbox.popleft()[1])
 
     def _on_readable(self) -> None:
         assert self._sock is not None
         try:
-            data, ancillary, flags, _ = self._sock.recvmsg(_RECV_BYTES, _RECV_FDS, _CLOEXEC)
+            data, ancillary, flags, _ = self._sock.recvmsg(_RECV_BYTES, _RECV_FDS, keeper.CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
@@ -214,7 +210,7 @@ class Spawner:
         # The kernel never joins messages that carry descriptors. One that comes without them,
         # because this process has no room for more, is cut short and says so.
         if ancillary or flags & socket.MSG_CTRUNC:
-            self._fds.append([fd for *_, raw in ancillary for (fd,) in _FD.iter_unpack(raw)])
+            self._fds.append([fd for *_, raw in ancillary for (fd,) in keeper.FD.iter_unpack(raw)])
         self._input += data
         while len(self._input) >= 4:
             end = 4 + int.from_bytes(self._input[:4], "big")
@@ -250,7 +246,7 @@ class Spawner:
             future.set_result(Spawned(pid, fds))
             return
         # Nobody wants this program any more, or nobody can hold it.
-        _close_all(fds)
+        keeper.close_all(fds)
         self.signal_group(pid, signal.SIGKILL)
         if not future.cancelled():
             future.set_exception(SpawnFailed(errno.EMFILE, os.strerror(errno.EMFILE)))
@@ -279,7 +275,7 @@ class Spawner:
             self._process.wait()
             self._process = None
         while self._fds:
-            _close_all(self._fds.popleft())
+            keeper.close_all(self._fds.popleft())
         self._input.clear()
         self._clear_outbox()
 
@@ -309,11 +305,6 @@ def _kill_sessions(leaders: set[int]) -> None:
     table = keeper.processes()
     members = {pid for pid, (_, session) in table.items() if session in leaders}
     keeper.signal_each(leaders | members | keeper.below(leaders, table), signal.SIGKILL)
-
-
-def _close_all(fds: Iterable[int]) -> None:
-    for fd in fds:
-        os.close(fd)
 
 
 def _ignore(status: int | None) -> None:

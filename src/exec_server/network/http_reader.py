@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import h11
 
@@ -134,28 +133,3 @@ class HttpReader:
 
 def _chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def watch_end(sock: socket.socket, on_end: Callable[[], object]) -> Callable[[], None]:
-    """Call *on_end* when the other side hangs up; the returned function ends the watch.
-
-    Only while nobody reads. What it sends instead ends the watch too: its end is not seen then.
-    """
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        if sock.fileno() >= 0:
-            loop.remove_reader(sock)
-
-    def look() -> None:
-        stop()
-        with contextlib.suppress(BlockingIOError):
-            try:
-                has_ended = not sock.recv(1, socket.MSG_PEEK)
-            except ConnectionError:
-                has_ended = True
-            if has_ended:
-                on_end()
-
-    loop.add_reader(sock, look)
-    return stop
