@@ -1,4 +1,4 @@
-"""One connection of a process to its proxy that speaks HTTP: requests one by one, and CONNECT."""
+"""One connection of a process to its proxy that speaks HTTP: requests in turn, and CONNECT."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from exec_server.network.http_heads import BadTarget, Headers, RequestTarget
 from exec_server.network.http_reader import HttpReader
 from exec_server.network.upstream import Unreachable, UpstreamProxy, Upstreams
 
-# Of a body that nobody wants, before the connection is rather closed.
+# A rejected request's body is read up to this size; a longer one ends the connection.
 _DISCARD_BYTES = 1024 * 1024
 
 
 class HttpConnection:
-    """Serves *sock* until the process or an error ends it; closing it is left to the caller."""
+    """Serves *sock* until the process or an error ends it; the caller closes the socket."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class HttpConnection:
                 pass
 
     async def _serve_one(self) -> bool:
-        """Answer one request; whether another may follow."""
+        """Answer one request; True if another may follow."""
         try:
             request = await self._incoming.request()
         except h11.RemoteProtocolError:
@@ -93,7 +93,7 @@ class HttpConnection:
             await self._tunnel(route)
             return False
         if aim.scheme != "http":
-            # Nobody asks a proxy in this way, and we have no TLS to speak for the process.
+            # Clients use CONNECT for HTTPS; we cannot speak TLS in the name of the process.
             raise Unreachable
         proxy = self._proxy("http", route)
         if proxy is None:
@@ -135,9 +135,9 @@ class HttpConnection:
         kind: str = "text/plain",
         error: str | None = None,
     ) -> bool:
-        """Answer in the place of whoever was not reached; whether another request may follow."""
+        """Answer in place of the server; True if another request may follow."""
         version = request.http_version
-        # Who waits for a "100 Continue" does not send the body, or sends it without one.
+        # A client that expects "100 Continue" may send the body or not; so the connection ends.
         is_next = version != b"1.0" and http_heads.header(request.headers, b"expect") is None
         headers: Headers = [(b"content-type", kind.encode())]
         if error is not None:

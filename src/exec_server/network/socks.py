@@ -31,11 +31,11 @@ _CODES = {
 
 
 class _Malformed(Exception):
-    """Not SOCKS5."""
+    """The bytes are not SOCKS5."""
 
 
 class SocksConnection:
-    """Serves *sock* until the process or an error ends it; closing it is left to the caller."""
+    """Serves *sock* until the process or an error ends it; the caller closes the socket."""
 
     def __init__(
         self,
@@ -106,13 +106,13 @@ class SocksConnection:
             await relay.tunnel(self._sock, other, idle=self._limits.proxy_idle_timeout)
 
     async def _associate(self) -> None:
-        """Relay datagrams for as long as this connection stays."""
+        """Relay datagrams for as long as this connection stays open."""
         host = self._sock.getsockname()[0]
         async with Association(
             host, self._client, decider=self._decider, limits=self._limits
         ) as association:
             await self._reply(SUCCEEDED, association.address)
-            # Nothing more is said here; its end is the end of the association.
+            # No more data is expected here; the end of the connection ends the association.
             while await self._loop.sock_recv(self._sock, 512):
                 pass
 
@@ -128,7 +128,7 @@ class SocksConnection:
         await self._loop.sock_sendall(self._sock, data)
 
     async def _read(self, count: int) -> bytes:
-        """Exactly *count* bytes: what follows belongs to the tunnel."""
+        """Read exactly *count* bytes: the bytes after them belong to the tunnel."""
         data = b""
         while len(data) < count:
             more = await self._loop.sock_recv(self._sock, count - len(data))
