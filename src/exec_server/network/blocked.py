@@ -1,4 +1,4 @@
-"""What became of an attempt, and what the process is told when it was refused."""
+"""The verdict about an attempt to connect, and what the process is told if it was refused."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from exec_server.protocol.network import Decision, Protocol, Scope, Source
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One connection that a process wants, and who asks for it."""
+    """One connection that a process asks for."""
 
     protocol: Protocol
-    # Normal, as `rules.normal_host` makes it.
+    # The host in its normal form, see `rules.normal_host`.
     host: str
     port: int
-    # Of HTTP; None for SOCKS.
+    # The HTTP method; None for SOCKS.
     method: str | None = None
     client: str | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The last word about an attempt."""
+    """The final decision about an attempt."""
 
     decision: Decision
     source: Source
     reason: str
     scope: Scope = "domain"
-    # Whether the client allowed what the rules did not.
+    # True if the client allowed what the rules did not.
     is_override: bool = False
 
     @property
@@ -41,7 +41,7 @@ METHOD_NOT_ALLOWED = Verdict("deny", "mode_guard", "method_not_allowed", "non_do
 MITM_REQUIRED = Verdict("deny", "mode_guard", "mitm_required", "non_domain")
 NO_UNIX_SOCKETS = Verdict("deny", "proxy_state", "unix_socket_unsupported", "non_domain")
 
-# Reason to the header that names it and the text that explains it.
+# For each reason: the header that names it and the text that explains it.
 _WORDS = {
     "not_allowed": ("blocked-by-allowlist", "Domain not in allowlist."),
     "not_allowed_local": (

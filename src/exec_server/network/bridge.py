@@ -1,8 +1,9 @@
-"""The only way out of a sandbox: listeners inside its network namespace that are served out here.
+"""The only way out of a sandbox: listeners in its network namespace, served by this process.
 
-A namespace without a network has a loopback of its own. A socket belongs to the namespace that it
-was made in, whoever holds it: listeners are made in there, before the command may run, and handed
-to this process, whose proxy serves them like any other. Nothing runs inside.
+A network namespace without a network still has a loopback of its own. A socket belongs to the
+namespace in which it was made, whichever process holds it. So listeners are made inside, before the
+command may run, and handed to this process, whose proxy serves them like any other. Nothing of ours
+runs inside.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from exec_server.network.upstream import Unreachable
 logger = logging.getLogger(__name__)
 
 _CHILD_PID = re.compile(rb'"child-pid":\s*([0-9]+)')
-# Beyond the ports that the kernel draws from, and not where programs listen by habit.
+# These ports are above the range from which the kernel draws, and no program listens there by
+# default.
 _FIRST_PORT = 61_080
 _MESSAGE_BYTES = 4096
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class BridgeFailed(ExecServerError):
-    """There is no way out of this sandbox; whatever waits in it must not run."""
+    """There is no way out of this sandbox; the command that waits in it must not run."""
 
 
 class Bridge:
     """What a confined process may reach: its *proxy*, or the loopback proxies that *env* names.
 
-    Raises environment.NoProxy when there is neither. `environment` is to be laid over *env* before
-    the process is made, and `open` called before it may run.
+    Raises proxy_environment.NoProxy when there is neither. Lay `environment` over *env* before the
+    process is made, and call `open` before it may run.
     """
 
     def __init__(
@@ -67,20 +69,20 @@ class Bridge:
         }
 
     def listen(self) -> dict[str, str]:
-        """The variables that point the process at its listeners, which are there when it runs."""
+        """The variables that point the process at its listeners; these exist before it runs."""
         return self.environment
 
     def hold(self, on_failure: Callable[[str], object]) -> tuple[int, int]:
         """Descriptors for bubblewrap's `--block-fd` and `--json-status-fd`; they stay ours.
 
-        The sandbox that is started with copies of them runs its command once there is a way out.
-        *on_failure* is called with the reason when there will be none, and has to end it.
+        The sandbox that is started with copies of them runs its command once there is a way out. If
+        there will be none, *on_failure* is called with the reason, and has to end the sandbox.
         """
         self._hold = _Hold(self.open, on_failure, seconds=self._limits.proxy_connect_timeout)
         return self._hold.fds
 
     def started(self) -> None:
-        """The sandbox that is held runs; from now on it has a limited time to report."""
+        """The held sandbox runs; from now on it has a limited time to report."""
         if self._hold is not None:
             self._hold.expect_status()
 
@@ -110,9 +112,9 @@ class Bridge:
 
 
 class _Hold:
-    """A sandbox that waits: hears of its first process, and lets it go when *prepare* is done.
+    """A sandbox that waits: learns its first process, and releases it when *prepare* is done.
 
-    The process has to be told of within *seconds* of `expect_status`.
+    The sandbox has to report the process within *seconds* of `expect_status`.
     """
 
     def __init__(
@@ -141,7 +143,7 @@ class _Hold:
 
     def _on_status(self) -> None:
         self._stop_expecting()
-        # {"child-pid": 123, ...}, written at once when the namespaces are there.
+        # bubblewrap writes {"child-pid": 123, ...} at once when the namespaces exist.
         found = _CHILD_PID.search(os.read(self._status, _MESSAGE_BYTES))
         if found is None:
             self._fail("the sandbox did not report its network")
@@ -180,10 +182,10 @@ class _Hold:
 
 
 def _endless_pipe() -> int:
-    """Both ends of a pipe as one descriptor, so that whoever waits at a copy never sees its end.
+    """Both ends of a pipe as one descriptor, so that a reader of a copy never sees the end of file.
 
-    To bubblewrap the end is as good as a byte: with a pipe of two ends, a server that is killed
-    would let go of the command that it holds.
+    To bubblewrap the end of file is as good as a byte. With a pipe of two ends, a server that is
+    killed would release the command that it holds.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""The datagrams of one SOCKS5 association: each destination is decided once, and then relayed."""
+"""The datagrams of one SOCKS5 association: each destination is decided once, then relayed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _DATAGRAM_BYTES = 65535
 
 
 class Association:
-    """A UDP socket on *host* for one process; datagrams of anybody else are dropped.
+    """A UDP socket on *host* for one process; datagrams of other senders are dropped.
 
-    Datagrams may be lost, so that whatever is not decided yet, refused, or too much is dropped.
+    Datagrams may be lost anyway. So a datagram is dropped if its destination is not decided yet or
+    refused, or if there are too many destinations.
     """
 
     def __init__(self, host: str, client: str, *, decider: Decider, limits: Limits) -> None:
@@ -36,9 +37,10 @@ class Association:
         self._near.bind((host, 0))
         self.address: Endpoint = self._near.getsockname()
         self._process: Endpoint | None = None
-        # Per destination that the process names: where it is, or None while it is not allowed.
+        # Destinations as the process names them, each with its address, or None while it is not
+        # allowed.
         self._known: dict[Endpoint, Endpoint | None] = {}
-        # Per destination: the header its answers carry, as the process named it.
+        # The sockets towards the network, by IP version.
         self._far: dict[int, socket.socket] = {}
         self._deciding: set[asyncio.Task[None]] = set()
 
@@ -101,7 +103,7 @@ class Association:
         with contextlib.suppress(OSError):
             data, sender = sock.recvfrom(_DATAGRAM_BYTES)
             place = (sender[0], sender[1])
-            # Only who was written to may answer.
+            # An answer is accepted only from an address to which the process has written.
             if self._process is not None and place in self._known.values():
                 self._near.sendto(header(place) + data, self._process)
 
@@ -113,14 +115,14 @@ def _datagram_socket(family: int) -> socket.socket:
 
 
 def header(place: Endpoint) -> bytes:
-    """What SOCKS5 puts before a datagram from *place*."""
+    """The header that SOCKS5 puts before a datagram from *place*."""
     address = ipaddress.ip_address(place[0])
     kind = _IPV4 if address.version == 4 else _IPV6
     return bytes((0, 0, 0, kind)) + address.packed + place[1].to_bytes(2, "big")
 
 
 def parse(data: bytes) -> tuple[Endpoint, bytes] | None:
-    """Where a datagram of the process goes, and what it says; None for fragments and nonsense."""
+    """The destination and the payload of a datagram; None for fragments and nonsense."""
     if len(data) < 5 or data[:3] != b"\0\0\0":
         return None
     kind, body = data[3], data[4:]

@@ -1,4 +1,4 @@
-"""An attempt to reach something: addresses to connect to, or a refusal. Asks the client."""
+"""Decide about an attempt to connect: addresses to connect to, or a refusal. May ask the client."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ logger = logging.getLogger(__name__)
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _HTTPS_PORT = 443
 _REASON_BYTES = 1024
-# Longer waits than this are "for ever" to an event loop's clock.
+# An event loop's clock cannot wait longer than this.
 _LONGEST_WAIT = 365 * 24 * 3600.0
 
 Resolver = Callable[[str], Awaitable[list[Address]]]
 
 
 class PolicyClient(Protocol):
-    """Who may be asked and is told: whoever is attached to the session, if anybody."""
+    """The client that is asked and told: the one attached to the session, if there is one."""
 
     def ask_policy(self, params: network.PolicyRequestParams) -> asyncio.Future[Any] | None:
-        """Send a question; None when nobody is there, or too many questions are open."""
+        """Send a question; None when no client is attached, or too many questions are open."""
 
     def report_decision(self, event: network.PolicyDecisionEvent) -> None: ...
 
@@ -42,7 +42,7 @@ class AllowedAttempt(NamedTuple):
     """An attempt that may go on."""
 
     attempt: Attempt
-    # Where the host is; nothing else is connected to. Empty when nobody knows.
+    # The addresses of the host; only these are connected to. Empty when the name is unknown.
     addresses: list[Address]
 
 
@@ -69,7 +69,7 @@ class Decider:
         self._is_asking = timeout_ms is not None
 
     async def decide(self, attempt: Attempt) -> AllowedAttempt | Verdict:
-        """Where *attempt* may go, or why it may not; the client is told which."""
+        """Decide where *attempt* may go, or why it may not; the client is told the result."""
         guard = self._guard_first(attempt)
         if guard is not None:
             return self.report(attempt, guard)
@@ -87,7 +87,7 @@ class Decider:
         return AllowedAttempt(attempt, addresses) if guard is None else self.report(attempt, guard)
 
     def report(self, attempt: Attempt, verdict: Verdict) -> Verdict:
-        """Tell the client about *verdict*, which is returned."""
+        """Tell the client about *verdict*, and return it."""
         logger.info(
             "process %s: %s %s (%s, %s) to %s:%d",
             self._process_id,
@@ -117,13 +117,13 @@ class Decider:
         return verdict
 
     def stop_asking(self) -> None:
-        """Refuse what is being asked now, and whatever would be asked later."""
+        """Refuse everything that is being asked now or would be asked later."""
         self._is_asking = False
         for question in tuple(self._questions):
             question.cancel()
 
     def _guard_first(self, attempt: Attempt) -> Verdict | None:
-        """In limited mode SOCKS is for HTTPS alone, and so not for datagrams."""
+        """In limited mode SOCKS is only for HTTPS, so datagrams are refused."""
         if not self._rules.is_limited or not attempt.protocol.startswith("socks5"):
             return None
         is_https = attempt.protocol == "socks5_tcp" and attempt.port == _HTTPS_PORT
@@ -137,12 +137,12 @@ class Decider:
         return None if attempt.method in _SAFE_METHODS else blocked.METHOD_NOT_ALLOWED
 
     async def _judge(self, attempt: Attempt) -> Verdict:
-        answer = self._rules.judge(attempt.host)
-        if answer is Ruling.ALLOW:
+        ruling = self._rules.judge(attempt.host)
+        if ruling is Ruling.ALLOW:
             return blocked.ALLOWED
-        if answer is Ruling.ASK and self._timeout_ms is not None:
+        if ruling is Ruling.ASK and self._timeout_ms is not None:
             return await self._ask(attempt, self._timeout_ms)
-        return blocked.refused(answer.value)
+        return blocked.refused(ruling.value)
 
     async def _ask(self, attempt: Attempt, timeout_ms: int) -> Verdict:
         if not self._is_asking or not rules.is_host(attempt.host):
@@ -154,13 +154,15 @@ class Decider:
         self._questions.add(question)
         seconds = timeout_ms / 1000 + self._limits.policy_grace
         try:
-            # `wait`, because a question that `stop_asking` cancels does not cancel who asks.
+            # `wait` is used because cancelling the question (`stop_asking`) must not cancel this
+            # task.
             await asyncio.wait({question}, timeout=min(seconds, _LONGEST_WAIT))
             return _verdict(question)
         finally:
             self._questions.discard(question)
             if not question.cancel() and not question.cancelled():
-                # Whoever hung up meanwhile does not want to know.
+                # The process may have hung up meanwhile; reading the error keeps asyncio from
+                # logging it.
                 question.exception()
 
     async def _resolve(self, host: str) -> list[Address]:
@@ -168,7 +170,7 @@ class Decider:
 
 
 def _verdict(question: asyncio.Future[Any]) -> Verdict:
-    """What an answer means; one that is missing or means nothing refuses."""
+    """The verdict that an answer means; no answer, or one without meaning, is a refusal."""
     if not question.done() or question.cancelled():
         return blocked.UNDECIDED
     error = question.exception()
@@ -190,7 +192,7 @@ def _verdict(question: asyncio.Future[Any]) -> Verdict:
 
 
 def _is_shown(reason: str) -> bool:
-    """Whether *reason* may be shown as it is: short, and without control characters."""
+    """True if *reason* may be shown as it is: short, and without control characters."""
     has_controls = any(char < " " or "\x7f" <= char <= "\x9f" for char in reason)
     return len(reason.encode("utf-8", "surrogatepass")) <= _REASON_BYTES and not has_controls
 

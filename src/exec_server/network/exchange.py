@@ -6,18 +6,18 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from email.utils import formatdate
 
 import h11
 
 from exec_server.limits import Limits
 from exec_server.network import http_heads
+from exec_server.network.hang_up import watch_end
 from exec_server.network.http_heads import Framing, Headers, RequestTarget
-from exec_server.network.incoming import HttpReader, watch_end
+from exec_server.network.http_reader import HttpReader
 from exec_server.network.upstream import Unreachable, UpstreamProxy
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# The names and the versions of HTTP that are answered in kind.
+# The Host header is not passed on: we write our own.
 _HOST = frozenset((b"host",))
 
 
@@ -30,9 +30,9 @@ async def forward(
     *,
     limits: Limits,
 ) -> bool:
-    """Pass *request* of *client* on over *other*; whether the client may ask again.
+    """Pass *request* of *client* on over *other*; True if the client may send another one.
 
-    Raises Unreachable before anything was answered, OSError or relay.Idle once it is too late.
+    Raises Unreachable before anything was answered, and OSError or relay.Idle after that.
     """
     loop = asyncio.get_running_loop()
     await _send_request(loop, request, other, aim, proxy)
@@ -50,7 +50,7 @@ async def forward(
 
 
 class _HangUpWatch:
-    """Ends the exchange when the process hangs up, or its body ends before it should."""
+    """Ends the exchange when the process hangs up, or when its body ends before it should."""
 
     def __init__(self, client: socket.socket, other: socket.socket, limits: Limits) -> None:
         self._client = client
@@ -64,15 +64,15 @@ class _HangUpWatch:
         if self._is_over or upload.cancelled():
             return
         if upload.exception() is None:
-            # Nobody else reads from the process now.
+            # Nothing else reads from the process now.
             self._stop_watching = watch_end(self._client, self._end)
         else:
-            # A server that wants no more of the body may still have an answer.
+            # A server that wants no more of the body may still send an answer.
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._limits.close_timeout, self._end)
 
     def _end(self) -> None:
-        # Whoever waits for the server now sees the end.
+        # The download that waits for the server now sees the end of file.
         if self._other.fileno() >= 0:
             with contextlib.suppress(OSError):
                 self._other.shutdown(socket.SHUT_RDWR)
@@ -101,7 +101,7 @@ async def _send_request(
         line = b"http://%b%b" % (authority, aim.path)
         if proxy.authorization is not None:
             headers.append((b"Proxy-Authorization", proxy.authorization.encode()))
-    # What the process calls its host, which is where it goes; and one request per connection.
+    # The Host header names the host that was decided about; each connection carries one request.
     headers = [(b"Host", authority), *headers, (b"Connection", b"close")]
     try:
         await loop.sock_sendall(
@@ -157,7 +157,7 @@ def _response_head(
 ) -> bytes:
     headers: Headers = http_heads.onward(response.headers)
     if http_heads.header(response.headers, b"date") is None:
-        headers.append((b"date", formatdate(usegmt=True).encode()))
+        headers.append((b"date", http_heads.date()))
     if is_chunked:
         headers.append((b"transfer-encoding", b"chunked"))
     if is_last and request.http_version != b"1.0":

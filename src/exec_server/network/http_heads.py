@@ -1,6 +1,6 @@
-"""One HTTP head: what it aims at, and what of it goes on to the next hop.
+"""One HTTP head: where it is addressed, and which of its headers go on to the next hop.
 
-h11 reads the heads and refuses what could be read in two ways; the bytes of bodies never pass
+h11 reads the heads and refuses any that could be read in two ways. The bytes of bodies never pass
 through it unless they come in chunks.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from email.utils import formatdate
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from exec_server.network import rules
 
 Headers = list[tuple[bytes, bytes]]
 
-# For this hop alone (RFC 9110, 7.6.1), whatever Connection says.
+# These headers are for one hop only (RFC 9110, 7.6.1), whatever Connection says.
 _HOP_BY_HOP = frozenset(
     b"connection proxy-connection keep-alive proxy-authenticate proxy-authorization te trailer "
     b"transfer-encoding upgrade expect".split()
@@ -28,22 +29,22 @@ UNIX_SOCKET_HEADER = b"x-unix-socket"
 
 
 class BadTarget(Exception):
-    """A request that aims at nothing; its text is for the process."""
+    """A request whose target is invalid; the text is for the process."""
 
 
 class RequestTarget(NamedTuple):
-    """Where a request goes."""
+    """The destination of a request."""
 
     scheme: str
-    # Normal, as `rules.normal_host` makes it.
+    # The host in its normal form, see `rules.normal_host`.
     host: str
     port: int
-    # Path and query, as the origin wants them.
+    # The path and the query, as the origin expects them.
     path: bytes
 
 
 def target(request: h11.Request) -> RequestTarget:
-    """What *request* aims at. Raises BadTarget."""
+    """The target of *request*. Raises BadTarget."""
     text = request.target.decode("ascii", "replace")
     named = header(request.headers, b"host") or None
     if request.method == b"CONNECT":
@@ -99,7 +100,7 @@ def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
 
 
 def onward(headers: h11._headers.Headers, *, drop: frozenset[bytes] = frozenset()) -> Headers:
-    """*headers* without those of this hop, spelled as they came."""
+    """Return *headers* without those of this hop; the spelling of names stays."""
     listed = {
         word.strip().lower()
         for name, value in headers
@@ -108,13 +109,18 @@ def onward(headers: h11._headers.Headers, *, drop: frozenset[bytes] = frozenset(
     }
     gone = _HOP_BY_HOP | listed | drop
     if header(headers, b"transfer-encoding") is not None:
-        # Two lengths of one body are how a request is smuggled past somebody.
+        # A body with two lengths is how a request is smuggled past a server.
         gone |= {b"content-length"}
     return [(raw, value) for raw, value in headers.raw_items() if raw.lower() not in gone]
 
 
 def head(first_line: bytes, headers: Headers) -> bytes:
     return b"".join([first_line, b"\r\n", *(b"%b: %b\r\n" % pair for pair in headers), b"\r\n"])
+
+
+def date() -> bytes:
+    """The current time as a Date header has it."""
+    return formatdate(usegmt=True).encode()
 
 
 class Framing(NamedTuple):

@@ -1,11 +1,10 @@
-"""One connection of a process to its proxy that speaks HTTP: requests one by one, and CONNECT."""
+"""One connection of a process to its proxy that speaks HTTP: requests in turn, and CONNECT."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
-from email.utils import formatdate
 from http import HTTPStatus
 
 import h11
@@ -14,20 +13,17 @@ from exec_server.limits import Limits
 from exec_server.network import blocked, exchange, http_heads, relay, upstream
 from exec_server.network.blocked import Attempt, Verdict
 from exec_server.network.decider import AllowedAttempt, Decider
+from exec_server.network.hang_up import decide_unless_gone
 from exec_server.network.http_heads import BadTarget, Headers, RequestTarget
-from exec_server.network.incoming import HttpReader, watch_end
+from exec_server.network.http_reader import HttpReader
 from exec_server.network.upstream import Unreachable, UpstreamProxy, Upstreams
 
-# Of a body that nobody wants, before the connection is rather closed.
+# A rejected request's body is read up to this size; a longer one ends the connection.
 _DISCARD_BYTES = 1024 * 1024
 
 
-class _ProcessHungUp(Exception):
-    """The process has hung up."""
-
-
 class HttpConnection:
-    """Serves *sock* until the process or an error ends it; closing it is left to the caller."""
+    """Serves *sock* until the process or an error ends it; the caller closes the socket."""
 
     def __init__(
         self,
@@ -47,12 +43,12 @@ class HttpConnection:
         self._incoming = HttpReader(sock, limits=limits)
 
     async def serve(self) -> None:
-        with contextlib.suppress(_ProcessHungUp, OSError, relay.Idle):
+        with contextlib.suppress(OSError, relay.Idle):
             while await self._serve_one():
                 pass
 
     async def _serve_one(self) -> bool:
-        """Answer one request; whether another may follow."""
+        """Answer one request; True if another may follow."""
         try:
             request = await self._incoming.request()
         except h11.RemoteProtocolError:
@@ -68,7 +64,9 @@ class HttpConnection:
         attempt = self._attempt(request, aim)
         if http_heads.header(request.headers, http_heads.UNIX_SOCKET_HEADER) is not None:
             return await self._refuse_unix_socket(request, attempt)
-        decided = await self._decide(attempt)
+        decided = await decide_unless_gone(self._decider, attempt, self._sock)
+        if decided is None:
+            return False
         if isinstance(decided, Verdict):
             kind, error, body = blocked.explain(attempt, decided)
             return await self._answer(request, HTTPStatus.FORBIDDEN, body, kind=kind, error=error)
@@ -88,19 +86,6 @@ class HttpConnection:
         self._decider.report(shown, blocked.NO_UNIX_SOCKETS)
         return await self._answer(request, HTTPStatus.NOT_IMPLEMENTED, b"unix sockets unsupported")
 
-    async def _decide(self, attempt: Attempt) -> AllowedAttempt | Verdict:
-        """What is decided, unless the process hangs up while somebody thinks about it."""
-        deciding = asyncio.ensure_future(self._decider.decide(attempt))
-        stop_watching = watch_end(self._sock, deciding.cancel)
-        try:
-            await asyncio.wait({deciding})
-        finally:
-            stop_watching()
-            deciding.cancel()
-        if deciding.cancelled():
-            raise _ProcessHungUp
-        return deciding.result()
-
     async def _let_through(
         self, request: h11.Request, aim: RequestTarget, route: AllowedAttempt
     ) -> bool:
@@ -108,7 +93,7 @@ class HttpConnection:
             await self._tunnel(route)
             return False
         if aim.scheme != "http":
-            # Nobody asks a proxy in this way, and we have no TLS to speak for the process.
+            # Clients use CONNECT for HTTPS; we cannot speak TLS in the name of the process.
             raise Unreachable
         proxy = self._proxy("http", route)
         if proxy is None:
@@ -129,7 +114,7 @@ class HttpConnection:
             authority = http_heads.authority(attempt.host, attempt.port, default=0)
             other = await upstream.connect_through(proxy, authority, limits=self._limits)
         with other:
-            head = http_heads.head(b"HTTP/1.1 200 OK", [(b"date", http_date())])
+            head = http_heads.head(b"HTTP/1.1 200 OK", [(b"date", http_heads.date())])
             await self._loop.sock_sendall(self._sock, head)
             self._incoming.keep_rest()
             if self._incoming.ahead:
@@ -150,14 +135,14 @@ class HttpConnection:
         kind: str = "text/plain",
         error: str | None = None,
     ) -> bool:
-        """Answer in the place of whoever was not reached; whether another request may follow."""
+        """Answer in place of the server; True if another request may follow."""
         version = request.http_version
-        # Who waits for a "100 Continue" does not send the body, or sends it without one.
+        # A client that expects "100 Continue" may send the body or not; so the connection ends.
         is_next = version != b"1.0" and http_heads.header(request.headers, b"expect") is None
         headers: Headers = [(b"content-type", kind.encode())]
         if error is not None:
             headers.append((b"x-proxy-error", error.encode()))
-        headers += [(b"content-length", b"%d" % len(body)), (b"date", http_date())]
+        headers += [(b"content-length", b"%d" % len(body)), (b"date", http_heads.date())]
         line = f"HTTP/{version.decode()} {status.value} {status.phrase}".encode()
         shown = b"" if request.method == b"HEAD" else body
         await self._loop.sock_sendall(self._sock, http_heads.head(line, headers) + shown)
@@ -172,7 +157,3 @@ class HttpConnection:
             self._sock.shutdown(socket.SHUT_WR)
         await self._incoming.discard(framing, at_most=_DISCARD_BYTES)
         return False
-
-
-def http_date() -> bytes:
-    return formatdate(usegmt=True).encode()

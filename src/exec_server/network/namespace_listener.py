@@ -1,8 +1,9 @@
 """A program that listens in the network namespace of another process and hands the sockets back.
 
-`python -I -S inside.py PID PORT...`, with a Unix socket as stdin: one message with a listening
-socket of 127.0.0.1 for each port, or the text of an error. It stands alone, and is a program of
-its own because only a process without threads may enter a user namespace.
+It runs as `python -I -S namespace_listener.py PID PORT...` with a Unix socket as stdin. There it
+sends one message: a socket that listens on 127.0.0.1 for each port, or the text of an error. It
+imports the standard library only. It is a program of its own because only a process without threads
+may enter a user namespace.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _BACKLOG = 128
 
 
 def enter(pid: int) -> None:
-    """Go where *pid* has its network; OSError when this user may not."""
+    """Enter the network namespace of *pid*; OSError when this user may not."""
     network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     owner = fcntl.ioctl(network, _NS_GET_USERNS)
     if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:
-        # Whoever made the namespace may do everything in it, which is needed for the next step.
+        # The owner of a user namespace may do everything in it, which the next step needs.
         _set_namespace(owner, _CLONE_NEWUSER)
     if os.fstat(network).st_ino == os.stat("/proc/self/ns/net").st_ino:
         raise OSError("the process has no network of its own")

@@ -43,7 +43,7 @@ class ProxyListener:
         except (BlockingIOError, InterruptedError, ConnectionError):
             return
         except OSError:
-            # No descriptors left: whoever waits goes on waiting until a connection ends.
+            # No descriptors are left: new connections wait until another one ends.
             logger.exception("a proxy cannot accept a connection")
             self._pause()
             self._loop.call_later(1.0, self._resume)
@@ -54,7 +54,7 @@ class ProxyListener:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         if len(self._tasks) >= self._max:
-            # The others wait in the kernel's queue.
+            # Further connections wait in the kernel's queue.
             self._pause()
 
     async def _run(self, sock: socket.socket, address: tuple[str, int]) -> None:
@@ -78,7 +78,7 @@ class ProxyListener:
             self._loop.add_reader(self._sock, self._accept)
 
     def close(self, *, after: float = 0.0) -> None:
-        """Stop listening at once, and end every connection *after* so many seconds."""
+        """Stop listening at once, and end every connection *after* that many seconds."""
         if self._is_closed:
             return
         self._loop.remove_reader(self._sock)
@@ -92,9 +92,9 @@ class ProxyListener:
 
 
 class ManagedProxy:
-    """What lets one process reach the network; `environment` points it here.
+    """The proxy of one process; the variables of `environment` point the process at it.
 
-    Raises InvalidParams for a configuration that means nothing, OSError when there are no ports.
+    Raises InvalidParams for a configuration without meaning, OSError when there are no ports.
     """
 
     def __init__(
@@ -128,14 +128,14 @@ class ManagedProxy:
 
     @property
     def services(self) -> list[Serve]:
-        """What listens: HTTP, and SOCKS5 where it is on; in the order `environment` takes ports."""
+        """HTTP, and SOCKS5 if enabled; `environment` takes their ports in this order."""
         services: list[Serve] = [self._serve_http]
         if self._config.enable_socks5:
             services.append(self._serve_socks)
         return services
 
     def listen(self) -> dict[str, str]:
-        """Listen on free ports of the loopback; the variables that say which."""
+        """Listen on free ports of the loopback; return the variables that name them."""
         sockets = [listen_on_loopback() for _ in self.services]
         self.serve(sockets)
         return self.environment([sock.getsockname()[1] for sock in sockets])
@@ -156,19 +156,19 @@ class ManagedProxy:
         )
 
     def hold(self, on_failure: Callable[[str], object]) -> None:
-        """Nothing: it listens before the process is made."""
+        """Does nothing: this proxy listens before the process is made."""
 
     def started(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no process is held."""
 
     def stop_asking(self) -> None:
-        """The process is being ended: refuse what the client is still asked about."""
+        """The process is being ended: refuse everything that the client is still asked about."""
         self._decider.stop_asking()
 
     def close(self) -> None:
         """The process is over: end its listeners and connections. Idempotent."""
         self._decider.stop_asking()
-        # Whoever waited for the client's word is told that it is a refusal.
+        # A connection that waited for the client's answer is told about the refusal before it ends.
         after = _FAREWELL_SECONDS if self._asks else 0.0
         for listener in self._listeners:
             listener.close(after=after)

@@ -16,7 +16,7 @@ _ANY = "ALL_PROXY all_proxy FTP_PROXY ftp_proxy".split()
 _NONE = "NO_PROXY no_proxy npm_config_noproxy NPM_CONFIG_NOPROXY BUNDLE_NO_PROXY".split()
 _LOCAL = "localhost,127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
 
-# In any case of letters.
+# Names count in upper and in lower case.
 _NAMES = frozenset(name.upper() for name in (*_HTTP, *_ANY))
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _DEFAULT_PORTS = {
@@ -33,11 +33,11 @@ class Endpoint(NamedTuple):
 
 
 class NoProxy(Exception):
-    """A process that may only reach its proxy names none; its text is for the client."""
+    """A process may reach only its proxy, but names none; the text is for the client."""
 
 
 def variables(*, http_port: int, socks_port: int | None, allows_local: bool) -> dict[str, str]:
-    """What a process with a proxy of ours is given, over whatever it was to have."""
+    """The variables for a process with a proxy of ours; they replace its own."""
     http = f"http://127.0.0.1:{http_port}"
     anything = http if socks_port is None else f"socks5h://127.0.0.1:{socks_port}"
     return {
@@ -52,7 +52,7 @@ def variables(*, http_port: int, socks_port: int | None, allows_local: bool) -> 
 
 
 def named_proxies(env: Mapping[str, str]) -> dict[str, Endpoint]:
-    """The variables of *env* that name a proxy on the loopback. Raises NoProxy without any."""
+    """The variables of *env* that name a proxy on the loopback. Raises NoProxy if there is none."""
     named = {name: value for name, value in env.items() if name.upper() in _NAMES and value.strip()}
     if not named:
         raise NoProxy("managed proxy mode requires proxy environment variables")
@@ -64,7 +64,7 @@ def named_proxies(env: Mapping[str, str]) -> dict[str, Endpoint]:
 
 
 def moved(value: str, port: int) -> str:
-    """The proxy *value* at another port of 127.0.0.1; its scheme and shape stay."""
+    """The proxy *value* with another port of 127.0.0.1; the rest of it stays the same."""
     text = value.strip()
     scheme, mark, rest = text.rpartition("://") if "://" in text else ("", "", text)
     authority = rest.partition("/")[0].partition("?")[0].partition("#")[0]

@@ -1,6 +1,6 @@
-"""Bytes from one socket to another, by the kernel where it can.
+"""Move bytes from one socket to another, in the kernel where possible.
 
-A flow begins with plain reads and writes, which suits the many that are short. One that goes on is
+A relay begins with plain reads and writes, which suits the many short connections. A longer one is
 spliced through a pipe: its bytes never come into this process.
 """
 
@@ -15,7 +15,7 @@ import sys
 from functools import partial
 
 _CHUNK = 64 * 1024
-# From here on the two descriptors of a pipe are worth it.
+# From this many bytes on, a pipe is worth its two descriptors.
 _BULK_BYTES = 512 * 1024
 _PIPE_BYTES = 1024 * 1024
 _HAS_SPLICE = sys.platform == "linux"
@@ -26,10 +26,10 @@ class Idle(Exception):
 
 
 class OneWayRelay:
-    """Moves bytes from *source* to *sink* until *count* of them, the end, or an error.
+    """Moves bytes from *source* to *sink* until *count* of them, the end of file, or an error.
 
-    `done` has the number of bytes, which is less than *count* when the source ended first. It
-    fails with OSError. Reads nothing while the sink takes nothing. Sockets stay open.
+    `done` has the number of bytes, which is less than *count* if the source ended first. It fails
+    with OSError. Nothing is read while the sink takes nothing. Both sockets stay open.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class OneWayRelay:
         self._sink = sink
         self._left = count
         self._pipe: tuple[int, int] | None = None
-        # What was read and is not written yet: here, or in the pipe.
+        # Bytes that were read and not written yet: here, or in the pipe.
         self._held = memoryview(b"")
         self._piped = 0
-        # Whether it waits for the sink instead of the source.
+        # True while it waits for the sink instead of the source.
         self._is_stalled = False
         self.moved = 0
         self.done: asyncio.Future[int] = self._loop.create_future()
@@ -79,7 +79,7 @@ class OneWayRelay:
         if self._pipe is None:
             self._held = memoryview(self._source.recv(room))
             return len(self._held)
-        # The pipe is empty here, so that it is the source that would block.
+        # The pipe is empty here, so only the source can block.
         self._piped = os.splice(
             self._source.fileno(),
             self._pipe[1],
@@ -131,9 +131,9 @@ class OneWayRelay:
         try:
             self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
-            # No descriptors left: copying is slower, and works.
+            # No descriptors are left: copying is slower, but it works.
             return
-        # A user has a right to so many pages of pipes; the usual size does as well.
+        # The kernel limits the pipe memory of a user; if it refuses, the usual size works as well.
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._pipe[1], fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
@@ -148,7 +148,7 @@ class OneWayRelay:
             self._release()
 
     def _release(self) -> None:
-        """Let go of the sockets and the pipe; a cancelled flow comes here too."""
+        """Stop watching the sockets and close the pipe; a cancelled relay comes here, too."""
         if self._source.fileno() >= 0:
             self._loop.remove_reader(self._source)
         if self._sink.fileno() >= 0:
@@ -171,7 +171,7 @@ async def move(
 
 
 async def tunnel(one: socket.socket, other: socket.socket, *, idle: float) -> None:
-    """Both ways until both have ended; the end of one way is passed on, the other goes on.
+    """Relay both ways until both have ended; the end of one way is passed on, the other continues.
 
     An error of either ends both. Raises OSError or Idle.
     """

@@ -1,6 +1,6 @@
-"""Which hosts a process may reach: patterns, the order of the rules, addresses that are not public.
+"""Which hosts a process may reach: patterns, the order of the rules, non-public addresses.
 
-Pure: names are resolved elsewhere, and the addresses judged here.
+This is pure: names are resolved elsewhere, and the addresses are judged here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _PORT = re.compile(r":[0-9]*$")
 _EVERYTHING = ("*", "**.*")
 
-# Everything that is not somebody's public address (RFC 6890 and what came after it).
+# All networks that are not public (RFC 6890 and its updates).
 _NOT_PUBLIC = tuple(
     ipaddress.ip_network(text)
     for text in (
@@ -53,7 +53,7 @@ class Ruling(Enum):
 
 
 class Rules:
-    """The rules of one process. Raises InvalidParams for a configuration that means nothing."""
+    """The rules of one process. Raises InvalidParams for a configuration without meaning."""
 
     def __init__(self, config: ProxyConfig) -> None:
         if not config.enabled:
@@ -75,10 +75,10 @@ class Rules:
         _check_sockets(config)
 
     def judge(self, host: str) -> Ruling:
-        """What is said about *host*, which is normal, before anything is resolved."""
+        """Judge *host*, which is in its normal form, before any name is resolved."""
         if self._denied.match(host):
             return Ruling.DENIED
-        # A wildcard does not open what is local; being listed does.
+        # A wildcard does not open local hosts; only an entry of their own does.
         if not self.allows_local and is_local(host) and host not in self._allowed.exact:
             return Ruling.LOCAL
         if not self._allowed.match(host) or self._reviewed.match(host):
@@ -86,9 +86,9 @@ class Rules:
         return Ruling.ALLOW
 
     def accepts(self, host: str, addresses: Iterable[Address]) -> bool:
-        """Whether *host*, which may be reached, may be at *addresses*: none, or all of them."""
+        """True if *host*, which may be reached, may also have all of *addresses*."""
         if self.allows_local or is_local(host):
-            # A local name gets this far only when it is listed itself.
+            # A local name gets this far only if it has an entry of its own.
             return True
         return all(is_public(address) for address in addresses)
 
@@ -115,7 +115,7 @@ class _Patterns:
 
 
 def _glob(pattern: str) -> Callable[[str], object]:
-    # Brackets are gone by now. What it translates to never goes back over a star.
+    # There are no brackets any more. The translated expression never backtracks over a star.
     return re.compile(translate(pattern)).match
 
 
@@ -151,7 +151,7 @@ def _bracketed(text: str, pattern: str) -> str:
 
 
 def normal_host(host: str) -> str:
-    """*host* as rules, questions and reports name it: lower case, without brackets or last dot."""
+    """The form of *host* in rules, questions and reports: lower case, no brackets or last dot."""
     name = host.strip().lower()
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1]
@@ -161,7 +161,7 @@ def normal_host(host: str) -> str:
 
 
 def is_host(host: str) -> bool:
-    """Whether a normal *host* is a name or an address at all."""
+    """True if *host*, in its normal form, is a valid name or an address."""
     if not 0 < len(host) <= HOST_BYTES:
         return False
     return as_address(host) is not None or all(_LABEL.fullmatch(part) for part in host.split("."))
@@ -175,7 +175,7 @@ def as_address(text: str) -> Address | None:
 
 
 def is_local(host: str) -> bool:
-    """Whether *host* says itself that it is not public."""
+    """True if *host* is local by its own name or address."""
     address = as_address(host)
     return host == "localhost" if address is None else not is_public(address)
 
@@ -202,7 +202,7 @@ def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
 
 
 def check(process_id: str, wanted: NetworkProxy) -> Rules:
-    """The rules that a start asks for, judged in the reference's order."""
+    """The rules that a start asks for; checks come in the reference's order."""
     timeout = wanted.policy_decision_timeout_ms
     if timeout == 0:
         raise InvalidParams("network policy decision callback timeout must be nonzero")

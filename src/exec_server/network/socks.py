@@ -13,7 +13,7 @@ from exec_server.network import relay, rules, upstream
 from exec_server.network.blocked import Attempt, Verdict
 from exec_server.network.datagrams import Association
 from exec_server.network.decider import Decider
-from exec_server.network.incoming import watch_end
+from exec_server.network.hang_up import decide_unless_gone
 from exec_server.network.upstream import Unreachable
 
 _VERSION = 5
@@ -31,11 +31,11 @@ _CODES = {
 
 
 class _Malformed(Exception):
-    """Not SOCKS5."""
+    """The bytes are not SOCKS5."""
 
 
 class SocksConnection:
-    """Serves *sock* until the process or an error ends it; closing it is left to the caller."""
+    """Serves *sock* until the process or an error ends it; the caller closes the socket."""
 
     def __init__(
         self,
@@ -90,16 +90,9 @@ class SocksConnection:
         return command, host, int.from_bytes(await self._read(2), "big")
 
     async def _connect(self, attempt: Attempt) -> None:
-        deciding = asyncio.ensure_future(self._decider.decide(attempt))
-        stop_watching = watch_end(self._sock, deciding.cancel)
-        try:
-            await asyncio.wait({deciding})
-        finally:
-            stop_watching()
-            deciding.cancel()
-        if deciding.cancelled():
+        decided = await decide_unless_gone(self._decider, attempt, self._sock)
+        if decided is None:
             return
-        decided = deciding.result()
         if isinstance(decided, Verdict):
             await self._reply(_NOT_ALLOWED)
             return
@@ -113,13 +106,13 @@ class SocksConnection:
             await relay.tunnel(self._sock, other, idle=self._limits.proxy_idle_timeout)
 
     async def _associate(self) -> None:
-        """Relay datagrams for as long as this connection stays."""
+        """Relay datagrams for as long as this connection stays open."""
         host = self._sock.getsockname()[0]
         async with Association(
             host, self._client, decider=self._decider, limits=self._limits
         ) as association:
             await self._reply(SUCCEEDED, association.address)
-            # Nothing more is said here; its end is the end of the association.
+            # No more data is expected here; the end of the connection ends the association.
             while await self._loop.sock_recv(self._sock, 512):
                 pass
 
@@ -135,7 +128,7 @@ class SocksConnection:
         await self._loop.sock_sendall(self._sock, data)
 
     async def _read(self, count: int) -> bytes:
-        """Exactly *count* bytes: what follows belongs to the tunnel."""
+        """Read exactly *count* bytes: the bytes after them belong to the tunnel."""
         data = b""
         while len(data) < count:
             more = await self._loop.sock_recv(self._sock, count - len(data))

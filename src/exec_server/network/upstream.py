@@ -1,4 +1,4 @@
-"""Connecting to what was allowed: to its addresses, or through the server's own proxy."""
+"""Connect to an allowed host: to its addresses, or through the server's own proxy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD_END = b"\r\n\r\n"
 
 
 class Unreachable(Exception):
-    """No connection came about."""
+    """No connection could be made."""
 
     def __init__(self, errno: int | None = None) -> None:
         super().__init__(errno)
@@ -31,7 +31,7 @@ class UpstreamProxy(NamedTuple):
 
     host: str
     port: int
-    # What `Proxy-Authorization` says; None without credentials.
+    # The value of `Proxy-Authorization`; None without credentials.
     authorization: str | None
 
     def __repr__(self) -> str:
@@ -41,7 +41,7 @@ class UpstreamProxy(NamedTuple):
 class Upstreams:
     """The proxies that the server's environment names, and when they are used.
 
-    *reaches_private* lets them have private addresses too, though never loopback.
+    With *reaches_private* they are also used for private addresses, but never for loopback.
     """
 
     def __init__(self, environ: Mapping[str, str], *, reaches_private: bool = False) -> None:
@@ -56,13 +56,14 @@ class Upstreams:
     def choose(self, scheme: str, host: str, addresses: Sequence[Address]) -> UpstreamProxy | None:
         """The proxy for *host* at *addresses*; None connects directly. Raises Unreachable.
 
-        *scheme* is `http` or `https`, for what goes through a tunnel.
+        *scheme* is `http`, or `https` for a tunnel.
         """
         if not all(self._may_have(address) for address in addresses) or self._is_excluded(host):
             return None
         names = [f"{scheme.upper()}_PROXY", "ALL_PROXY"]
         if scheme == "http" and "REQUEST_METHOD" in self._environ:
-            # A CGI program gets HTTP_PROXY from the Proxy header of whoever calls it.
+            # In a CGI program HTTP_PROXY comes from the Proxy header of the caller, so it is not
+            # trusted.
             names = ["ALL_PROXY"]
         for name in names:
             value = self._environ.get(name) or self._environ.get(name.lower())
@@ -88,7 +89,7 @@ class Upstreams:
 
 
 def _parse(value: str) -> UpstreamProxy:
-    """A proxy that cannot be used is an error: going around it is not what was asked for."""
+    """Raises Unreachable if the proxy cannot be used: going around it is not what was asked for."""
     try:
         parts = urlsplit(value if "://" in value else f"http://{value}")
         host, port = parts.hostname, parts.port
@@ -104,7 +105,7 @@ def _parse(value: str) -> UpstreamProxy:
 
 
 async def resolve(host: str, *, seconds: float) -> list[Address]:
-    """The addresses of *host*, none when that is not known in time."""
+    """The addresses of *host*; none when they are not known in time."""
     literal = rules.as_address(host)
     if literal is not None:
         return [literal]
@@ -193,7 +194,7 @@ async def _read_status(sock: socket.socket, limits: Limits) -> int:
 
 
 async def readable(sock: socket.socket) -> None:
-    """Until there is something to read, or the end."""
+    """Wait until there is something to read, or the end of file."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 

@@ -1,0 +1,17 @@
+"""Processes of a session: started by a keeper, read, written, signalled and ended.
+
+    process_table.py     the processes of one session; the process/* methods
+    process_launcher.py  a request, checked and prepared, and its program started
+    process_answers.py   the results of process/start, process/read and process/list
+    child.py             one process: its state, its output, its exit, and the events of both
+    pump.py              a descriptor that is read when the client can take more
+    stdin.py             the queue in front of a child's input
+    spawn.py             the server's side of the keeper
+    keeper.py            the keeper, a program of its own that owns all children
+    sandboxed_start.py   a start in a sandbox: prepared in a thread, then given to the keeper
+    snapshot.py          shell snapshots of a session: startup files are run once
+    shell_state.py PURE  what startup files leave behind: captured and restored
+    snapshot_files.py    the files of the snapshots, which no sandbox can see
+
+Nothing here talks to a client: events go to an Outlet, which the session is.
+"""

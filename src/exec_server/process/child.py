@@ -27,11 +27,12 @@ from exec_server.state.write_ids import WriteIds
 
 State = Literal["running", "exited", "closed"]
 
-# What a process may have written just before it ended; more is late output.
+# Output of up to this size that was written just before the exit is sent before it; more is late
+# output.
 _DRAIN_BYTES = 1 << 20
-# How long output may follow the exit of a sandboxed process and still explain it.
+# Output that follows the exit of a sandboxed process within this time still helps to explain it.
 _LATE_OUTPUT_SECONDS = 0.020
-# A status that nobody could collect.
+# The exit code when the wait status was lost, for example because the keeper died.
 _UNKNOWN_EXIT = -1
 # A terminal process that a signal ended reports this, as the reference does.
 _TERMINAL_SIGNAL_EXIT = 1
@@ -49,19 +50,20 @@ class Outlet(Protocol):
 
 
 class Network(Protocol):
-    """What lets a process reach the network, and lives as long as it does."""
+    """The way of a process to the network, which lives as long as the process."""
 
     def listen(self) -> dict[str, str]:
-        """Begin; the variables that point the process at it."""
+        """Begin to listen; return the variables that point the process at it."""
 
     def hold(self, on_failure: Callable[[str], object]) -> tuple[int, int] | None:
-        """What keeps a sandbox from running its command before it can reach this; see `Command`.
+        """Descriptors that hold a sandbox before it runs its command; see `RequestedCommand`.
 
-        *on_failure* hears why it never will, and has to end it.
+        The command runs once the network can be reached. *on_failure* is called with the reason if
+        that never happens, and has to end the process.
         """
 
     def started(self) -> None:
-        """The process has come to be."""
+        """The process runs."""
 
     def stop_asking(self) -> None: ...
 
@@ -69,7 +71,7 @@ class Network(Protocol):
 
 
 class Sandbox(Protocol):
-    """What holds a process to what it may do."""
+    """The confinement of a process."""
 
     backend: Backend
 
@@ -105,7 +107,7 @@ class Child:
         self.is_terminated = False
         self.log = OutputLog(max_bytes=limits.retained_bytes, max_chunks=limits.retained_chunks)
         self.write_ids = WriteIds(capacity=limits.remembered_write_ids)
-        # Of writes that wait for room, by their ids.
+        # The writes that wait for room in the queue, by their ids.
         self.waiting_writes: dict[str, asyncio.Future[None]] = {}
         self.stdin: Stdin | None = None
         self.network: Network | None = None
@@ -117,9 +119,9 @@ class Child:
         self._limits = limits
         self._on_closed = on_closed
         self._windows = windows
-        # What of the window was taken from those of all processes, to be given back.
+        # The bytes that the window has taken from the budget of all processes; they are given back.
         self._granted = 0
-        # Closed while the window is full.
+        # The gate is closed while the window is full.
         self._window_gate = OutputGate()
         self._pumps: list[Pump] = []
         self._waiters: set[asyncio.Future[None]] = set()
@@ -128,7 +130,7 @@ class Child:
         self._is_reaped = False
         self._is_bulk = False
         self._late_output: asyncio.TimerHandle | None = None
-        # Why its command is not run after all.
+        # The reason why the command must not run, once there is one.
         self._refusal: str | None = None
         self._texts = process.EventTexts(self.process_id)
         self._output_head = self._texts.output_head
@@ -140,7 +142,7 @@ class Child:
         if self.network is not None:
             self.network.started()
         streams: tuple[process.Stream, ...] = ("pty",) if self.is_tty else ("stdout", "stderr")
-        # What follows the outputs is the input; a terminal comes as two descriptors.
+        # The input follows the outputs; a terminal comes as two descriptors.
         for fd, stream in zip(spawned.fds, streams, strict=False):
             self._pumps.append(self._make_pump(fd, stream, loop))
         if self.is_tty or len(spawned.fds) > 2:
@@ -174,7 +176,7 @@ class Child:
         elif self._refusal is not None:
             self.signal(signal.SIGKILL)
 
-    # What happens to it.
+    # Events.
 
     def _on_output(self, stream: process.Stream, middle: bytes, data: bytes) -> None:
         seq = self.log.append(stream, data)
@@ -192,7 +194,7 @@ class Child:
             self._wake()
 
     def reaped(self, status: int | None) -> None:
-        """The program's exit, as the keeper saw it."""
+        """The program has exited; the keeper reports its wait status."""
         self._exit_status = status
         self._is_reaped = True
         if self._has_begun:
@@ -205,7 +207,7 @@ class Child:
             self._say_refusal(self._refusal)
         code = self._code_of(self._exit_status)
         if self.sandbox is not None and code and not self._has_all_output():
-            # What it said last has a part in why it ended.
+            # The last output may explain why the process ended.
             self._late_output = asyncio.get_running_loop().call_later(
                 _LATE_OUTPUT_SECONDS, self._on_classified, code
             )
@@ -216,7 +218,7 @@ class Child:
         return self.is_terminated or all(pump.is_ended for pump in self._pumps)
 
     def _on_classified(self, code: int) -> None:
-        """All output that the exit code is judged by has come."""
+        """All output has come that decides whether the sandbox refused something."""
         self._late_output = None
         self.exit_code = code
         self.is_sandbox_denied = self.sandbox is not None and is_denied(code, *self._outputs())
@@ -226,20 +228,21 @@ class Child:
             self._texts.exited(seq, exit_code=code, sandbox_denied=self.is_sandbox_denied)
         )
         if self.is_terminated:
-            # Whoever escaped the group may hold the pipes for ever; the caller has had enough.
+            # A descendant that left the process group may hold the pipes for ever; do not wait for
+            # it.
             self._close_pumps()
         self._maybe_close()
         self._wake()
 
     def _outputs(self) -> tuple[bytes, bytes, bytes]:
-        """What is retained of stdout, of stderr, and of all together; a terminal is stdout."""
+        """The retained stdout, stderr, and both in order; output of a terminal counts as stdout."""
         chunks = self.log.after(0).chunks
         stderr = b"".join(chunk.data for chunk in chunks if chunk.stream == "stderr")
         stdout = b"".join(chunk.data for chunk in chunks if chunk.stream != "stderr")
         return stdout, stderr, b"".join(chunk.data for chunk in chunks)
 
     def _say_refusal(self, text: str) -> None:
-        """In the place of the command, which never ran."""
+        """Write *text* as output of the process, whose command never ran."""
         stream: process.Stream = "pty" if self.is_tty else "stderr"
         line = text.encode() + (b"\r\n" if self.is_tty else b"\n")
         self._on_output(stream, process.output_middle(stream), line)
@@ -273,7 +276,7 @@ class Child:
     # The window.
 
     def grant(self, asked: int) -> None:
-        """Keep all output until it is acknowledged, within a window; before `begin_events`."""
+        """Keep output until it is acknowledged, within a window. Call it before `begin_events`."""
         self.log.window = self._granted = self._windows.take(asked)
         # An acknowledgement frees many chunks at once.
         keep_freed_memory(4 * MIB)
@@ -284,7 +287,7 @@ class Child:
         self._settle_window()
 
     def release(self) -> None:
-        """Nobody acknowledges any more: only the newest output is kept, and nothing waits."""
+        """There will be no acknowledgements any more: keep only the newest output, never wait."""
         self.log.release()
         self._settle_window()
 
@@ -299,13 +302,13 @@ class Child:
         self._windows.give_back(self._granted)
         self._granted = 0
 
-    # What is asked of it.
+    # Requests.
 
     def changed(self) -> asyncio.Future[None]:
         """A future that is done as soon as there is news."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(future)
-        # A poll that runs out of time lets go of it: a silent process would collect them.
+        # A poll that times out removes its future; otherwise a silent process would collect them.
         future.add_done_callback(self._waiters.discard)
         return future
 
@@ -319,7 +322,7 @@ class Child:
             self._spawner.signal_group(self.pid, signum)
 
     def terminate(self) -> bool:
-        """Kill the whole group; whether the program was still running."""
+        """Kill the whole process group; True if the program was still running."""
         if self._is_reaped:
             return False
         self.is_terminated = True
@@ -329,7 +332,7 @@ class Child:
         return True
 
     def refuse(self, reason: str) -> None:
-        """Kill what has not begun to run its command; *reason* becomes its output."""
+        """Kill a process that has not begun to run its command; *reason* becomes its output."""
         if self._is_reaped or self.is_terminated:
             return
         self._refusal = reason
@@ -343,7 +346,7 @@ class Child:
             )
 
     def abandon(self) -> None:
-        """Kill it and let go of everything without another event."""
+        """Kill it and release everything without another event."""
         self.terminate()
         if self._late_output is not None:
             self._late_output.cancel()

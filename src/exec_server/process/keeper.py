@@ -1,11 +1,11 @@
-"""The keeper: a small process that owns the children, apart from the server that speaks for them.
+"""The keeper: a small process beside the server that starts and owns all children.
 
 Run as ``python -I -S keeper.py GRACE DESCRIPTORS`` in a session of its own, with one end of a
 socket pair as descriptor 0. It starts programs, hands their descriptors to the server, passes
 signals on, reports exits, and ends every process tree it has ever started when the server asks
 for it or vanishes. It is the subreaper of all of them, so that no double fork or new session
 escapes; and it is small, so that starting a program costs the same however large the server has
-grown. *GRACE* is what the trees get between SIGTERM and SIGKILL once the server has vanished;
+grown. *GRACE* is the time in seconds between SIGTERM and SIGKILL once the server has vanished;
 *DESCRIPTORS* is the soft limit of open files that children get, 0 for the server's own.
 
 It imports the standard library only: it starts in parallel with the server and must stay small.
@@ -28,13 +28,13 @@ first what it is and how many descriptors are attached to the message's first by
     None
     ("confine", count, drops_capabilities, filter)     one descriptor at most: a Landlock ruleset
     ("bubblewrap", count, inherited, markers)          program is bubblewrap; it inherits so many
-                                   as 3 and up, and one more that it writes about itself to; the
-                                   others are locks on these markers of placeholders
+                                   descriptors as 3 and up, and one more to report on; the other
+                                   descriptors are locks on these markers of placeholders
 
-A signal to a program in bubblewrap is for the command inside. Its exit is told once everybody
-inside is gone, and what was made for it on the host.
+A signal to a program in bubblewrap is for the command inside. Its exit is reported once all
+processes inside are gone, and so is everything that was made for them on the host.
 
-From it, descriptors attached to the first byte::
+From the keeper, with descriptors attached to the first byte::
 
     ("spawned", token, pid, fds)   fds: how many follow: stdout, stderr[, stdin]; or the
                                    terminal twice, to read from and to write to
@@ -57,7 +57,7 @@ import sys
 import termios
 import time
 
-# What `typing` says, without its import, which would cost more than all others here.
+# A stand-in for `typing.TYPE_CHECKING`: importing `typing` would cost more than all other imports.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,12 +66,12 @@ if TYPE_CHECKING:
 DEFAULT_PATH = b"/bin:/usr/bin"
 ALL_SIGNALS = sorted(set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP})
 PR_SET_CHILD_SUBREAPER = 36
-# How long the last, forced round may take; only a child stuck in the kernel needs longer.
+# The time limit of the last, forced round; only a child that is stuck in the kernel needs longer.
 KILL_SECONDS = 10.0
-# What one message brings at most, by the kernel's own limit.
+# The most descriptors that one message can bring, by the kernel's own limit.
 MAX_FDS = 253
 FD = struct.Struct("i")
-# Absent where the system has no such flag. (`socket.recv_fds` of 3.11 does not pass it on.)
+# The flag is absent on some systems. (`socket.recv_fds` of 3.11 does not pass it on.)
 CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
@@ -80,11 +80,13 @@ class Keeper:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        # Who was started and not reaped; beside it the namespace that it stands for, if any.
+        # Programs that were started and not reaped, by pid, each with its namespace if it is
+        # bubblewrap.
         self._live: dict[int, Any] = {}
-        # First processes of namespaces whose bubblewrap has ended: who it was, and its status.
+        # First processes of namespaces whose bubblewrap has ended, each with the pid of that
+        # bubblewrap, its wait status and its namespace.
         self._dying: dict[int, tuple[int, int, Any]] = {}
-        # Those whose exit nobody was promised.
+        # Programs whose start was not reported, so that their exit must not be reported either.
         self._unwanted: set[int] = set()
         self._input = bytearray()
         # The descriptors of each "spawn" that was begun and not yet handled.
@@ -94,7 +96,7 @@ class Keeper:
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
 
     def run(self) -> bool:
-        """Serve until the server says stop, or is gone: whether it said so."""
+        """Serve until the server says stop (True) or is gone (False)."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -109,7 +111,7 @@ class Keeper:
                     return True
 
     def _receive(self) -> bool:
-        """Take what has arrived; False when the server is gone."""
+        """Receive what has arrived; False when the server is gone."""
         try:
             data, ancillary, flags, _ = self._sock.recvmsg(
                 1 << 18, socket.CMSG_SPACE(MAX_FDS * FD.size), CLOEXEC
@@ -123,7 +125,7 @@ class Keeper:
         return bool(data)
 
     def _handle_input(self) -> bool:
-        """Act on every whole message; False when one of them is the last."""
+        """Act on every whole message; False when one of them says stop."""
         while len(self._input) >= 4:
             end = 4 + int.from_bytes(self._input[:4], "big")
             if len(self._input) < end:
@@ -132,8 +134,9 @@ class Keeper:
             del self._input[:end]
             if message[0] == "spawn":
                 self._spawn(*message[1:])
-                # Many starts may come at once; an exit should not wait for all of them. Asking
-                # the kernel without need would make it look through all children.
+                # Many starts may come at once, and an exit should not wait for all of them.
+                # `waitpid` is called only when a signal came, because the kernel looks through all
+                # children for it.
                 if select.select([self._wake], [], [], 0)[0]:
                     self._reap()
             elif message[0] == "signal":
@@ -143,7 +146,8 @@ class Keeper:
         return True
 
     def _signal(self, pid: int, signum: int) -> None:
-        # Only while the leader is not reaped: afterwards its number may be anybody's.
+        # This is safe only while the leader is not reaped: afterwards its pid may belong to another
+        # process.
         if pid in self._live:
             namespace = self._live[pid]
             if namespace is not None and signum != signal.SIGKILL:
@@ -193,7 +197,7 @@ class Keeper:
             try:
                 self._send(("spawned", token, pid, len(stdio.ours)), stdio.ours)
             except OSError:
-                # The kernel bounds how many descriptors may be under way.
+                # The kernel bounds how many descriptors may be in flight.
                 self._signal(pid, signal.SIGKILL)
                 self._unwanted.add(pid)
                 raise
@@ -243,15 +247,16 @@ class Keeper:
             self._send(("exited", pid, status))
 
     def _end_namespace(self, pid: int, status: int, namespace: Any) -> None:
-        """bubblewrap has ended; make sure that so do all others, who might still be at work."""
+        """bubblewrap has ended: make sure that all other processes of its namespace end, too."""
         first = namespace.first()
-        # With bubblewrap gone it is our child, and so its number cannot be a stranger's.
+        # With bubblewrap gone the process is our child, so its pid cannot belong to another
+        # process.
         if first is None or not confine().is_child(first):
             self._tell_exit(pid, status, namespace)
             return
         signal_each((first,), signal.SIGKILL)
         if namespace.is_empty():
-            # It takes its mounts down, for which nobody need wait.
+            # The first process only removes its mounts now; no one has to wait for that.
             self._tell_exit(pid, status, namespace)
         else:
             self._dying[first] = (pid, status, namespace)
@@ -259,11 +264,12 @@ class Keeper:
     def end_trees(self, *, grace: float) -> None:
         """End every descendant: politely for *grace* seconds, then by force."""
         if grace > 0 and self._reap():
-            # bubblewrap would take its command with it, which is to have its time, too.
+            # bubblewrap is left alone: it would take its command with it, which should have its
+            # time, too.
             wrapping = {pid for pid, namespace in self._live.items() if namespace is not None}
             tree = below({os.getpid()}, processes()) - wrapping
             signal_each(tree, signal.SIGTERM)
-            # Who is stopped gets to its handler only when it continues.
+            # A stopped process runs its signal handler only when it continues.
             signal_each(tree, signal.SIGCONT)
             deadline = time.monotonic() + grace
             while self._reap() and (left := deadline - time.monotonic()) > 0:
@@ -273,8 +279,9 @@ class Keeper:
     def _kill_trees(self) -> None:
         """Kill our own children until none is left.
 
-        Whoever loses its parent becomes a child of ours, whatever its session, and nobody but us
-        reaps it: no number here can be a stranger's, and no tree grows faster than this.
+        Every process that loses its parent becomes our child, whatever its session, and only we
+        reap it. So no pid here can belong to an unrelated process, and no tree grows faster than
+        this loop kills.
         """
         killed: set[int] = set()
         deadline = time.monotonic() + KILL_SECONDS
@@ -294,11 +301,11 @@ class Keeper:
 
 
 class Stdio:
-    """The descriptors of one program: its own three, and the other ends of them."""
+    """The descriptors of one program: its own three, and our ends of them."""
 
     def __init__(self) -> None:
         self.ours: list[int] = []
-        # Its stdin, None for /dev/null, its stdout and its stderr.
+        # The program's stdin (None for /dev/null), stdout and stderr.
         self.theirs: tuple[int | None, int, int] = (None, 1, 2)
         self.terminal: str | None = None
         self._opened: list[int] = []
@@ -352,7 +359,7 @@ def _launch(
 
 def _launch_first(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio) -> int:
     """Start the first candidate that runs; the errors are those of execvp(3)."""
-    # Python's posix_spawn refuses what execve(2) takes.
+    # Python's posix_spawn refuses some arguments that execve(2) takes.
     launch = _posix_spawn if argv[0] and b"" not in env else _fork_exec
     denied = False
     for candidate in _candidates(program, env.get(b"PATH", DEFAULT_PATH)):
@@ -384,8 +391,8 @@ def _posix_spawn(
     stdin, stdout, stderr = stdio.theirs
     actions: list[tuple[Any, ...]]
     if stdio.terminal is not None:
-        # The first terminal that a session leader opens becomes its controlling one; bubblewrap
-        # leaves it to the command.
+        # The first terminal that a session leader opens becomes its controlling terminal; in
+        # bubblewrap the command opens it itself.
         flags = os.O_RDWR | (os.O_NOCTTY if inherited else 0)
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, stdio.terminal, flags, 0),
@@ -401,7 +408,7 @@ def _posix_spawn(
             (os.POSIX_SPAWN_DUP2, stderr, 2),
         ]
     actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(inherited, 3)]
-    # Names with a '=' in them are rare, and only they need the detour.
+    # Only names with a '=' in them need the slower mapping, and they are rare.
     has_odd_names = any(b"=" in name for name in env)
     environ: Any = Entries(env, search_from=1) if has_odd_names else env
     return os.posix_spawn(
@@ -416,7 +423,7 @@ def _posix_spawn(
 
 
 def _fork_exec(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio) -> int:
-    """The slow way, for an empty argv[0] and for a variable without a name."""
+    """Start a program the slow way, for an empty argv[0] or a variable without a name."""
     import subprocess
 
     def prepare() -> None:
@@ -437,16 +444,16 @@ def _fork_exec(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio
         start_new_session=True,
         preexec_fn=prepare,
     )
-    # We reap it ourselves; as it is, the object would do so when it is collected.
+    # We reap the process ourselves; without this the object would do it when it is collected.
     process.returncode = 0
     return process.pid
 
 
 class Entries:
-    """An environment whose names may hold a '=', told as the same NAME=VALUE entries.
+    """An environment whose names may contain a '=', as the same NAME=VALUE entries.
 
-    Each entry is split at its first '=' from *search_from* on. A mapping in manner only: one name
-    may come twice, as in ``{"A": "1", "A=B": "2"}``.
+    Each entry is split at its first '=' from *search_from* on. It only looks like a mapping: one
+    name may come twice, as in ``{"A": "1", "A=B": "2"}``.
     """
 
     def __init__(self, env: dict[bytes, bytes], *, search_from: int) -> None:
@@ -473,7 +480,7 @@ class Entries:
 
 
 def _kill_group_of(pid: int) -> None:
-    """Kill a child of ours and its group: all of them are descendants, in a session of theirs."""
+    """Kill a child of ours and its group, whose members are all descendants of ours."""
     try:
         group = os.getpgid(pid)
         if group != os.getpgrp():
@@ -492,7 +499,7 @@ _confine: Any = None
 
 
 def confine() -> Any:
-    """sandbox/in_keeper.py, which not every keeper needs; there is no package to import it from."""
+    """Load sandbox/in_keeper.py, once, by its path: there is no package to import it from."""
     global _confine
     if _confine is None:
         from importlib.util import module_from_spec, spec_from_file_location
@@ -527,7 +534,8 @@ def processes() -> dict[int, tuple[int, int]]:
                     stat = file.read()
             except OSError:
                 continue
-            # After the name, which may hold anything: state, parent, group, session.
+            # The fields after the name (which may contain anything) are state, parent, group,
+            # session.
             fields = stat[stat.rindex(b")") + 2 :].split(maxsplit=4)
             found[int(name)] = (int(fields[1]), int(fields[3]))
     return found
@@ -557,7 +565,7 @@ def _become_subreaper() -> None:
 
 def main() -> None:
     grace, descriptors = float(sys.argv[1]), int(sys.argv[2])
-    # A signal to end is for the server, which then says stop or vanishes.
+    # A signal that asks to end is for the server, which then says stop or vanishes.
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(signum, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -565,14 +573,14 @@ def main() -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
     _become_subreaper()
-    # 0, 1 and 2 are never anything else, so that nothing here is mistaken for a child's.
+    # Descriptors 0, 1 and 2 stay /dev/null here, so that none of ours is taken for a child's.
     sock = socket.socket(fileno=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3))
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     if null > 2:
         os.close(null)
     keeper = Keeper(sock)
-    # Whatever happens here, nobody is left behind.
+    # Whatever happens here, no process tree is left running.
     has_vanished = False
     try:
         has_vanished = not keeper.run()

@@ -24,14 +24,14 @@ from exec_server.state.expiry import Expiry
 from exec_server.state.window import WindowBudget
 from exec_server.timers import Alarm
 
-# Longer waits than this are "for ever" to an event loop's clock.
+# An event loop's clock cannot wait longer than this.
 _LONGEST_WAIT = 365 * 24 * 3600.0
 
 _ACCEPTED = process.WriteResult("accepted")
 
 
 class Starting:
-    """An id whose program is not running yet."""
+    """An id whose program does not run yet."""
 
     def __init__(self, params: process.StartParams) -> None:
         self.params = params
@@ -39,7 +39,7 @@ class Starting:
 
 
 class ProcessTable:
-    """Everything that one session has started and that is not yet forgotten."""
+    """All processes of one session that are not yet forgotten."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ProcessTable:
         self._entries: dict[str, Starting | Child] = {}
         self._closed: Expiry[str] = Expiry(window=limits.closed_process_seconds)
         self._alarm = Alarm(self._closed.next_deadline, self._expire)
-        # How long an ended process can be read, where the client has asked for longer than usual.
+        # How many seconds an ended process can be read, if the client asked for longer than usual.
         self.retained_seconds: float | None = None
 
     def __len__(self) -> int:
@@ -147,7 +147,7 @@ class ProcessTable:
     def read(
         self, params: process.ReadParams
     ) -> process.ReadResult | Awaitable[process.ReadResult]:
-        """Retained output after a cursor, waiting for news if there is none."""
+        """Retained output after a cursor; waits for news if there is none."""
         child = self._readable(params.process_id)
         cursor = params.after_seq or 0
         if not params.wait_ms or has_news(child, cursor):
@@ -178,7 +178,7 @@ class ProcessTable:
     def write(
         self, params: process.WriteParams
     ) -> process.WriteResult | Awaitable[process.WriteResult]:
-        """Queue bytes for stdin; waits while the queue is full."""
+        """Queue bytes for stdin; wait while the queue is full."""
         write_id = params.write_id if isinstance(params.write_id, str) else None
         if write_id == "":
             raise InvalidParams("writeId must not be empty")
@@ -189,7 +189,8 @@ class ProcessTable:
             return process.WriteResult("starting")
         if child.stdin is None:
             return process.WriteResult("stdinClosed")
-        # Before the question whether stdin was closed since: a repeated write was done in time.
+        # This comes before the question whether stdin is closed: a repeated write was accepted in
+        # time.
         if write_id is not None and write_id in child.write_ids:
             return _ACCEPTED
         if child.stdin.is_closing:
@@ -198,13 +199,14 @@ class ProcessTable:
             raise InternalError("failed to write to process stdin")
         waiting = child.waiting_writes.get(write_id) if write_id is not None else None
         if waiting is not None:
-            # The same write again, while the first still waits for room: one of them is done.
+            # The same write comes again while the first one still waits for room: it is done once.
             return self._write_later(asyncio.shield(waiting))
         accepted = child.stdin.write(params.chunk.data)
         if accepted is not None:
             if write_id is not None:
                 child.waiting_writes[write_id] = accepted
-            # Not after the wait for it: whoever waits may be cancelled between the two.
+            # This is a callback, not code after the wait, because the waiting request may be
+            # cancelled.
             accepted.add_done_callback(partial(_remember, child, write_id))
             return self._write_later(accepted)
         if write_id is not None:
@@ -216,7 +218,7 @@ class ProcessTable:
         return _ACCEPTED
 
     def close_stdin(self, params: process.CloseStdinParams) -> process.WriteResult:
-        """End the child's input after what is queued; repeating it does no harm."""
+        """End the child's input after the queued bytes; repeating it does no harm."""
         child = self._entries.get(params.process_id)
         if child is None:
             return process.WriteResult("unknownProcess")
@@ -230,7 +232,7 @@ class ProcessTable:
     # process/ack
 
     def acknowledge(self, params: process.AckParams) -> None:
-        """Output was taken, or nobody will say so any more; unknown processes are ignored."""
+        """Output was taken, or (no number) will not be acknowledged; unknown ids are ignored."""
         child = self._entries.get(params.process_id)
         if not isinstance(child, Child):
             return
@@ -240,7 +242,7 @@ class ProcessTable:
             child.acknowledge(params.seq)
 
     def resume_windows(self, taken: Mapping[str, int]) -> None:
-        """A client goes on with the processes of *taken*, and with no others."""
+        """A client resumes the processes in *taken* and gives up the windows of all others."""
         for process_id, child in self._entries.items():
             if isinstance(child, Child) and child.log.window is not None:
                 if process_id in taken:
@@ -251,7 +253,7 @@ class ProcessTable:
     # The rest.
 
     def signal(self, process_id: str, signum: int) -> None:
-        """Signal the process's group; an unknown or ended one is left alone."""
+        """Signal the process's group; does nothing for an unknown or ended process."""
         child = self._entries.get(process_id)
         if isinstance(child, Child):
             child.signal(signum)
@@ -301,7 +303,8 @@ class ProcessTable:
         for process_id in tuple(self._closed.expire(now=now)):
             child = self._entries[process_id]
             if isinstance(child, Child) and not child.log.is_settled:
-                # Its client is on the way, or the session ends.
+                # Its client may come back and read it; otherwise the session ends and takes it
+                # along.
                 self._closed.add(process_id, now=now)
             else:
                 del self._entries[process_id]
@@ -320,7 +323,7 @@ def _described(entry: Starting | Child) -> process.ProcessInfo:
 
 
 def signal_number(name: str) -> int:
-    """`interrupt`, or a POSIX name such as SIGTERM or TERM."""
+    """The number of `interrupt`, or of a POSIX name such as SIGTERM or TERM."""
     if name == "interrupt":
         return signal.SIGINT
     full = name if name.startswith("SIG") else f"SIG{name}"

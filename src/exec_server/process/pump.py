@@ -1,4 +1,4 @@
-"""A child's descriptor → callback, pausable: what nobody can take stays in the pipe."""
+"""Read a child's descriptor and call back; while paused, the output stays in the pipe."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 OnData = Callable[[bytes], None]
 
-# A terminal gives at most 4 KiB a read; several reads a wake cost a third less CPU.
+# A terminal gives at most 4 KiB per read; several reads per wake-up cost a third less CPU.
 _TERMINAL_BATCH = 32 * 1024
 
-# Past the retention window: reads this small, this soon after each other, are a flood of tiny
-# writes, and waiting this long turns thousands of events into one.
+# Past the retention limit, reads this small and this soon after each other are a flood of tiny
+# writes. Waiting this long turns thousands of events into one.
 _SMALL_READ = 4 * 1024
 _REST_SECONDS = 0.001
-# A quarter more throughput than with the default of 64 KiB; 1 MiB brings nothing more.
+# This gives a quarter more throughput than the default of 64 KiB; 1 MiB gives nothing more.
 _BULK_PIPE = 256 * 1024
 
 
@@ -42,12 +42,12 @@ class OutputGate:
         self._parked.append(pump)
 
 
-# Of processes that nothing but their client's connection holds up.
+# The window gate of processes that have no window.
 _ALWAYS_OPEN = OutputGate()
 
 
 class Pump:
-    """Reads *fd*, which it owns, until its end."""
+    """Reads *fd*, which it owns, until the end of file."""
 
     __slots__ = (
         "_chunk_bytes",
@@ -79,7 +79,7 @@ class Pump:
         self._fd = fd
         self._loop = loop
         self._gate = gate
-        # What holds up this process alone.
+        # This gate is closed while the window of this process is full.
         self._window = window
         self._is_terminal = is_terminal
         self._on_data = on_data
@@ -102,16 +102,17 @@ class Pump:
             self._loop.add_reader(self._fd, self._ready)
 
     def expect_bulk(self, chunk_bytes: int) -> None:
-        """Read larger chunks, from a pipe that lets the child run ahead of us."""
+        """Read larger chunks, from a larger pipe that lets the child run ahead of us."""
         self._chunk_bytes = chunk_bytes
         self._is_bulk = not self._is_terminal
         if self._is_bulk and self._fd >= 0:
-            # Refused once the user's pipes hold too much already; then the pipe stays as it is.
+            # The kernel refuses this once the user's pipes hold too much; then the pipe stays as it
+            # is.
             with contextlib.suppress(OSError, AttributeError):
                 fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _BULK_PIPE)
 
     def drain(self, max_bytes: int) -> None:
-        """Deliver what the pipe holds now, if the client can take it; the window does not count."""
+        """Deliver what the pipe holds now, if the client can take it; ignores the window."""
         while max_bytes > 0 and self._fd >= 0 and self._gate.is_open:
             size = self._read_once()
             if not size:
@@ -119,7 +120,7 @@ class Pump:
             max_bytes -= size
 
     def close(self) -> None:
-        """Stop reading and let go of the descriptor; does not report the end."""
+        """Stop reading and close the descriptor; `on_end` is not called."""
         if self._fd >= 0:
             self._pause()
             fd, self._fd = self._fd, -1
@@ -152,7 +153,7 @@ class Pump:
         self._last_small_read = now
 
     def _read_once(self) -> int:
-        """Deliver one chunk and return its size; 0 when there is nothing now or any more."""
+        """Deliver one chunk and return its size; 0 when there is nothing, or at the end of file."""
         try:
             data = os.read(self._fd, self._chunk_bytes)
         except BlockingIOError:
@@ -160,7 +161,7 @@ class Pump:
         except OSError as exc:
             if exc.errno != errno.EIO:
                 raise
-            # Linux says EIO once the last holder of a terminal has closed it.
+            # Linux reports EIO once the last holder of a terminal has closed it.
             data = b""
         if not data:
             self.close()
@@ -177,7 +178,8 @@ class Pump:
             try:
                 data = os.read(self._fd, self._chunk_bytes)
             except OSError:
-                # Nothing now, or the end, which the next wake meets again.
+                # There is nothing now, or it is the end of file, which the next wake-up meets
+                # again.
                 break
             if not data:
                 break

@@ -22,7 +22,8 @@ from exec_server.sandbox.model import Access, Backend, Rule, Unenforceable
 from exec_server.sandbox.plan import plan
 from exec_server.sandbox.policy import resolve
 
-# What execve(2) says of a program that cannot be one, rather than of a machine in trouble.
+# The errors by which execve(2) says that a file is no runnable program; others mean that the
+# machine is in trouble.
 _NOT_A_PROGRAM = frozenset(
     (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 )
@@ -30,10 +31,10 @@ _READ_ALL = (Rule(b"/", Access.READ),)
 
 
 class ConfinedStart:
-    """One start of *launch* as *context* allows it; *on_exit* as with the spawner.
+    """One start of *launch* as *context* allows it; *on_exit* is the spawner's.
 
-    Whatever keeps the command from running inside becomes a process that says so and ends, as
-    clients know it; only what the system refuses to start at all fails.
+    If the command cannot run inside the sandbox, a process takes its place that says why and ends,
+    as clients expect. The start fails only if the system refuses to start anything at all.
     """
 
     def __init__(
@@ -69,14 +70,14 @@ class ConfinedStart:
 
     @property
     def confinement(self) -> Hashable:
-        """Equal for starts that may do the same."""
+        """A key that is equal for starts that are allowed the same."""
         return self._policy, self._prefers_landlock
 
     def capture(
         self, launch: Launch, on_exit: OnExit, is_wanted: Callable[[], bool]
     ) -> ConfinedStart:
-        """A start of *launch* that may do the same; where there is only a proxy, it has none."""
-        # What has ended before it begins holds nobody up.
+        """A start of *launch* with the same rights, but offline if only a proxy may be reached."""
+        # bubblewrap reads the end of file from /dev/null at once, so the command is not held.
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) if self._policy.is_proxied else None
         start = ConfinedStart(
             launch,
@@ -92,7 +93,7 @@ class ConfinedStart:
         return start
 
     def restored(self, launch: Launch, script: str | None) -> ConfinedStart:
-        """This start with *launch* in the place of its own, and with no more rights than before.
+        """This start with *launch* in place of its own command, and the same rights.
 
         *script* is a file that the command reads at `SCRIPT_PATH`.
         """
@@ -107,13 +108,13 @@ class ConfinedStart:
             except SpawnFailed as exc:
                 self._fail(exc)
         else:
-            # Looking at the file system may take its time, which is not the loop's.
+            # Looking at the file system may take long, so it is not done in the event loop.
             prepared = self._loop.run_in_executor(None, self._prepared)
             prepared.add_done_callback(self._on_prepared)
         return self._spawned
 
     def _is_quickly_prepared(self) -> bool:
-        """Whether nothing has to be tried, or looked at in a place that may be far away."""
+        """True if no backend has to be tried out and no possibly slow file system be asked."""
         if not self._policy.is_managed:
             return HERE.is_known("seccomp")
         is_landlock = self._prefers_landlock and HERE.is_known("landlock")
@@ -148,7 +149,7 @@ class ConfinedStart:
         elif (error := prepared.exception()) is not None:
             self._fail(error)
         elif self._spawned.cancelled() or not self._is_wanted():
-            # Nor may a keeper be started for it, when the server has stopped meanwhile.
+            # A keeper must not be started for this if the server has stopped meanwhile.
             prepared.result().discard()
             self._fail(InvalidRequest("the start was cancelled"))
         else:
@@ -171,7 +172,7 @@ class ConfinedStart:
             self._fail(exc)
             return
         spawned.add_done_callback(then)
-        # Whoever has lost patience wants no process either; the spawner ends it.
+        # If the caller has given up, the process is not wanted either; the spawner ends it.
         self._spawned.add_done_callback(lambda mine: spawned.cancel() if mine.cancelled() else None)
 
     def _on_spawned(self, spawned: asyncio.Future[Spawned]) -> None:

@@ -1,6 +1,6 @@
-"""What a shell's startup files leave behind: how it is asked for, and how it is put back.
+"""What a shell's startup files leave behind: how it is captured, and how it is restored.
 
-No I/O: texts in, texts out.
+There is no I/O here: texts in, texts out.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from exec_server.errors import InvalidParams
 from exec_server.limits import Limits
 from exec_server.protocol import process
 
-# Each prints, between marks: options of the shell's own kind, functions, aliases, options that
-# all shells have, and the exported variables.
+# Each script prints, between marks: options of the shell's own kind, functions, aliases, options
+# that all shells have, and the exported variables.
 _CAPTURES = {
     "bash": """
 builtin printf '%s\\n' {mark}; builtin shopt -p
@@ -43,39 +43,39 @@ command printf '%s\\n' {mark}
 }
 _SECTIONS = 5
 
-# They say how a shell was started, cannot be set, or belong to a terminal.
+# These options say how a shell was started, cannot be set, or belong to a terminal.
 _OWN_OPTIONS = frozenset(
     "debug emacs histexpand history interactive login login_shell monitor noexec nolog norcs"
     " notify onecmd privileged restricted restricted_shell shinstdin singlecommand stdin vi"
     " zle".split()
 )
-# A shell keeps them itself.
+# A shell sets these variables itself.
 _OWN_VARIABLES = frozenset({b"PWD", b"OLDPWD", b"SHLVL", b"_"})
 _PLAIN_ALIAS = re.compile(r"^(?!alias )(?=[^\s=']+=)", re.MULTILINE)
 
 
 class WantedSnapshot(NamedTuple):
-    """A start that would like to go without its shell's startup files."""
+    """A start that wants a snapshot instead of running its shell's startup files."""
 
     shell: str
-    # What decides whether two starts see the same state.
+    # Two starts with equal keys see the same state.
     key: Hashable
-    # Variables that the request gives itself; no snapshot changes them.
+    # The variables that the request itself gives; no snapshot changes them.
     own_names: frozenset[bytes]
 
     def within(self, confinement: Hashable) -> WantedSnapshot:
-        """The same in a sandbox, which shares it with those that are confined alike."""
+        """The same in a sandbox; it shares its snapshot with starts that are confined alike."""
         return self._replace(key=(self.key, confinement))
 
     def keeping(self, names: Iterable[bytes]) -> WantedSnapshot:
-        """The same, which changes none of *names* either."""
+        """The same, with *names* added to the variables that no snapshot changes."""
         return self._replace(own_names=self.own_names.union(names))
 
 
 class ShellState(NamedTuple):
     # A script that restores functions, aliases and options.
     script: bytes
-    # What the startup files have added or changed of the environment.
+    # The variables that the startup files have added or changed.
     exports: dict[bytes, bytes]
 
 
@@ -97,26 +97,26 @@ def wanted_snapshot(params: process.StartParams, limits: Limits) -> WantedSnapsh
 
 
 def capture_script(shell: str, mark: str) -> str:
-    """What a login shell runs to tell its state; *mark* must not occur in that."""
+    """The script that makes a login shell print its state; *mark* must not occur in the state."""
     return _CAPTURES[shell].format(mark=mark)
 
 
 def is_complete(output: bytes | bytearray, mark: str) -> bool:
-    """Whether the last mark is there, behind which nothing matters."""
+    """True if the last mark is there; nothing behind it matters."""
     return output.count(mark.encode() + b"\n") > _SECTIONS
 
 
 def parse_capture(
     shell: str, output: bytes, mark: str, env: Mapping[bytes, bytes]
 ) -> ShellState | None:
-    """The state in what `capture_script` printed in *env*; None when something is missing."""
+    """The state that `capture_script` printed in *env*; None when something is missing."""
     sections = output.split(mark.encode() + b"\n")
     if len(sections) < _SECTIONS + 2:
         return None
-    # Before the first mark is what the startup files have to say.
+    # The text before the first mark is output of the startup files.
     own, functions, aliases, options, exported = sections[1 : _SECTIONS + 1]
     if b"\0" not in exported:
-        # The startup files lead to a PATH without `env`.
+        # The startup files set a PATH on which there is no `env`.
         return None
     texts = [part.decode("utf-8", "surrogateescape") for part in (own, functions, aliases, options)]
     script = _restoring(shell, *texts).encode("utf-8", "surrogateescape")
@@ -125,11 +125,11 @@ def parse_capture(
 
 def _restoring(shell: str, own: str, functions: str, aliases: str, options: str) -> str:
     kept = [line for line in own.splitlines() if line.split()[-1] not in _OWN_OPTIONS]
-    # Once aliases expand, they would expand inside of functions, too.
+    # This option comes last: with it set, aliases would be expanded inside of functions, too.
     last = [line for line in kept if line.endswith(" expand_aliases")]
     first = [line for line in kept if line not in last]
     if shell == "zsh":
-        # It can be made a login shell later on.
+        # zsh can be made a login shell later on.
         options = "".join(f"setopt {name}\n" for name in options.split() if name != "login")
         last.append("setopt login")
     if shell == "sh":
@@ -152,12 +152,12 @@ def replaying_argv(
 ) -> list[bytes]:
     """*argv* of a login shell that reads the script at *path* instead of its startup files.
 
-    *closing* is the descriptor that *path* is about, which the command is not to find open.
+    If *path* names a descriptor, *closing* is its number; it is closed before the command runs.
     """
     close = f"; exec {closing}<&-" if closing is not None else ""
     restore = f"if [ -r {shlex.quote(path)} ]; then . {shlex.quote(path)} >/dev/null; fi{close}\n"
     if shell == "bash":
-        # Privileged, bash leaves BASH_ENV alone, as a login shell does.
+        # A privileged bash ignores BASH_ENV, as a login shell does.
         option, restore = b"-pc", f"set +o privileged\n{restore}"
     elif shell == "zsh":
         option, restore = b"-fc", f"setopt rcs\n{restore}"

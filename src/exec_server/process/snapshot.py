@@ -1,4 +1,4 @@
-"""Shell snapshots: startup files are run once, and what they did is put back at later starts."""
+"""Shell snapshots: startup files run once, and later starts restore what they did."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _READ_BYTES = 64 * 1024
 
 
 class Start(Protocol):
-    """A start that is about to be made; `backend` is what confines it, once it was."""
+    """A start that can be made; `backend` tells what confines it, once it was made."""
 
     backend: Backend
 
@@ -36,20 +36,21 @@ class Start(Protocol):
 
 
 class Starter(Protocol):
-    """Where one process is to run, and the look around before it."""
+    """The place in which a process is to run: makes its start, and the capture before it."""
 
     def capture(self, launch: Launch, on_exit: OnExit, is_wanted: Callable[[], bool]) -> Start:
-        """A start of *launch* in the same place; others may depend on it as well."""
+        """A start of *launch* in the same place; other processes may wait for it as well."""
 
     def restored(self, launch: Launch, script: str | None) -> Start:
         """The start of the process itself as *launch*.
 
-        *script* is a file that it reads at `SCRIPT_PATH`, because its name is hidden from it.
+        *script* is a file that it reads at `SCRIPT_PATH`, because the file's name is hidden from
+        it.
         """
 
 
 class UnconfinedStart:
-    """Starts programs as they are; *on_exit* is the process's own."""
+    """Starts programs without a sandbox; *on_exit* is the process's own."""
 
     backend: Backend = "none"
 
@@ -77,13 +78,13 @@ class _TakenSnapshot(NamedTuple):
 
 
 class Snapshots:
-    """The snapshots of one session: a few, those used last."""
+    """The snapshots of one session; only the most recently used are kept."""
 
     def __init__(self, spawner: Spawner, *, limits: Limits) -> None:
         self._spawner = spawner
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        # A capture that failed stays as None: its starts are plain ones.
+        # A capture that failed stays as None: its starts run the startup files.
         self._captures: OrderedDict[Hashable, asyncio.Task[_TakenSnapshot | None]] = OrderedDict()
         self._shelf = Shelf()
         self._is_closed = False
@@ -91,7 +92,7 @@ class Snapshots:
     def spawn(
         self, wanted: WantedSnapshot, launch: Launch, starter: Starter
     ) -> asyncio.Future[Spawned]:
-        """Start *launch* with its shell's state restored, or plainly when there is none."""
+        """Start *launch* with its shell's state restored, or as it is when there is no snapshot."""
         started: asyncio.Future[Spawned] = self._loop.create_future()
         capture = self._captured(wanted, launch, starter)
 
@@ -110,7 +111,7 @@ class Snapshots:
         return started
 
     def close(self) -> None:
-        """Forget everything; what waits for a capture is not started any more."""
+        """Forget everything; a start that waits for a capture is given up."""
         self._is_closed = True
         for capture in self._captures.values():
             capture.cancel()
@@ -120,7 +121,7 @@ class Snapshots:
     def _captured(
         self, wanted: WantedSnapshot, launch: Launch, starter: Starter
     ) -> asyncio.Task[_TakenSnapshot | None]:
-        """The capture for *wanted*, made now unless it is there."""
+        """The capture for *wanted*; it is made now if there is none."""
         capture = self._captures.pop(wanted.key, None)
         if capture is None or (capture.done() and _is_lost(capture)):
             taking = self._take(wanted.shell, launch, starter)
@@ -156,7 +157,7 @@ class Snapshots:
 
 
 class _Run:
-    """One login shell that tells its state."""
+    """One login shell that prints its state."""
 
     def __init__(self, spawner: Spawner, mark: str, limit: int) -> None:
         self._spawner = spawner
@@ -167,11 +168,11 @@ class _Run:
         self._is_over = asyncio.Event()
 
     def over(self, status: int | None) -> None:
-        """It has ended."""
+        """The shell has ended."""
         self._is_over.set()
 
     async def output(self, start: Start) -> bytes:
-        """What it printed up to the last mark; its tree is ended if it does not end by itself."""
+        """What the shell printed up to the last mark; its tree is killed if it goes on."""
         spawned = await start.begin()
         pumps = [
             self._pump(spawned.fds[0], self._told),
@@ -218,7 +219,7 @@ def _restored(
     changed = {k: v for k, v in taken.exports.items() if k not in wanted.own_names}
     shell, argv, script = wanted.shell, launch.argv, None
     if taken.backend == "bubblewrap":
-        # Snapshots lie where no namespace has them.
+        # Snapshots are stored where no namespace shows them.
         script = taken.path
         argv = shell_state.replaying_argv(shell, argv, SCRIPT_PATH, closing=SCRIPT_FD)
     else:
@@ -227,7 +228,7 @@ def _restored(
 
 
 def _is_lost(capture: asyncio.Task[_TakenSnapshot | None]) -> bool:
-    """Whether somebody has cleaned up the directory of temporary files."""
+    """True if the file is gone, for example because temporary files were cleaned up."""
     taken = capture.result()
     return taken is not None and not os.path.exists(taken.path)
 

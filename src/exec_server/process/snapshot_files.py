@@ -1,4 +1,4 @@
-"""Files of one session in a place that no sandbox can see."""
+"""The files of one session, in a directory that no sandbox can see."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import shutil
 from exec_server.sandbox.placeholders import Folder
 
 _SHELVES = b"snapshots"
-# Each is lost only to somebody who clears away in that very moment.
+# An attempt fails only if another process clears the directory away at that very moment.
 _ATTEMPTS = 8
 
 
 class Shelf:
     """A directory of its own for each session that needs one, made with its first file.
 
-    It is gone with the session. Should this process be killed, the next session that needs a shelf
-    clears it away: whoever uses one holds a lock on it.
+    It is removed with the session. If this process is killed, the next session that needs a
+    directory removes it: every process holds a lock on the directory that it uses.
     """
 
     def __init__(self, folder: Folder | None = None) -> None:
@@ -29,7 +29,7 @@ class Shelf:
         self._lock = -1
 
     def put(self, content: bytes) -> str:
-        """The path of a new file; OSError as the system says."""
+        """Write a new file and return its path; OSError as the system says."""
         if self._path is None or not os.path.isdir(self._path):
             self.close()
             self._path, self._lock = self._made()
@@ -60,7 +60,7 @@ class Shelf:
 
 
 def _clear_away(shelves: bytes) -> None:
-    """Remove those whose process was killed."""
+    """Remove the directories of processes that were killed."""
     for name in os.listdir(shelves):
         path = os.path.join(shelves, name)
         lock = _locked(path)
@@ -70,12 +70,12 @@ def _clear_away(shelves: bytes) -> None:
 
 
 def _locked(path: bytes) -> int | None:
-    """A lock on *path* and the descriptor that holds it; None when somebody else was quicker."""
+    """Lock *path* and return the descriptor that holds the lock; None if another process has it."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever clears away may have removed it before it was locked.
+            # Another process may have removed it as left over before it was locked.
             if os.path.samestat(os.fstat(fd), os.stat(path)):
                 return fd
         except OSError:

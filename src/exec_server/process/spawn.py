@@ -10,11 +10,10 @@ import marshal
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from exec_server.errors import InternalError
@@ -26,26 +25,23 @@ logger = logging.getLogger(__name__)
 OnExit = Callable[[int | None], None]
 
 _RECV_BYTES = 1 << 16
-_FD = struct.Struct("i")
-# What one message brings at most: a program's three pipes.
-_RECV_FDS = socket.CMSG_SPACE(3 * _FD.size)
-# Absent where the system has no such flag. (`socket.recv_fds` of 3.11 does not pass it on.)
-_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+# One message brings three pipes of a program at most.
+_RECV_FDS = socket.CMSG_SPACE(3 * keeper.FD.size)
 
 
 class Launch(NamedTuple):
-    """What to start, ready for the operating system."""
+    """A program to start, ready for the operating system."""
 
     program: bytes
     argv: list[bytes]
     env: dict[bytes, bytes]
     cwd: bytes
-    # Rows and columns of its terminal; None starts it on pipes.
+    # The rows and columns of its terminal; None starts it on pipes.
     size: tuple[int, int] | None
-    # A pipe, or a socket that both sides send packets on.
+    # True for a pipe, "socket" for a socket on which both sides send packets.
     wants_stdin: bool | Literal["socket"]
-    # How it is confined, in the keeper's words, and the descriptors that takes; the spawner
-    # closes them.
+    # How the program is confined, as the keeper's message says it, and the descriptors that this
+    # takes; the spawner closes them.
     fence: tuple[Any, ...] | None = None
     fds: tuple[int, ...] = ()
 
@@ -67,8 +63,8 @@ class Spawned(NamedTuple):
 class Spawner:
     """Starts programs through one keeper, which it starts itself and replaces when it dies.
 
-    *child_descriptors* is the soft limit of open files that programs get; None leaves them this
-    process's own.
+    *child_descriptors* is the soft limit of open files that programs get; with None they get the
+    limit of this process.
     """
 
     def __init__(self, *, orphan_grace: float, child_descriptors: int | None = None) -> None:
@@ -81,7 +77,7 @@ class Spawner:
         self._input = bytearray()
         # The descriptors of each "spawned" message that was begun and not yet handled.
         self._fds: deque[list[int]] = deque()
-        # What waits for room in the socket, each piece with the descriptors that leave with its
+        # Messages that wait for room in the socket, each with the descriptors that leave with its
         # first byte.
         self._outbox: deque[tuple[bytes, tuple[int, ...]]] = deque()
 
@@ -105,20 +101,20 @@ class Spawner:
         self._loop.add_reader(self._sock, self._on_readable)
 
     def spawn(self, launch: Launch, on_exit: OnExit) -> asyncio.Future[Spawned]:
-        """Start *launch*. Its exit, a wait status or None if that is lost, is told once.
+        """Start *launch*; *on_exit* is called once, with the wait status, or None if that is lost.
 
-        The future fails with InternalError in the operating system's words. *on_exit* may come
-        before whoever awaits the future has run.
+        The future fails with InternalError and the operating system's text. *on_exit* may be called
+        before the code that awaits the future has run.
         """
         try:
             self.start()
         except InternalError:
-            _close_all(launch.fds)
+            keeper.close_all(launch.fds)
             raise
         self._tokens += 1
         future: asyncio.Future[Spawned] = self._loop.create_future()
         self._pending[self._tokens] = (future, on_exit)
-        # The last field is not said but sent.
+        # The last field is not part of the message: the descriptors are attached to it.
         self._send(("spawn", self._tokens, *launch[:-1]), launch.fds)
         return future
 
@@ -128,7 +124,7 @@ class Spawner:
             self._send(("signal", pid, int(signum)))
 
     async def stop(self, *, within: float) -> None:
-        """End every tree at once and wait until the keeper says that none is left."""
+        """End every process tree at once, and wait until the keeper reports that none is left."""
         if self._process is None:
             return
         self._live.clear()
@@ -138,7 +134,7 @@ class Spawner:
                 await self._wait_gone()
         except TimeoutError:
             logger.error("the process keeper still waits for processes that do not end")
-            # It goes on by itself, and ends when they do; nobody waits for it.
+            # The keeper continues by itself and ends when they do; it is not waited for.
             self._process.returncode = 0
         self._close()
 
@@ -178,14 +174,14 @@ class Spawner:
                 return
             except OSError as exc:
                 if exc.errno == errno.ETOOMANYREFS:
-                    # The kernel bounds how many descriptors may be under way.
+                    # The kernel bounds how many descriptors may be in flight.
                     self._fail(marshal.loads(data[4:])[1], exc.errno)
                 else:
-                    # The reader reports the loss.
+                    # `_on_readable` notices the loss.
                     self._clear_outbox()
                     break
                 sent = len(data)
-            _close_all(fds)
+            keeper.close_all(fds)
             if sent < len(data):
                 self._outbox[0] = (data[sent:], ())
             else:
@@ -198,12 +194,12 @@ class Spawner:
 
     def _clear_outbox(self) -> None:
         while self._outbox:
-            _close_all(self._outbox.popleft()[1])
+            keeper.close_all(self._outbox.popleft()[1])
 
     def _on_readable(self) -> None:
         assert self._sock is not None
         try:
-            data, ancillary, flags, _ = self._sock.recvmsg(_RECV_BYTES, _RECV_FDS, _CLOEXEC)
+            data, ancillary, flags, _ = self._sock.recvmsg(_RECV_BYTES, _RECV_FDS, keeper.CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
@@ -211,10 +207,10 @@ class Spawner:
         if not data:
             self._on_lost()
             return
-        # The kernel never joins messages that carry descriptors. One that comes without them,
-        # because this process has no room for more, is cut short and says so.
+        # The kernel never joins messages that carry descriptors. If this process has no room for
+        # more descriptors, a message comes without them and is marked as truncated.
         if ancillary or flags & socket.MSG_CTRUNC:
-            self._fds.append([fd for *_, raw in ancillary for (fd,) in _FD.iter_unpack(raw)])
+            self._fds.append([fd for *_, raw in ancillary for (fd,) in keeper.FD.iter_unpack(raw)])
         self._input += data
         while len(self._input) >= 4:
             end = 4 + int.from_bytes(self._input[:4], "big")
@@ -249,14 +245,14 @@ class Spawner:
         if is_whole and not future.cancelled():
             future.set_result(Spawned(pid, fds))
             return
-        # Nobody wants this program any more, or nobody can hold it.
-        _close_all(fds)
+        # The program is not wanted any more, or its descriptors did not fit.
+        keeper.close_all(fds)
         self.signal_group(pid, signal.SIGKILL)
         if not future.cancelled():
             future.set_exception(SpawnFailed(errno.EMFILE, os.strerror(errno.EMFILE)))
 
     def _on_lost(self) -> None:
-        """The keeper died: end what it kept, and tell everybody."""
+        """The keeper died: kill its processes, and report the exit of each."""
         logger.error("the process keeper died; ending its %d processes", len(self._live))
         self._close()
         live, self._live = self._live, {}
@@ -275,11 +271,11 @@ class Spawner:
             self._sock.close()
             self._sock = None
         if self._process is not None:
-            # It has closed its end, which is the last thing it does.
+            # The keeper closes its end of the socket as the last thing it does.
             self._process.wait()
             self._process = None
         while self._fds:
-            _close_all(self._fds.popleft())
+            keeper.close_all(self._fds.popleft())
         self._input.clear()
         self._clear_outbox()
 
@@ -295,7 +291,7 @@ def _start_keeper(arguments: list[str]) -> tuple[subprocess.Popen[bytes], socket
                 stdout=subprocess.DEVNULL,
                 cwd="/",
                 env={},
-                # Ctrl-C in our terminal is for us alone.
+                # Ctrl-C in our terminal is for this process alone.
                 start_new_session=True,
             )
         except OSError:
@@ -311,10 +307,5 @@ def _kill_sessions(leaders: set[int]) -> None:
     keeper.signal_each(leaders | members | keeper.below(leaders, table), signal.SIGKILL)
 
 
-def _close_all(fds: Iterable[int]) -> None:
-    for fd in fds:
-        os.close(fd)
-
-
 def _ignore(status: int | None) -> None:
-    """Nobody asks for this exit."""
+    """The exit handler of a program that is not wanted."""

@@ -1,4 +1,4 @@
-"""What is written to a child: accepted in order, bounded, never blocking the server."""
+"""The input of a child: writes are accepted in order, bounded, and never block the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 from collections import deque
 from itertools import islice
 
-# Buffers of one vectored write; systems allow 1024.
+# The number of buffers of one vectored write; systems allow 1024.
 _VECTOR = 256
 _LARGE_WRITE = 32 * 1024
 _LARGE_PIPE = 1 << 20
@@ -18,9 +18,8 @@ _LARGE_PIPE = 1 << 20
 class Stdin:
     """A bounded queue in front of *fd*, a child's stdin or terminal, which it owns.
 
-    It holds *max_writes* writes and the one under way, and takes no more while there are more than
-    *max_bytes* in them. When the child has closed its end, what is written is accepted and
-    discarded.
+    It holds *max_writes* writes besides the one under way, and accepts no more while they have more
+    than *max_bytes*. When the child has closed its end, writes are accepted and discarded.
     """
 
     def __init__(
@@ -40,7 +39,8 @@ class Stdin:
         self._is_terminal = is_terminal
         self._queue: deque[memoryview | bytes] = deque()
         self._queued_bytes = 0
-        # In the order of arrival; whoever has lost its connection is taken out again.
+        # The writes that wait for room, in the order of arrival. A write whose client has lost its
+        # connection is taken out again.
         self._waiting: dict[asyncio.Future[None], bytes] = {}
         self._has_large_pipe = is_terminal
         self._ends_after_queue = False
@@ -52,7 +52,7 @@ class Stdin:
         return self._ends_after_queue
 
     def write(self, data: bytes) -> asyncio.Future[None] | None:
-        """Queue *data*; a future, done once it is accepted, when the queue is full."""
+        """Queue *data*. If the queue is full, return a future that is done once it is accepted."""
         if self._fd < 0 or not data:
             return None
         if self._is_full() or self._waiting:
@@ -66,7 +66,7 @@ class Stdin:
             if len(data) >= _LARGE_WRITE and not self._has_large_pipe:
                 self._grow_pipe()
             self._flush()
-            # A keystroke goes out at once; what the same wake brings behind it goes out together.
+            # A keystroke is written at once; more writes of the same wake-up are written together.
             self._is_gathering = True
             self._loop.call_soon(self._gathered)
         elif self._is_full() and not self._is_watching:
@@ -82,7 +82,7 @@ class Stdin:
         return len(self._queue) > self._max_writes or self._queued_bytes > self._max_bytes
 
     def end(self) -> None:
-        """Close the child's stdin after what is queued; on a terminal, type its end-of-file."""
+        """Close the child's stdin after the queued bytes; on a terminal, type Ctrl-D instead."""
         if self._ends_after_queue:
             return
         if self._is_terminal:
@@ -93,7 +93,7 @@ class Stdin:
             self.close()
 
     def close(self) -> None:
-        """Let go of the descriptor; whatever is queued or waits is discarded."""
+        """Close the descriptor; everything that is queued or waits is discarded."""
         if self._fd >= 0:
             self._unwatch()
             os.close(self._fd)
@@ -150,7 +150,8 @@ class Stdin:
         while self._waiting and not self._is_full():
             future = next(iter(self._waiting))
             data = self._waiting.pop(future)
-            # Whoever waited may have lost its connection: then the write was never accepted.
+            # The client that waited may have lost its connection: then the write was never
+            # accepted.
             if not future.done():
                 self._queue.append(data)
                 self._queued_bytes += len(data)

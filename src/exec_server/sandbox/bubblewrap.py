@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from exec_server.sandbox.model import Hide, Plan, Show, Unenforceable
 from exec_server.sandbox.placeholders import Folder
+from exec_server.sandbox.policy import is_within
 
 # Where bubblewrap and what it runs are looked for. Never on a client's PATH: whoever chooses
 # bubblewrap chooses what runs outside of the sandbox.
@@ -124,7 +125,7 @@ def _hide(step: Hide, folder: Folder) -> Iterator[bytes]:
 
 def _system(plan: Plan, folder: Folder) -> Iterator[bytes]:
     # Nobody in here is to see, or hold, the locks of all sandboxes.
-    if plan.shows_host or any(_is_below(folder.path, step.path) for step in plan.steps):
+    if plan.shows_host or any(is_within(folder.path, step.path) for step in plan.steps):
         yield from (b"--perms", b"0000", b"--tmpfs", folder.path, b"--remount-ro", folder.path)
     yield from (b"--proc", b"/proc")
     for name in _MACHINE_FILES:
@@ -135,14 +136,10 @@ def _system(plan: Plan, folder: Folder) -> Iterator[bytes]:
         yield from (b"--remount-ro", _ROOT)
 
 
-def _is_below(path: bytes, folder: bytes) -> bool:
-    return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
-
-
 def is_visible(plan: Plan, path: bytes) -> bool:
     """Whether the host's *path*, free of symbolic links, is what the command sees there."""
     is_shown = plan.shows_host
     for step in plan.steps:
-        if _is_below(path, step.path):
+        if is_within(path, step.path):
             is_shown = isinstance(step, Show)
     return is_shown

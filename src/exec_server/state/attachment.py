@@ -15,8 +15,8 @@ Holder = TypeVar("Holder")
 class Attachments(Generic[Holder]):
     """Every live session and its holder, if it has one.
 
-    A session without a holder ends *window* seconds after it lost the last one, or as long after
-    it as `detach` says.
+    A session without a holder ends *window* seconds after it lost the last one, or after the time
+    that `detach` was given.
     """
 
     def __init__(self, *, window: float, new_id: Callable[[], str]) -> None:
@@ -30,7 +30,7 @@ class Attachments(Generic[Holder]):
         return session_id
 
     def resume(self, session_id: str, holder: Holder, *, now: float) -> SessionId:
-        """Give a detached session to *holder*; there is no taking over from a living one."""
+        """Give a detached session to *holder*. A session that has a holder keeps it."""
         known = SessionId(session_id)
         if known not in self._holders or self._is_over(known, now):
             raise InvalidRequest(f"unknown session id {session_id}")
@@ -46,14 +46,14 @@ class Attachments(Generic[Holder]):
 
     @property
     def detached_count(self) -> int:
-        """How many sessions have no holder."""
+        """The number of sessions without a holder."""
         return len(self._detached)
 
     def next_deadline(self) -> float | None:
         return self._detached.next_deadline()
 
     def expire(self, *, now: float) -> Iterator[SessionId]:
-        """Forget and return every session that has been alone for too long."""
+        """Forget and return every session that has been without a holder for too long."""
         for session_id in self._detached.expire(now=now):
             del self._holders[session_id]
             yield session_id

@@ -1,4 +1,4 @@
-"""Environment policy and overlay → a child's environment."""
+"""Make a child's environment from the request's variables and its environment policy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from exec_server.protocol.env_policy import EnvPolicy
 
-# What "core" inherits, compared without case.
+# The variables that the policy "core" inherits; names are compared without case.
 _CORE = frozenset(
     {
         "home",
@@ -28,8 +28,8 @@ _CREDENTIAL = re.compile("key|secret|token")
 _TOOL_CALL_ID = "CODEX_TOOL_CALL_ID"
 _THREAD_ID = "CODEX_THREAD_ID"
 
-# What belongs to the server alone, or to one launch, and reaches no child from any source: the
-# first compared without case, the others as they are.
+# These variables belong to the server alone or to one launch, and reach no child from any source.
+# Names of the first set are compared without case, those of the second as they are.
 _WITHHELD = frozenset(
     {
         "codex_exec_server_noise_auth_token",
@@ -54,10 +54,11 @@ def child_env(
 ) -> dict[str, str]:
     """A child's whole environment.
 
-    *env* alone without a *policy*, else *env* over what the policy takes from *server_env*. The
-    server's own credentials are never in it, and the ids of the call only as given here: a call
-    with metadata, even empty (*has_metadata*), hides any other thread id. *tty_shell* is for
-    children on a terminal and yields to a SHELL that is already there.
+    Without a *policy* it is *env* alone; otherwise it is *env* over the variables that the policy
+    takes from *server_env*. The server's own credentials are never in it. The ids of the call are
+    in it only as given here: a call with metadata, even empty (*has_metadata*), hides any other
+    thread id. *tty_shell* is for children on a terminal and yields to a SHELL that is already
+    there.
     """
     child = _inherited(policy, server_env) if policy is not None else {}
     child.update(env)
@@ -74,7 +75,7 @@ def child_env(
 
 
 def _each_once(child: dict[str, str]) -> dict[str, str]:
-    """*child* without names that a program would take for one: it ends a name at the first `=`."""
+    """Return *child* with each name once, as programs read names: up to the first `=`."""
     last = {name.partition("=")[0]: name for name in sorted(child)}
     return {name: child[name] for name in last.values()}
 
@@ -95,7 +96,7 @@ def _inherited(policy: EnvPolicy, server_env: Mapping[str, str]) -> dict[str, st
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Matches, in full, each lower-case name that one of *patterns* matches."""
+    """An expression that matches in full every lower-case name that one of *patterns* matches."""
     # The first alternative never matches; an empty expression would match the empty name.
     return re.compile("|".join(["(?!)", *map(_translated, patterns)]), re.DOTALL)
 
@@ -105,8 +106,8 @@ def _translated(pattern: str) -> str:
     if not others:
         return first
     *middle, last = others
-    # The earliest match of a part is as good as any later one, so none is tried again: a
-    # pattern of many stars stays cheap on a long name.
+    # The earliest match of a part is as good as any later one, so no other is tried: a pattern of
+    # many stars stays cheap on a long name.
     runs = "".join(f"(?>.*?{part})" for part in middle if part)
     return f"{first}{runs}.*{last}"
 

@@ -15,9 +15,9 @@ ProcessEvent = OutputEvent | ExitedEvent | ClosedEvent
 class EventOrder:
     """The events of one process, released strictly by their numbers.
 
-    Numbers that were released before, or are waiting already, are dropped. Events ahead of their
-    turn wait, within bounds; the one that closes the gap is always admitted. A close without a
-    number, as the oldest servers send it, comes after everything that is known by then.
+    A number that was released before, or that waits already, is dropped. Events ahead of their turn
+    wait, within bounds; the event that closes the gap is always admitted. A close without a number,
+    which the oldest servers send, comes after everything that is known by then.
     """
 
     __slots__ = (
@@ -33,24 +33,24 @@ class EventOrder:
     )
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS, after: int = 0) -> None:
-        """Nothing up to *after* is wanted any more."""
-        # The highest number released, and the highest heard of.
+        """Events up to the number *after* are not wanted any more."""
+        # The highest number that was released, and the highest that was seen.
         self.released = after
         self.heard = after
         self.is_closed = False
-        # Whether the exit was released or waits.
+        # True if the exit was released or waits.
         self.has_exit = False
-        # What is missing has been asked for, so much more may wait for it.
+        # True while the missing events have been asked for; then many more may wait for them.
         self.is_in_repair = False
         self._limits = limits
-        # None stands for a number that is gone for good.
+        # None stands for an event that is gone for good.
         self._held: dict[int, ProcessEvent | None] = {}
         self._held_bytes = 0
         self._close: ClosedEvent | None = None
 
     @property
     def missing(self) -> range:
-        """The numbers that hold up what is waiting; empty when nothing waits."""
+        """The numbers that hold up the waiting events; empty when nothing waits."""
         first = self.released + 1
         return range(first, min(self._held, default=first))
 
@@ -62,7 +62,7 @@ class EventOrder:
     def fill(
         self, events: Mapping[int, ProcessEvent], gone: Iterable[int] = ()
     ) -> Sequence[ProcessEvent]:
-        """Put in what was read again, and pass over what is *gone*; the events now due.
+        """Put in the events that were read again, skip the *gone* ones; return what is due now.
 
         Numbers that were released or are waiting stay as they are, and no bound applies.
         """
@@ -75,10 +75,10 @@ class EventOrder:
         return self._release()
 
     def receive(self, event: ProcessEvent) -> Sequence[ProcessEvent]:
-        """The events whose turn has come, perhaps none.
+        """Return the events whose turn has come, perhaps none.
 
-        Raises ProcessFailed when an event or those that wait pass a limit; what was lost cannot
-        be told then, and the order is of no more use.
+        Raises ProcessFailed when an event, or all events that wait, exceed a limit; what was lost
+        is unknown then, and this object cannot be used any more.
         """
         if self.is_closed:
             return ()

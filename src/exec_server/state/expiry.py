@@ -1,4 +1,4 @@
-"""Things that are forgotten some time after something happened to them."""
+"""Keys that are forgotten some time after they were added."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K")
 
-# Below that many outdated entries it is not worth the while to sort them out.
+# With fewer outdated entries than this, cleaning up is not worth its cost.
 _SLACK = 64
 
 
@@ -19,7 +19,8 @@ class Expiry(Generic[K]):
     def __init__(self, *, window: float) -> None:
         self._window = window
         self._deadlines: dict[K, tuple[float, int]] = {}
-        # By deadline, then by age. Entries that `_deadlines` no longer has are outdated.
+        # The entries in the order of their deadlines, then of their age. An entry that is not in
+        # `_deadlines` is outdated.
         self._queue: list[tuple[float, int, K]] = []
         self._numbers = itertools.count()
 

@@ -1,4 +1,4 @@
-"""Number, retain and page what a process said."""
+"""Number, retain and page the output of a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Chunk(NamedTuple):
 class Page(NamedTuple):
     chunks: list[Chunk]
     next_seq: int
-    # Bytes that this log has discarded, when some of them lay after the cursor; else None.
+    # The number of bytes that the log has discarded, if some of them lay after the cursor; else
+    # None.
     dropped_bytes: int | None
 
 
@@ -28,7 +29,6 @@ class OutputLog:
 
     Every number from 1 on is given out exactly once, to a chunk, the exit or the close. Whole
     chunks are discarded from the oldest on, so that at most *max_bytes* in *max_chunks* remain.
-
     With a `window` nothing is discarded before it was acknowledged; `is_full` says when the process
     has to wait for that.
     """
@@ -50,9 +50,9 @@ class OutputLog:
     def __init__(self, *, max_bytes: int, max_chunks: int) -> None:
         self.next_seq = 1
         self.window: int | None = None
-        # The last number that the client has said to have taken.
+        # The last number that the client has acknowledged.
         self.acknowledged = 0
-        # How many of the newest chunks come after it, and what they cost; counted with a window.
+        # The number of chunks after it, and their cost; both are counted only with a window.
         self._unacknowledged = 0
         self._unacknowledged_cost = 0
         self._max_bytes = max_bytes
@@ -64,26 +64,26 @@ class OutputLog:
 
     @property
     def total_bytes(self) -> int:
-        """How much the process has said so far, discarded or not."""
+        """The number of bytes that the process has written so far, discarded or not."""
         return self._bytes + self._dropped
 
     @property
     def is_within_retention(self) -> bool:
-        """Whether no more is kept than of any process."""
+        """True if no more is kept than of a process without a window."""
         return self._bytes <= self._max_bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether the window has no room for another chunk."""
+        """True if the window has no room for another chunk."""
         return self.window is not None and self._unacknowledged_cost >= self.window
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing waits for an acknowledgement, be it of the exit or the close."""
+        """True if no event waits for an acknowledgement, neither output nor exit nor close."""
         return self.window is None or self.acknowledged == self.next_seq - 1
 
     def take_seq(self) -> int:
-        """A number for an event that is not output."""
+        """Take the number for an event that is not output."""
         seq = self.next_seq
         self.next_seq = seq + 1
         return seq
@@ -102,7 +102,7 @@ class OutputLog:
         return seq
 
     def acknowledge(self, seq: int) -> None:
-        """Everything up to *seq* has been taken; what cannot be so is ignored."""
+        """Everything up to *seq* has been taken by the client; an impossible number is ignored."""
         if self.window is None or not self.acknowledged < seq < self.next_seq:
             return
         self.acknowledged = seq
@@ -115,7 +115,7 @@ class OutputLog:
         self._evict()
 
     def release(self) -> None:
-        """Give up the window: from now on it is retained as of any process."""
+        """Give up the window: from now on output is retained as for a process without one."""
         self.window = None
         self._unacknowledged = self._unacknowledged_cost = 0
         self._evict()
@@ -131,11 +131,11 @@ class OutputLog:
             self._dropped_seq = oldest.seq
 
     def has_after(self, cursor: int) -> bool:
-        """Whether any output after *cursor* is retained."""
+        """True if any output after *cursor* is retained."""
         return bool(self._chunks) and self._chunks[-1].seq > cursor
 
     def after(self, cursor: int, *, max_bytes: int | None = None) -> Page:
-        """Retained output after *cursor*: the first chunk always, then what fits *max_bytes*."""
+        """Retained output after *cursor*: the first chunk, then as many as fit *max_bytes*."""
         chunks = self._select(cursor, max_bytes)
         page_end = max_bytes is not None and chunks
         return Page(
@@ -157,7 +157,7 @@ class OutputLog:
         return selected
 
     def _tail(self, cursor: int) -> list[Chunk]:
-        """Retained chunks after *cursor*, found from the newer end: readers usually follow."""
+        """Retained chunks after *cursor*, searched from the newest: most readers follow closely."""
         tail: list[Chunk] = []
         for chunk in reversed(self._chunks):
             if chunk.seq <= cursor:

@@ -1,4 +1,4 @@
-"""After a loss: retry at a time, or give up."""
+"""When to try again after a lost connection, and when to give up."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from exec_server.errors import (
 )
 from exec_server.limits import DEFAULT_LIMITS, Limits
 
-# How a server tells that the connection behind it has gone.
+# The code by which a server says that the connection behind it has gone.
 _TRANSPORT_CLOSED = -32000
 
 
 class Reconnect:
     """The attempts to resume one session after one loss.
 
-    The first one is due at once, unless the connection was a very short one, and the next ones a
-    pause after each failure: a constant one for the usual window, a growing one after it. No
-    attempt begins after `deadline`, and none may run past it: the server forgets the session soon
-    after.
+    The first attempt is due at once, unless the connection was a very short one. Each next attempt
+    is due a pause after a failure: the pause is constant for the usual window and grows after it.
+    No attempt begins after `deadline`, and none may run past it: the server forgets the session
+    soon after.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class Reconnect:
         window: float | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """The connection was lost *now*, because of *cause*; *window* is how long is tried."""
+        """The connection was lost *now* because of *cause*; attempts last *window* seconds."""
         self._window = limits.recovery_window if window is None else window
         self._begin = now
         self.deadline = now + self._window
-        # When the next attempt is due; None when there will be none. A server that hangs up on
-        # everybody is not asked again and again without a pause.
+        # The time of the next attempt; None when there will be none. After a very short connection
+        # there is a pause, so that a server which closes every connection is not asked without end.
         self.retry_at: float | None = max(now, connected_at + limits.recovery_pause)
         self._cause = cause
         self._limits = limits
@@ -69,23 +69,24 @@ class Reconnect:
 
     @property
     def message(self) -> str:
-        """What everybody is told once it is given up."""
+        """The error message for all callers once recovery is given up."""
         return f"{self._cause}; failed to resume exec-server session: {self._last_error}"
 
 
 def is_retryable(error: ExecServerError) -> bool:
-    """Whether another attempt to resume may end better."""
+    """True if another attempt to resume may succeed."""
     if isinstance(error, RpcError):
         return isinstance(error, SessionAttached) or error.code == _TRANSPORT_CLOSED
     if isinstance(error, RegistryError):
-        # What may get better comes as a ConnectError.
+        # A registry's error that may pass comes as a ConnectError instead.
         return False
-    # A refusal by HTTP counts as no connection: what is in front of a server comes and goes, too.
+    # A refusal by HTTP counts as no connection, because a proxy in front of a server may come and
+    # go.
     return isinstance(error, ConnectionClosed | CallTimeout)
 
 
 def describe(error: ExecServerError) -> str:
-    """An error of an attempt in words."""
+    """The text of an attempt's error."""
     if isinstance(error, RpcError):
         return f"exec-server rejected request ({error.code}): {error.message}"
     return str(error)

@@ -1,4 +1,4 @@
-"""Merge what a recovery `process/read` answers into the order of a process's events."""
+"""Merge the answer to a recovery `process/read` into the order of a process's events."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ def merge(
 ) -> Merged:
     """Fill *order* with an answer that was read after its last released number.
 
-    The answer tells of every number up to its `nextSeq`: a chunk sits at its own, the close at the
-    last one, and the exit, which has none in the answer, in the hole that is left. Numbers beyond
-    are none of its business: their events are pushed.
+    The answer covers every number up to its `nextSeq`. A chunk has its own number and the close has
+    the last one; the exit, which has no number in the answer, takes the number that is left. Events
+    with higher numbers are pushed and do not concern this function.
 
-    Raises ProcessFailed, and changes nothing, when the answer contradicts itself or what it should
-    tell of is no longer retained; with *may_skip* such events are passed over instead.
+    Raises ProcessFailed, and changes nothing, when the answer contradicts itself or when events
+    that it should contain are no longer retained; with *may_skip* such events are passed over
+    instead.
     """
     if answer.failure is not None:
         raise ProcessFailed(answer.failure)
@@ -54,7 +55,7 @@ def merge(
 
 
 def _numbered(process_id: str, answer: ReadResult, target: int) -> dict[int, ProcessEvent]:
-    """What the answer itself gives a number to."""
+    """The events that have a number in the answer itself."""
     found: dict[int, ProcessEvent] = {}
     for chunk in answer.chunks:
         if chunk.seq > target:
@@ -68,7 +69,7 @@ def _numbered(process_id: str, answer: ReadResult, target: int) -> dict[int, Pro
 
 
 def _note_denial(order: EventOrder, answer: ReadResult) -> None:
-    """The exit that waits may have come without it."""
+    """Copy the answer's `sandboxDenied` to an exit that waits; the pushed event may lack it."""
     for event in order.waiting.values():
         if isinstance(event, ExitedEvent):
             event.sandbox_denied = event.sandbox_denied or answer.sandbox_denied

@@ -1,24 +1,24 @@
-"""Windows of output: what they hold, who gets one, and when a client acknowledges."""
+"""Windows of output: their size, the budget of all of them, and when a client acknowledges."""
 
 from __future__ import annotations
 
 from collections import deque
 
-# What a chunk counts for beyond its bytes, so that a flood of tiny ones is bounded, too; both ends
-# have to agree on it.
+# What a chunk costs beyond its bytes, so that a flood of tiny chunks is bounded, too. Client and
+# server have to agree on this number.
 CHUNK_COST = 256
 
 
 def cost(data: bytes) -> int:
-    """What a chunk takes of its process's window."""
+    """How much of its process's window a chunk takes."""
     return len(data) + CHUNK_COST
 
 
 class WindowBudget:
-    """What the windows of all processes of a server may hold together.
+    """The memory that the windows of all processes of a server may use together.
 
-    Only what a window has beyond *free_bytes*, which every process is kept anyway, counts. Nobody
-    is refused: what does not fit gets a window of that size.
+    Every process keeps *free_bytes* anyway, so only the part of a window beyond that counts. No
+    request is refused: a window that does not fit the budget is granted with *free_bytes*.
     """
 
     def __init__(self, *, total_bytes: int, max_window: int, free_bytes: int) -> None:
@@ -31,7 +31,7 @@ class WindowBudget:
         return self._left
 
     def take(self, asked: int) -> int:
-        """The window that is granted."""
+        """Grant a window, as large as *asked* if the limits and the budget allow it."""
         granted = min(asked, self._max_window)
         if self._extra(granted) > self._left:
             granted = min(granted, self._free_bytes)
@@ -46,25 +46,26 @@ class WindowBudget:
 
 
 class Credit:
-    """When a client acknowledges what was taken of a process: by quarters of its window.
+    """When a client acknowledges the output it took from a process: by quarters of the window.
 
     So a server whose window is full hears of it at the latest when everything was taken.
     """
 
     def __init__(self, window: int, *, after: int = 0) -> None:
-        """Nothing up to *after* is wanted any more."""
+        """Output up to the number *after* is not wanted any more."""
         self.window = window
-        # The newest chunk heard of, and the last number that was acknowledged.
+        # The number of the newest chunk received, and the last number that was acknowledged.
         self.received = after
         self.acknowledged = 0
-        # Chunks that were received and not taken, their cost, and that of those taken since.
+        # Chunks that were received and not taken, with their cost; then the sum of these costs, and
+        # the cost of what was taken since the last acknowledgement.
         self._untaken: deque[tuple[int, int]] = deque()
         self._untaken_cost = 0
         self._owed = 0
 
     @property
     def is_withheld(self) -> bool:
-        """Whether so much is not taken that the process may have to wait for it."""
+        """True if so much is not taken that the process may have to wait for the reader."""
         return 4 * self._untaken_cost > self.window
 
     def receive(self, seq: int, data: bytes) -> None:
@@ -73,7 +74,7 @@ class Credit:
         self._untaken_cost += cost(data)
 
     def take(self, seq: int) -> bool:
-        """Everything up to *seq* was taken; whether it is time to acknowledge that."""
+        """Everything up to *seq* was taken; True if it is time to acknowledge that."""
         untaken = self._untaken
         while untaken and untaken[0][0] <= seq:
             taken = untaken.popleft()[1]

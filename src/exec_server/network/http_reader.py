@@ -1,12 +1,11 @@
-"""What one side of an HTTP exchange sends: heads, and bodies that mostly bypass the parser."""
+"""Read one side of an HTTP exchange: heads, and bodies that mostly bypass the parser."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import h11
 
@@ -28,7 +27,7 @@ class HttpReader:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._parser = h11.Connection(h11.SERVER)
-        # What came behind the last head or body.
+        # Bytes that were received after the last head or body.
         self.ahead = b""
 
     async def request(self) -> h11.Request | None:
@@ -45,7 +44,7 @@ class HttpReader:
     async def response(self, method: bytes) -> h11.Response | None:
         """The head of the final answer to a *method* request; None when there is none."""
         self._parser = h11.Connection(h11.CLIENT, self._limits.proxy_head_bytes)
-        # The parser has to know what is answered; nobody sees these bytes.
+        # The parser has to know what is answered; these bytes are not sent.
         self._parser.send(h11.Request(method=method, target=b"/", headers=[(b"host", b"x")]))
         self._parser.send(h11.EndOfMessage())
         async with asyncio.timeout(self._limits.proxy_idle_timeout):
@@ -55,12 +54,12 @@ class HttpReader:
                     return event if isinstance(event, h11.Response) else None
 
     async def _read_head(self) -> None:
-        """Have a whole head in `ahead`, with a Host: old programs send CONNECT without one."""
+        """Read until `ahead` has a whole head. Old programs send CONNECT without Host: add one."""
         while (end := _HEAD_END.search(self.ahead)) is None:
             received = await self._loop.sock_recv(self.sock, _RECV_BYTES)
             self.ahead += received
             if not received or len(self.ahead) > self._limits.proxy_head_bytes:
-                # The parser says what is wrong with it.
+                # The parser will report what is wrong with the head.
                 return
         head = self.ahead[: end.start()]
         if not _HOST.search(head):
@@ -101,7 +100,7 @@ class HttpReader:
             raise ConnectionResetError("a body ended early")
 
     async def discard(self, framing: Framing, *, at_most: int) -> bool:
-        """Read the body and forget it; False when it is too long or does not come."""
+        """Read the body and discard it; False when it is too long or does not come."""
         taken = 0
         try:
             async with asyncio.timeout(self._limits.proxy_head_timeout):
@@ -114,7 +113,7 @@ class HttpReader:
         return True
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        """The body, decoded; `ahead` is what follows it."""
+        """The decoded body; afterwards `ahead` has the bytes that follow it."""
         while True:
             event = self._parser.next_event()
             if event is h11.NEED_DATA:
@@ -128,34 +127,9 @@ class HttpReader:
         self.ahead = self._parser.trailing_data[0]
 
     def keep_rest(self) -> None:
-        """The message had no body: what follows its head is the next one."""
+        """The message had no body: the bytes after its head belong to the next message."""
         self.ahead = self._parser.trailing_data[0]
 
 
 def _chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def watch_end(sock: socket.socket, on_end: Callable[[], object]) -> Callable[[], None]:
-    """Call *on_end* when the other side hangs up; the returned function ends the watch.
-
-    Only while nobody reads. What it sends instead ends the watch too: its end is not seen then.
-    """
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        if sock.fileno() >= 0:
-            loop.remove_reader(sock)
-
-    def look() -> None:
-        stop()
-        with contextlib.suppress(BlockingIOError):
-            try:
-                has_ended = not sock.recv(1, socket.MSG_PEEK)
-            except ConnectionError:
-                has_ended = True
-            if has_ended:
-                on_end()
-
-    loop.add_reader(sock, look)
-    return stop
