@@ -1,4 +1,8 @@
-"""Pairing: a short code, shown on one machine and typed on another, that introduces the two."""
+"""Pairing: a short code that one machine shows and that is typed on another one.
+
+The first machine (the executor) makes an offer and shows its code. The second one (the client)
+claims the offer with the code and gets a token for the environment.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +27,16 @@ from exec_server.relay.keys import PublicKeys
 _PLEDGE_CHARACTERS = 200
 _TYPED_CHARACTERS = 64
 _ENROL: tuple[Right, ...] = ("enrol",)
-# The pattern of who may use everything; any narrower one keeps its names from strangers.
+# A token with this pattern may use all environments. A narrower pattern reserves its names, so that
+# machines without a token cannot take them.
 _ANY_NAME = "*"
 
 
 class Pairings:
-    """Codes are good once and for minutes; who guesses is slowed down, alone and with others.
+    """The pairing codes of a registry. A code works once and for a few minutes.
 
-    With 8 letters of 30 and at most 1000 codes, the 30 guesses a minute that everybody has
-    together find one in 40 years of trying.
+    Guesses are limited for each address and for all addresses together. With 8 letters of 30 and at
+    most 1000 codes, the 30 guesses a minute that all have together find a code in 40 years.
     """
 
     def __init__(
@@ -43,7 +48,7 @@ class Pairings:
         clock: Callable[[], float],
         is_open: bool = False,
     ) -> None:
-        """Where it *is_open*, machines without a token get codes for names that nobody has."""
+        """If it *is_open*, machines without a token get codes for names that are not in use."""
         self._store = store
         self._audit = audit
         self._limits = limits
@@ -61,12 +66,12 @@ class Pairings:
             remembered=remembered,
         )
 
-    # The machine that shows a code. Every method raises RegistryRefusal.
+    # For the machine that shows a code. Every method raises RegistryRefusal.
 
     async def offer(
         self, token: AccessToken, environment_id: str, pledge: Pledge, *, address: str
     ) -> dict[str, Any]:
-        """A code for whoever is to use *environment_id*, which *token* may enrol."""
+        """Make a code for *environment_id*, which *token* may enrol."""
         if _is_strangers(token):
             self._take_turn(address)
         return await self._offer(token, environment_id, pledge, address=address, is_open=False)
@@ -74,7 +79,7 @@ class Pairings:
     async def offer_openly(
         self, environment_id: str, pledge: Pledge, *, address: str
     ) -> dict[str, Any]:
-        """A code for somebody without a token. The answer's ticket becomes one by the claim."""
+        """Make a code for a machine without a token. The claim turns its ticket into a token."""
         if not self._is_open:
             raise RegistryRefusal(
                 401,
@@ -88,7 +93,7 @@ class Pairings:
         return await self._offer(token, environment_id, pledge, address=address, is_open=True)
 
     def _take_turn(self, address: str) -> None:
-        """Strangers cannot use up the codes that there may be, whatever they do."""
+        """Limit the offers of machines without a token, so that they cannot use up all codes."""
         now = self._clock()
         _slow_down(self._offers, address, "too_many_offers", "too many codes", now=now)
         self._offers.failed(address, now=now)
@@ -119,7 +124,8 @@ class Pairings:
         )
         if not await self._store.add_pairing(pairing, most=self._limits.hub_pairings, now=now):
             raise RegistryRefusal(503, "too_many_pairings", "too many codes wait to be typed")
-        # Looked at when our own offer can be seen: of two at once, one or both are refused.
+        # The name is checked after our own offer is visible. So of two offers at the same moment
+        # at least one is refused.
         if await self._is_taken(pairing, now=now):
             await self._store.drop_pairing(pairing.digest)
             raise RegistryRefusal(
@@ -136,9 +142,10 @@ class Pairings:
         }
 
     async def _is_taken(self, pairing: Pairing, *, now: float) -> bool:
-        """Whether somebody else has this name; for strangers also whether anybody may have it.
+        """True if another principal has this name.
 
-        Who was let in to a machine of this name must not get into the next one that is called so.
+        For a machine without a token also true if any token is for this name. Otherwise clients
+        that were paired with an earlier machine of the name could connect to the new one.
         """
         name = pairing.environment_id
         environment = await self._store.environment(name)
@@ -156,27 +163,27 @@ class Pairings:
         return bool(others) or any(_keeps(token, name) for token in tokens)
 
     async def _is_given_up(self, pairing: Pairing, *, now: float) -> bool:
-        """Whether a code was typed and the token behind it has ended since."""
+        """True if the code was typed and its token has ended since."""
         if pairing.claimed_at is None:
             return False
         token = await self._store.token(pairing.token_id)
-        # It may be just about to be made.
+        # A token that does not exist yet is about to be made.
         return token is not None and not token.is_good(now)
 
     async def _registered_fingerprint(self, environment_id: str) -> str | None:
-        """Of the key that the environment was last registered with."""
+        """The fingerprint of the key with which the environment was registered last."""
         environment = await self._store.environment(environment_id)
         if environment is None or environment.executor_key is None:
             return None
         return PublicKeys.from_object(msgspec.json.decode(environment.executor_key)).fingerprint
 
     async def state(self, environment_id: str, ticket: str) -> dict[str, Any]:
-        """Whether the code was typed, for who has its ticket."""
+        """Tell the holder of the ticket whether the code was typed."""
         now = self._clock()
         pairing = await self._of_ticket(environment_id, ticket, now=now)
         is_claimed = pairing.claimed_at is not None
         if is_claimed and pairing.is_open:
-            # Not before the ticket is a token.
+            # The ticket becomes a token a moment after the code was used.
             is_claimed = await self._store.find_token(pairing.ticket) is not None
         return {
             "state": "claimed" if is_claimed else "waiting",
@@ -184,7 +191,7 @@ class Pairings:
         }
 
     async def withdraw(self, environment_id: str, ticket: str, *, address: str) -> dict[str, Any]:
-        """The code is good no longer."""
+        """Withdraw a code that was not typed yet."""
         pairing = await self._of_ticket(environment_id, ticket, now=self._clock())
         is_withdrawn = await self._store.drop_pairing(pairing.digest)
         if is_withdrawn:
@@ -203,10 +210,10 @@ class Pairings:
                 return pairing
         raise RegistryRefusal(404, "unknown_pairing", "this offer is not known, or no longer good")
 
-    # The machine that types it.
+    # For the machine on which the code is typed.
 
     async def claim(self, typed: str, *, address: str) -> dict[str, Any]:
-        """A token for the environment behind a code. Raises RegistryRefusal."""
+        """Use a code, and return a token for its environment. Raises RegistryRefusal."""
         now = self._clock()
         _slow_down(self._guesses, address, "too_many_failures", "too many wrong codes", now=now)
         code = code_letters(typed)
@@ -230,18 +237,18 @@ class Pairings:
         }
 
     async def _has_ended(self, pairing: Pairing, *, now: float) -> bool:
-        """Whether the token behind it has; one that is yet to be made cannot."""
+        """True if the token of the offer has ended. An open offer has none yet."""
         if pairing.is_open:
             return False
         return bool(await self._store.ended_tokens({pairing.token_id}, now=now))
 
-    # Either.
+    # For both machines.
 
     async def give_up(self, token: AccessToken, *, address: str) -> dict[str, Any]:
-        """End a token by the will of its holder.
+        """Revoke a token at the request of its holder.
 
-        With the enrolment of a machine that came without a token, those who were paired with it
-        end too, and its name is free.
+        If it belongs to a machine that came without a token, the tokens of its paired clients end
+        too, and its name is free.
         """
         now = self._clock()
         ended = [token]
@@ -264,7 +271,7 @@ def _slow_down(
 
 
 def read_pledge(body: bytes) -> Pledge:
-    """What comes with an offer; nothing is fine, nonsense is a RegistryRefusal."""
+    """The body of an offer, which may be empty. Raises RegistryRefusal if it is malformed."""
     try:
         pledge = msgspec.json.decode(body, type=Pledge) if body.strip() else Pledge()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -275,7 +282,7 @@ def read_pledge(body: bytes) -> Pledge:
 
 
 def read_code(body: bytes) -> str:
-    """What was typed; nonsense is a RegistryRefusal."""
+    """The code in a request. Raises RegistryRefusal if it is malformed."""
     try:
         code = msgspec.json.decode(body)["code"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
@@ -286,7 +293,7 @@ def read_code(body: bytes) -> str:
 
 
 def _enrolment(environment_id: str, token_id: str, *, now: float) -> AccessToken:
-    """What the ticket of an open offer stands for, once its code was typed."""
+    """The token that the ticket of an open offer becomes when its code is typed."""
     return AccessToken(
         id=token_id,
         principal=_machine(environment_id),
@@ -302,18 +309,18 @@ def _machine(environment_id: str) -> str:
 
 
 def _is_strangers(token: AccessToken) -> bool:
-    """Whether it was made for a machine that came without one."""
+    """True if the token was made for a machine that came without one."""
     return token.rights == _ENROL and [_machine(name) for name in token.patterns] == [
         token.principal
     ]
 
 
 def _user(environment_id: str) -> str:
-    """The principal of who typed a code."""
+    """The principal of a client that was paired with an environment."""
     return f"paired with {environment_id}"
 
 
 def _keeps(token: AccessToken, environment_id: str) -> bool:
-    """Whether a name is among those that a token is for, unless it is for all."""
+    """True if the token reserves the name, which a token for all names does not."""
     narrow = [pattern for pattern in token.patterns if pattern != _ANY_NAME]
     return any(fnmatchcase(environment_id, pattern) for pattern in narrow)

@@ -1,4 +1,4 @@
-"""How the registry says no."""
+"""The answers of requests that are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RETRY_SECONDS = 1, 3
 
 
 class RegistryRefusal(Exception):
-    """A request is refused; the answer's body has *code* and *message*."""
+    """A request is refused. The body of the answer has *code* and *message*."""
 
     def __init__(
         self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None
@@ -34,8 +34,9 @@ class RegistryRefusal(Exception):
         return msgspec.json.encode({"error": {"code": self.code, "message": self.message}})
 
 
-# Reasons in the reference's words → status. Executors register anew after any 4xx; harnesses get a
-# new bundle after a 401 alone, so what a new bundle would cure is a 401.
+# The status of each reason. The reasons have the names of OpenAI Codex's own `codex exec-server`
+# ("the reference"). Its executors register again after any 4xx. Its harnesses ask for a new URL only
+# after a 401, so a refusal that a new URL would cure is a 401.
 _STATUS = {
     "malformed_query": 400,
     "unknown_route": 404,
@@ -46,7 +47,7 @@ _STATUS = {
 
 
 def no_socket(reason: str, *, status: int | None = None) -> RegistryRefusal:
-    """No rendezvous for a reason that the reference knows."""
+    """The refusal of a rendezvous socket, for a reason that the reference knows."""
     status = status or _STATUS.get(reason, 403)
     return RegistryRefusal(
         status,
@@ -57,15 +58,16 @@ def no_socket(reason: str, *, status: int | None = None) -> RegistryRefusal:
 
 
 def put_off(path: str, code: str, message: str) -> RegistryRefusal:
-    """What *path* leads to cannot be done now; whoever asks may try again."""
+    """The refusal of a request that may succeed later."""
     if path.startswith(RENDEZVOUS_PATH):
         return no_socket("route_unavailable")
     if path.endswith(f"/{REGISTER}"):
-        # The one answer after which the reference's executor tries again; any other ends it.
+        # This is the only answer after which the reference's executor registers again; after any
+        # other one it exits.
         return RegistryRefusal(502, AUTHENTICATION_UNAVAILABLE, message, headers=_later())
     return RegistryRefusal(503, code, message, headers=_later())
 
 
 def _later() -> dict[str, str]:
-    """Not to everybody the same, or else they come back together."""
+    """A random pause, so that not all callers come back at the same time."""
     return {"Retry-After": str(random.randint(*_RETRY_SECONDS))}

@@ -1,4 +1,4 @@
-"""Rendezvous URLs: who may open a socket, in which role, until when; signed, not stored."""
+"""Rendezvous URLs: they allow one socket in one role until a time. They are signed, not stored."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _BUS_NAME_DIGITS = 16
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """What a signed URL allows."""
+    """The permission in a signed URL."""
 
     environment_id: str
     role: Role
     registration_id: str
-    # Whose token it was got with; its revocation ends the socket.
+    # The token with which the URL was requested. Its revocation ends the socket.
     token_id: str
     expires_at: int
-    # The harness's: good for one socket.
+    # The authorization of a harness, which allows one socket; empty for executors.
     authorization_id: str = ""
 
 
 class PassRefused(Exception):
-    """A URL is no pass; the text is one of the reasons that the reference knows."""
+    """A URL is not valid. The text is one of the reasons that OpenAI Codex's own clients know."""
 
 
 class Signer:
-    """Signs and judges with one key, which every node of a registry has."""
+    """Signs and checks URLs with the key that all nodes of a registry share."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -44,21 +44,21 @@ class Signer:
 
     @property
     def bus_name(self) -> str:
-        """Under which the nodes that share the key find one another, and nobody else does."""
+        """The name under which nodes with the same key find each other on the bus."""
         return hmac.digest(self._key, b"bus", "sha256").hex()[:_BUS_NAME_DIGITS]
 
     def __repr__(self) -> str:
         return f"Signer({self._key_id})"
 
     def target(self, granted: Pass) -> str:
-        """The path and query of a URL that is *granted*."""
+        """The path and query of the URL for *granted*."""
         query = self._query(granted)
         query["sig"] = self._sign(granted.environment_id, query)
         path = rendezvous_path(quote(granted.environment_id, safe=""))
         return f"{path}?{urlencode(query)}"
 
     def judge(self, environment_id: str, query_string: str, *, now: float) -> Pass:
-        """What the URL of a request allows. Raises PassRefused."""
+        """The pass in the URL of a request. Raises PassRefused."""
         query = _parse(query_string)
         role = _required(query, ROLE)
         if role not in ("environment", "harness"):
@@ -109,7 +109,7 @@ def _parse(query_string: str) -> dict[str, str]:
             query_string, keep_blank_values=True, strict_parsing=True, max_num_fields=16
         )
     except ValueError:
-        # An empty query says nothing at all; that is not malformed.
+        # An empty query is not malformed; its fields are missing.
         if query_string:
             raise PassRefused("malformed_query") from None
         return {}
@@ -127,7 +127,7 @@ def _required(query: dict[str, str], name: str, *, reason: str | None = None) ->
 
 
 def _expiry(text: str) -> int:
-    # More digits are no time that anybody has signed.
+    # A time that we have signed has fewer digits.
     if not (text.isascii() and text.isdigit()) or len(text) > 12:
         raise PassRefused("invalid_expiry")
     return int(text)

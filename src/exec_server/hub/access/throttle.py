@@ -1,4 +1,4 @@
-"""How often somebody may fail."""
+"""How often an address may fail."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ _EVERYBODY = "everybody"
 
 
 class Throttle:
-    """Failures of each address: a few at once, then one now and then.
+    """Allows each address *at_once* failures, and then one every *seconds_each* seconds.
 
-    Time is an argument. Addresses that have not failed for long are forgotten, the oldest first.
+    Time is an argument. Only the *remembered* addresses that have failed last are kept.
     """
 
     def __init__(self, *, at_once: int, seconds_each: float, remembered: int) -> None:
         self._window = at_once * seconds_each
         self._each = seconds_each
         self._remembered = remembered
-        # Until when the failures of an address are worked off.
+        # The time at which all failures of an address are paid off.
         self._until: OrderedDict[str, float] = OrderedDict()
 
     def retry_after(self, address: str, *, now: float) -> float:
-        """How long the address has to wait before it may fail again; mostly 0."""
+        """The seconds until the address may fail again; usually 0."""
         until = self._until.get(network_of(address), 0.0)
         return max(0.0, until - now - (self._window - self._each))
 
@@ -35,7 +35,7 @@ class Throttle:
 
 
 class SharedThrottle:
-    """The same for each address and for everybody together; both are `at_once, seconds_each`."""
+    """A limit for each address and one for all together, each as `(at_once, seconds_each)`."""
 
     def __init__(
         self, *, each: tuple[int, float], everybody: tuple[int, float], remembered: int
@@ -54,7 +54,7 @@ class SharedThrottle:
 
 
 def network_of(address: str) -> str:
-    """What belongs to one holder: an IPv4 address, or the upper half of an IPv6 one."""
+    """The addresses that have one owner: an IPv4 address, or the /64 network of an IPv6 one."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Tokens: how they are made, and what they allow."""
+"""Access tokens: how they are made, what they allow, and the gate that checks them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from exec_server.hub.store.entities import AccessToken, Right
 from exec_server.hub.store.names import fits, is_pattern
 from exec_server.limits import Limits
 
-# So that programs that look for leaked secrets can tell what they have found.
+# The prefix lets programs that search for leaked secrets recognise a token.
 PREFIX = "exs_"
 _SECRET_BYTES = 32
 _ID_BYTES = 6
-# Of one token; each is looked for when environments are listed.
+# The most patterns of one token. A list of environments searches for each of them.
 _PATTERNS = 100
 
 
 def digest_of(secret: str) -> bytes:
-    """What is stored of a secret that is too long to be guessed."""
+    """The digest that is stored of a secret. The secret is too long to be guessed."""
     return hashlib.sha256(secret.encode()).digest()
 
 
@@ -40,7 +40,7 @@ def new_token(
     lifetime: float | None = None,
     is_once: bool = False,
 ) -> tuple[AccessToken, str]:
-    """A token and its secret, which is shown once. ValueError for names that are none."""
+    """A token and its secret, which is shown once. Raises ValueError for invalid names."""
     if not principal.strip() or not principal.isprintable():
         raise ValueError("a principal needs a name")
     if len(patterns) > _PATTERNS:
@@ -61,11 +61,12 @@ def new_token(
 
 
 def new_secret() -> str:
-    """Too long to be guessed."""
+    """A secret that is too long to be guessed."""
     return PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def allows(token: AccessToken, right: Right, environment_id: str | None = None) -> bool:
+    """True if *token* has the right, for the environment if one is given."""
     if right not in token.rights:
         return False
     if environment_id is None:
@@ -76,7 +77,7 @@ def allows(token: AccessToken, right: Right, environment_id: str | None = None) 
 
 
 class TokenGate:
-    """Lets in whoever shows a token that allows it, and slows down those who guess."""
+    """Checks the token of a request, and slows down addresses that guess tokens."""
 
     def __init__(self, store: Store, *, limits: Limits, clock: Callable[[], float]) -> None:
         self._store = store
@@ -96,10 +97,11 @@ class TokenGate:
         address: str,
         environment_id: str | None = None,
     ) -> AccessToken:
-        """The token of a request. Raises RegistryRefusal: 401, 403, or 429 for the next wrong one.
+        """The token of a request.
 
-        Without a *right* any good token will do. A good token is never slowed down, so nobody is
-        locked out by a neighbour.
+        Raises RegistryRefusal: 401 for a wrong token, 403 for a missing right, and 429 for another
+        wrong token after too many. Without a *right* any good token is accepted. A good token is
+        never slowed down, so other users of the same address cannot lock its holder out.
         """
         secret = secret_in(authorization)
         token = None if secret is None else await self._store.find_token(digest_of(secret))
@@ -127,7 +129,7 @@ class TokenGate:
 
 
 def secret_in(authorization: str | None) -> str | None:
-    """The bearer token, or the password of who comes with a browser."""
+    """The bearer token, or the password that a browser sends."""
     scheme, _, value = (authorization or "").partition(" ")
     value = value.strip(" \t")
     if scheme.lower() == "bearer":

@@ -1,4 +1,17 @@
-"""Durable facts: what any store of the registry keeps. Every call is one atomic step."""
+"""The store: the records that a registry keeps, in SQLite or PostgreSQL.
+
+    entities.py   the records
+    names.py      which names environments may have, and which patterns match them
+    open_store.py opens the store that `--state` names
+    sql_store.py  all statements, in the SQL that both databases share
+    rows.py       turns rows into records
+    batching.py   reads rows that many ask for at the same time with one statement
+    ranges.py     the ranges of names that patterns can match
+    sqlite.py     the engine of a single node, with its migrations
+    postgres.py   the engine that several nodes share, with its migrations
+
+`Store` is the interface. Every call is one atomic step.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +30,19 @@ from exec_server.hub.store.entities import (
 
 
 class StoreUnavailable(ExecServerError):
-    """The state cannot be reached now. What was asked for may have happened all the same."""
+    """The database cannot be reached now. It is not known whether the call has taken effect."""
 
     retryable = True
 
 
 class Store(Protocol):
-    """Times are seconds since 1970; secrets come as their SHA-256 digests.
+    """Times are seconds since 1970. Secrets are passed as their SHA-256 digests.
 
-    Any call may raise StoreUnavailable, within `Limits.hub_store_timeout` of being made.
+    Any call may raise StoreUnavailable, after `Limits.hub_store_timeout` seconds at most.
     """
 
     async def signing_key(self) -> bytes:
-        """The key of this registry; made when it is first asked for."""
+        """The key of this registry. The first call makes it."""
 
     # Tokens.
 
@@ -38,25 +51,24 @@ class Store(Protocol):
     async def tokens(self) -> list[AccessToken]: ...
 
     async def find_token(self, digest: bytes) -> AccessToken | None:
-        """Whatever its state; that is for the caller to judge."""
+        """The token with this digest, even if it is revoked or expired."""
 
     async def token(self, token_id: str) -> AccessToken | None: ...
 
     async def tokens_for(self, environment_id: str, *, now: float) -> list[AccessToken]:
-        """Good tokens of which a pattern may match that name; the caller has to look."""
+        """Good tokens with a pattern that may match the name. The caller has to check it."""
 
     async def bind_token(self, token: AccessToken, environment_id: str, *, now: float) -> bool:
-        """Use a token for an environment; False when it enrols once and has enrolled another.
+        """Use a token for an environment; False if it may enrol one and has enrolled another.
 
-        When one that may enrol many was used last is known to the minute; *token* is what was found
-        just now.
+        *token* was read a moment ago. The time of its last use is kept to the minute.
         """
 
     async def revoke_token(self, token_id: str, *, now: float) -> bool:
-        """Whether there was one to revoke."""
+        """Revoke a token; False if there is none that is not revoked."""
 
     async def ended_tokens(self, token_ids: Collection[str], *, now: float) -> set[str]:
-        """Which of these are no longer good."""
+        """Those of *token_ids* that are revoked, expired or unknown."""
 
     # Environments.
 
@@ -70,24 +82,24 @@ class Store(Protocol):
         facts: ExecutorFacts,
         now: float,
     ) -> int | None:
-        """Make this the newest registration; its generation is returned.
+        """Make this the newest registration and return its generation.
 
-        None when the name is another principal's, whose token is still good.
+        Returns None if the name belongs to another principal whose token is still good.
         """
 
     async def set_facts(
         self, environment_id: str, *, registration_id: str, facts: ExecutorFacts
     ) -> bool:
-        """False when that is not the newest registration."""
+        """Keep the facts; False if this is not the newest registration."""
 
     async def environment(self, environment_id: str) -> Environment | None: ...
 
     async def environments(
         self, patterns: Collection[str], *, after: str = "", limit: int
     ) -> list[Environment]:
-        """The first *limit* by name, after that name, that fit a pattern with `*` and `?`.
+        """The first *limit* environments after the name *after* that match a pattern, by name.
 
-        What does not begin like one of the patterns is not even looked at.
+        Names that begin unlike all patterns are not read.
         """
 
     # Authorizations.
@@ -95,17 +107,20 @@ class Store(Protocol):
     async def add_authorization(self, authorization: Authorization, digest: bytes) -> None: ...
 
     async def open_authorization(self, authorization_id: str, *, now: float) -> bool:
-        """Take its one socket; False when that is taken or too late."""
+        """Use the authorization for its one socket; False if that was done or it has expired."""
 
     async def use_authorization(
         self, digest: bytes, *, registration_id: str, harness_key: str, now: float
     ) -> Authorization | None:
-        """Take its one handshake; None when that is taken, too late, or another's."""
+        """Use the authorization for its one handshake.
 
-    # What happened.
+        Returns None if that was done, it has expired, or the key or registration is another one.
+        """
+
+    # Audit events.
 
     async def add_events(self, events: Sequence[AuditEvent]) -> None:
-        """All of them or none."""
+        """Keep all of the events or none."""
 
     async def events(
         self,
@@ -115,25 +130,28 @@ class Store(Protocol):
         since: float = 0.0,
         limit: int = 100,
     ) -> list[AuditEvent]:
-        """The newest first."""
+        """Events, the newest first."""
 
     # Pairing.
 
     async def add_pairing(self, pairing: Pairing, *, most: int, now: float) -> bool:
-        """False when too many wait already; of nodes that ask at once each may add one more."""
+        """Keep a code; False if *most* wait already.
+
+        Nodes that call this at the same moment may exceed *most* by one each.
+        """
 
     async def take_pairing(self, digest: bytes, *, now: float) -> Pairing | None:
-        """The code is spent afterwards; what became of it is remembered a minute longer."""
+        """Use a code. Its record is kept a minute longer, so that the offering machine sees it."""
 
     async def drop_pairing(self, digest: bytes) -> bool:
-        """Whether there was one that nobody has taken."""
+        """Remove a code; False if there is none or it was used."""
 
     async def pairings_of(self, environment_id: str, *, now: float) -> list[Pairing]:
-        """Those of a name that have not expired, taken or not."""
+        """The codes of an environment that have not expired, used or not."""
 
-    # House.
+    # Housekeeping.
 
     async def forget(self, *, now: float, events_before: float) -> None:
-        """Drop what has expired, some at a time, which together may take longer than one call."""
+        """Remove expired records in several statements, which may take longer than other calls."""
 
     async def close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""Rows that many ask for at the same time, read by one statement.
+"""Reads rows that many callers ask for at the same time with one statement.
 
-An executor's socket takes three of them, and a statement costs a node more than all the rest. Who
-asks while none runs is answered by a statement of its own, so nobody waits for company.
+An executor's socket needs three rows, and for a node a statement costs more than all the rest of
+the work. While no statement runs, a call gets one of its own at once; it does not wait for others.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MOST = 64
 
 
 class Lookups(Generic[_K, _V]):
-    """Values by their keys; each is as new as the question, or newer."""
+    """Values by their keys. A value is never older than the call that returns it."""
 
     def __init__(
         self, read: Callable[[Collection[_K]], Awaitable[Mapping[_K, _V]]], *, seconds: float
     ) -> None:
-        """*read* is given at most MOST keys; *seconds* are any question's."""
+        """*read* gets at most MOST keys; *seconds* is the timeout of one `find`."""
         self._read = read
         self._seconds = seconds
         self._asked: dict[_K, asyncio.Future[_V | None]] = {}
@@ -39,13 +39,13 @@ class Lookups(Generic[_K, _V]):
             self._reading = asyncio.create_task(self._answer_all(), name="look up rows")
         try:
             async with asyncio.timeout(self._seconds):
-                # Others may wait for the same.
+                # Other callers may wait for the same future.
                 return await asyncio.shield(answer)
         except TimeoutError:
             raise StoreUnavailable("the state is too slow") from None
 
     async def close(self) -> None:
-        """Whoever still waits is refused."""
+        """Stop; callers that still wait get StoreUnavailable."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
@@ -54,7 +54,7 @@ class Lookups(Generic[_K, _V]):
         batch: dict[_K, asyncio.Future[_V | None]] = {}
         try:
             while self._asked:
-                # Who asks from here on may not be told what was so before.
+                # A later call for the same key must not get this batch's value, which may be older.
                 batch = {key: self._asked.pop(key) for key in [*self._asked][:MOST]}
                 await self._answer(batch)
         finally:
@@ -76,5 +76,5 @@ def _refuse(answers: Iterable[asyncio.Future[Any]], reason: Exception) -> None:
     for answer in answers:
         if not answer.done():
             answer.set_exception(reason)
-            # All who asked may have gone, and then it is no news.
+            # Mark the exception as seen, because all callers may have gone.
             answer.exception()

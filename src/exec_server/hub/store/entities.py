@@ -1,4 +1,4 @@
-"""What the registry remembers, as plain values."""
+"""The records that the registry keeps, as plain values."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-# What a token lets its holder do: offer environments, use them, see that they are there, watch the
-# whole registry.
+# The rights of a token: register environments (enrol), connect to them, list them, and see the
+# status of the whole registry (observe).
 Right = Literal["enrol", "connect", "list", "observe"]
 RIGHTS: tuple[Right, ...] = ("enrol", "connect", "list", "observe")
 
@@ -17,28 +17,30 @@ _FACT_LABELS = 32
 
 
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a token; its secret is not."""
+    """A token without its secret, which the registry does not keep."""
 
     id: str
-    # Who holds it: a person or a machine.
+    # The person or machine that holds it.
     principal: str
     rights: tuple[Right, ...]
-    # Names of environments, with `*` and `?`.
+    # Names of environments, which may contain `*` and `?`.
     patterns: tuple[str, ...]
     created_at: float
     expires_at: float | None = None
-    # Enrols one environment; which one, once it has.
+    # True if it may enrol only one environment.
     is_once: bool = False
+    # The environment that it has enrolled.
     bound_to: str | None = None
     revoked_at: float | None = None
     last_used_at: float | None = None
 
     def is_good(self, now: float) -> bool:
+        """True if it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 class ExecutorFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an executor may tell of itself when it registers; nobody has checked it."""
+    """Facts that an executor reports about itself. The registry does not check them."""
 
     version: str | None = None
     platform: str | None = None
@@ -70,13 +72,13 @@ def _cut(text: str) -> str:
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest registration under a name."""
+    """The newest registration of an environment."""
 
     id: str
     registration_id: str
-    # Counts the registrations.
+    # The number of registrations so far.
     generation: int
-    # A key object as JSON; None in the older relay.
+    # The key object as JSON; None in the older relay, which is not encrypted.
     executor_key: str | None
     token_id: str
     principal: str
@@ -89,7 +91,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Authorization(msgspec.Struct, frozen=True, kw_only=True):
-    """That one harness key may reach one registration, once."""
+    """Permission for one harness key to connect to one registration, once."""
 
     id: str
     environment_id: str
@@ -100,7 +102,7 @@ class Authorization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Who did what, when, from where; never with which content."""
+    """An audit event: who did what, when and from where. It never has relayed content."""
 
     at: float
     name: str
@@ -112,29 +114,32 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pledge(msgspec.Struct, frozen=True, kw_only=True):
-    """What one machine tells the other through us; we do not know what proves it."""
+    """Data of an offer that one machine passes to the other through the registry.
 
-    # Of the key that the executor serves with.
+    The registry does not know the secret behind the proof.
+    """
+
+    # The fingerprint of the executor's key.
     fingerprint: str = ""
     proof: str = ""
-    # Whether it is served as soon as the code was typed.
+    # True if the environment is served as soon as the code was typed.
     serves: bool = False
 
 
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):
-    """A code that waits to be typed, or was typed a moment ago."""
+    """A pairing code that waits to be typed, or was typed less than a minute ago."""
 
     digest: bytes
     environment_id: str
-    # The token that is behind it, or that is made when it is typed.
+    # The token that was used for the offer, or the one that is made when the code is typed.
     token_id: str
     principal: str
     expires_at: float
     fingerprint: str = ""
     proof: str = ""
-    # The digest of what its machine asks about it with.
+    # The digest of the ticket with which the offering machine asks about the code.
     ticket: bytes = b""
-    # Whether it was given without a token: the ticket becomes one when the code is typed.
+    # True if the offer was made without a token. The ticket becomes a token when the code is typed.
     is_open: bool = False
     serves: bool = False
     claimed_at: float | None = None

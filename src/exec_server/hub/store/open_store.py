@@ -1,4 +1,4 @@
-"""Which database the registry's state is in."""
+"""Opens the database that holds the registry's state."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _POSTGRES = ("postgresql://", "postgres://")
 
 
 async def open_store(state: str, *, limits: Limits = DEFAULT_LIMITS) -> Store:
-    """The store at *state*, a file or the URL of a PostgreSQL database, brought up to date.
+    """The store at *state*, a file or the URL of a PostgreSQL database, with the newest tables.
 
-    Raises ConfigurationError, without what is secret in the URL.
+    Raises ConfigurationError, whose text leaves out the secrets of the URL.
     """
     seconds = limits.hub_store_timeout
     if state.startswith(_POSTGRES):

@@ -1,7 +1,7 @@
 """The engine that several nodes share: a PostgreSQL database.
 
-Statements run on a few connections of a pool, each a transaction by itself. A server that is gone
-is knocked at for a while, so that a quick restart is only a pause.
+Statements run on a few connections of a pool. Each statement is a transaction. If the server is
+gone, a call tries to connect for a while, so that a quick restart is only a pause.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from exec_server.hub.store import StoreUnavailable
 Connection: TypeAlias = psycopg.AsyncConnection[dict[str, Any]]
 
 _CONNECTIONS = 8
-# Statements that wait for a connection; more is no registry that is busy, but one that is lost.
+# How many statements may wait for a connection. A healthy registry never has more.
 _WAITING = 4096
-# How often a server that is gone is asked for a connection, while somebody wants one.
+# The interval between attempts to connect while a statement waits.
 _KNOCKING_SECONDS = 0.5
-# Shares of a call's time: to wait for a connection, and then for the server to give the statement
-# up. It does so before we do, so that nothing happens after we have said that it failed.
+# Shares of a call's timeout: for a connection, and for the statement at the server. The server
+# gives up before we do, so a call that has failed takes no effect later.
 _WAITING_SHARE = 0.5
 _STATEMENT_SHARE = 0.4
-# For who may have to wait until another node has migrated.
+# A node may have to wait until another one has migrated.
 _MIGRATION_SECONDS = 120.0
-# Which of the locks of the database is ours; "exec" in ASCII.
+# The number of our advisory lock: "exec" in ASCII.
 _MIGRATION_LOCK = 0x65786563
-# What is passed to libpq unless the URL says otherwise: a machine that is gone is noticed.
+# Defaults for libpq, which the URL may override. They let us notice a machine that is gone.
 _DEFAULTS = {
     "fallback_application_name": "exec-server registry",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "3",
 }
-# How the server says that it is not there, or cannot do anything now (such as write).
+# The errors of a server that is not there, or cannot work now (such as a read-only one).
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 
-# Applied in order, each once; `registry_version` counts them. Never change one that was released.
+# Migrations are applied in order, each once; `registry_version` counts them. A migration that was
+# released must never change.
 MIGRATIONS = (
     """
     CREATE TABLE secrets (name TEXT PRIMARY KEY, value BYTEA NOT NULL);
@@ -92,10 +93,11 @@ MIGRATIONS = (
 
 
 class PostgresEngine:
-    """Statements on a database that libpq has *options* for, among them maybe a password."""
+    """Runs statements on a database; *options* are those of libpq, perhaps with a password."""
 
     listed: ClassVar[str] = "SELECT json_array_elements_text(CAST(? AS json))"
-    # `*` and `?` become `%` and `_`, which are written so that nobody takes them for values.
+    # This turns `*` and `?` into `%` and `_`. These characters are written as codes here, because
+    # otherwise psycopg and `_native` would take them for places of values.
     fits: ClassVar[str] = (
         r"LIKE translate(replace(CAST(? AS text), '_', '\_'), '*' || chr(63), chr(37) || '_')"
     )
@@ -110,22 +112,26 @@ class PostgresEngine:
             max_waiting=_WAITING,
             configure=self._configure,
             name="registry store",
-            # Who wants a connection knocks; nobody else tries again, with pauses that grow.
+            # `_take` repeats its attempts itself. The pool would do it with growing pauses.
             reconnect_timeout=0,
             open=False,
         )
-        # It tells of each failed attempt; the store tells of the outage.
+        # The pool logs each failed attempt; the store logs the outage once.
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
     @classmethod
     async def open(cls, url: str, *, seconds: float) -> PostgresEngine:
-        """ConfigurationError when it is no URL, nobody answers, or the state is not ours to use."""
+        """Connect and bring the tables up to date.
+
+        Raises ConfigurationError if the URL is wrong, the server does not answer, or the database
+        cannot be used.
+        """
         options = _options(url, seconds=seconds)
         try:
             await _migrate(options)
         except psycopg.Error as exc:
             reason = _without_secrets(str(exc), options)
-            # Not `from exc`: a traceback would show what is hidden here.
+            # A chained traceback would show the secrets that are hidden here.
             raise ConfigurationError(f"cannot open the registry's state: {reason}") from None
         engine = cls(options, seconds=seconds)
         await engine._pool.open()
@@ -160,7 +166,7 @@ class PostgresEngine:
             raise StoreUnavailable(f"PostgreSQL: {exc}") from exc
 
     async def _take(self, deadline: float) -> Connection:
-        """A connection that was not lost while nobody used it."""
+        """A connection that the server has not closed while it was idle."""
         loop = asyncio.get_running_loop()
         while True:
             remaining = deadline - loop.time()
@@ -182,7 +188,7 @@ class PostgresEngine:
 
 
 def _options(url: str, *, seconds: float) -> dict[str, Any]:
-    """What a connection is made with."""
+    """The options of each connection."""
     user_and_password = url.partition("://")[2].rpartition("@")[0]
     try:
         given = conninfo.conninfo_to_dict(url)
@@ -190,7 +196,7 @@ def _options(url: str, *, seconds: float) -> dict[str, Any]:
     except psycopg.Error:
         is_clear = False
     if not is_clear:
-        # libpq would take the rest of a password for a host or a port, and say so.
+        # libpq would read the rest of a password as a host or port, and show it in its error.
         raise ConfigurationError(
             "--state is no URL of a PostgreSQL database; characters such as @ / ? # % are written "
             "as %40 and so on in a password"
@@ -202,7 +208,7 @@ def _options(url: str, *, seconds: float) -> dict[str, Any]:
         **given,
         "autocommit": True,
         "row_factory": dict_row,
-        # Prepared statements would not survive a migration by a newer node, nor every proxy.
+        # Prepared statements fail after a migration by a newer node, and behind some proxies.
         "prepare_threshold": None,
     }
 
@@ -215,7 +221,7 @@ def _without_secrets(text: str, options: dict[str, Any]) -> str:
 
 
 async def _migrate(options: dict[str, Any]) -> None:
-    """Bring the tables up to date; of nodes that start together one does, and the others wait."""
+    """Bring the tables up to date. Of nodes that start together, one does it and the rest wait."""
     deadline = asyncio.get_running_loop().time() + _MIGRATION_SECONDS
     async with await psycopg.AsyncConnection[dict[str, Any]].connect(**options) as connection:
         with _until(deadline, connection):
@@ -238,7 +244,7 @@ async def _apply(connection: Connection, migrations: Sequence[str]) -> None:
 
 
 async def _version(connection: Connection) -> int:
-    # `CREATE TABLE IF NOT EXISTS` would need the right to create also when there is one.
+    # `CREATE TABLE IF NOT EXISTS` needs the right to create even if the table exists.
     found = await connection.execute("SELECT to_regclass('registry_version') IS NULL AS is_new")
     row = await found.fetchone()
     if row is None or row["is_new"]:
@@ -252,17 +258,17 @@ async def _version(connection: Connection) -> int:
 async def _limit_statements(
     connection: Connection, seconds: float, *, is_local: bool = False
 ) -> None:
-    """Of the transaction alone when *is_local*."""
+    """Set the statement timeout, for the current transaction alone if *is_local*."""
     values = [str(round(seconds * 1000)), is_local]
     await connection.execute("SELECT set_config('statement_timeout', %s, %s)", values)
 
 
 @contextlib.contextmanager
 def _until(deadline: float, connection: Connection) -> Iterator[None]:
-    """End the connection at *deadline*.
+    """End the connection at *deadline* by closing its socket.
 
-    psycopg answers a cancellation by asking the server to cancel, and waits for that. A server
-    that hangs would make us wait with it; without a socket nothing waits.
+    A cancellation would not be enough: psycopg then asks the server to cancel the statement and
+    waits for it, and a server that hangs never answers.
     """
     timer = asyncio.get_running_loop().call_at(deadline, _cut, connection)
     try:
@@ -278,7 +284,10 @@ def _cut(connection: Connection) -> None:
 
 
 def _has_ended(connection: Connection) -> bool:
-    """Whether the server has gone, or said something unasked, which is how it says goodbye."""
+    """True if the server has closed the connection, or has sent something unasked.
+
+    A server sends a message when it ends the connection of an idle client.
+    """
     if connection.closed:
         return True
     poll = select.poll()
@@ -291,5 +300,5 @@ def _native(statement: str) -> bytes:
 
 
 def _text(value: Any) -> Any:
-    """PostgreSQL has no NUL in its texts; what has one was made up by somebody and fits nothing."""
+    """Replace NUL, which PostgreSQL cannot store. A text with NUL matches no record anyway."""
     return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value

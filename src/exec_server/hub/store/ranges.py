@@ -1,4 +1,4 @@
-"""Where names that fit patterns are, in the order of all names."""
+"""The ranges of names that patterns can match, in the order of all names."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import msgspec
 
 _FIXED = re.compile(r"[^*?]*")
-# Comes after everything that a name is made of.
+# This character sorts after all characters of names.
 _LAST = "~"
 
 
 class Span(msgspec.Struct, frozen=True):
-    """All names that fit these patterns are from *first* to *last*, both included."""
+    """All names that match these patterns are from *first* to *last*, both included."""
 
     first: str
     last: str
@@ -21,7 +21,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def spans(patterns: Iterable[str]) -> list[Span]:
-    """In order, and none touches another; the patterns have `*` and `?`."""
+    """The ranges of patterns with `*` and `?`, in order and without overlap."""
     found: list[Span] = []
     for span in sorted(map(_span, set(patterns)), key=lambda span: span.first):
         if found and span.first <= found[-1].last:

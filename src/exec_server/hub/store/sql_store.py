@@ -1,7 +1,7 @@
-"""Every statement of the registry, once, in the SQL that SQLite and PostgreSQL share.
+"""All statements of the registry, in the SQL that SQLite and PostgreSQL share.
 
-Each is atomic by itself, which also is what makes single use hold between nodes. In PostgreSQL
-a statement that meets another one's row waits for it, and then looks at the row anew.
+Each statement is atomic, so single use also holds between nodes. In PostgreSQL a statement that
+finds a row locked by another one waits for it, and then reads the row again.
 """
 
 from __future__ import annotations
@@ -25,36 +25,42 @@ from exec_server.hub.store.entities import (
     Pairing,
 )
 from exec_server.hub.store.ranges import Span, spans
+from exec_server.hub.store.rows import (
+    PAIRING_FLAGS,
+    Row,
+    environment_of,
+    pairing_of,
+    record_of,
+    to_json,
+    token_of,
+)
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-_S = TypeVar("_S", bound=msgspec.Struct)
-Row = dict[str, Any]
 
 _KEY_BYTES = 32
-# How much longer a code that was typed is remembered, so that its machine hears of it.
+# How much longer a used code is kept, so that the offering machine can ask about it.
 _CLAIMED_SECONDS = 60.0
-_PAIRING_FLAGS = ("is_open", "serves")
-# How old what we know of a token's last use may be.
+# The precision of a token's last use.
 _USED_SECONDS = 60.0
-# Rows that one statement drops; others wait for it.
+# The rows that one statement removes. Other statements wait meanwhile.
 _FORGOTTEN_AT_ONCE = 5000
 
 
 class Engine(Protocol):
-    """A database. Statements have `?` where their values go; both raise StoreUnavailable."""
+    """A database. Statements have `?` in place of values. All calls raise StoreUnavailable."""
 
-    # Gives the texts of the JSON array that is its value.
+    # A query that returns the texts of a JSON array, which is its one value.
     listed: ClassVar[str]
-    # Follows a text that is to fit its value, a pattern with `*` and `?`.
+    # A condition after a column: its one value is a pattern with `*` and `?`.
     fits: ClassVar[str]
 
     async def read(self, statement: str, values: Sequence[Any]) -> list[Row]:
-        """The rows that a statement gives, which may be one that changes something."""
+        """The rows that a statement returns. The statement may also change rows."""
 
     async def write(self, statement: str, values: Sequence[Any]) -> int:
-        """How many rows have changed."""
+        """The number of rows that a statement has changed."""
 
     async def close(self) -> None: ...
 
@@ -63,7 +69,7 @@ class SqlStore:
     """A `Store` in a database."""
 
     def __init__(self, engine: Engine, *, seconds: float) -> None:
-        """*seconds* are any call's, as they are any statement's of the engine."""
+        """*seconds* is the timeout of each call, the same as that of the engine."""
         self._engine = engine
         self._is_away = False
         self._answers = 0
@@ -89,8 +95,8 @@ class SqlStore:
     async def add_token(self, token: AccessToken, digest: bytes) -> None:
         row = {
             **msgspec.structs.asdict(token),
-            "rights": _json(token.rights),
-            "patterns": _json(token.patterns),
+            "rights": to_json(token.rights),
+            "patterns": to_json(token.patterns),
             "is_once": int(token.is_once),
             "digest": digest,
         }
@@ -98,7 +104,7 @@ class SqlStore:
 
     async def tokens(self) -> list[AccessToken]:
         rows = await self._read("SELECT * FROM tokens ORDER BY created_at, id")
-        return [_token(row) for row in rows]
+        return [token_of(row) for row in rows]
 
     async def find_token(self, digest: bytes) -> AccessToken | None:
         return await self._secrets.find(digest)
@@ -116,10 +122,10 @@ class SqlStore:
             "%*%",
             "%?%",
         )
-        return [_token(row) for row in rows]
+        return [token_of(row) for row in rows]
 
     async def bind_token(self, token: AccessToken, environment_id: str, *, now: float) -> bool:
-        # Thousands may share a token, and would wait for one another to write to its row.
+        # Thousands of executors may share a token, and writes to one row wait for each other.
         last_used_at = token.last_used_at
         is_known = last_used_at is not None and last_used_at > now - _USED_SECONDS
         if is_known and not token.is_once:
@@ -139,12 +145,13 @@ class SqlStore:
         return await self._write(statement, now, token_id) == 1
 
     async def ended_tokens(self, token_ids: Collection[str], *, now: float) -> set[str]:
-        # One value for all, and rows for few: each of thousands would take its time every second.
+        # All ids are one value, and only the few ended ones come back as rows. This runs every
+        # second for thousands of ids.
         rows = await self._read(
             f"WITH given (id) AS ({self._engine.listed}) SELECT given.id FROM given"
             " LEFT JOIN tokens ON tokens.id = given.id AND tokens.revoked_at IS NULL"
             " AND (tokens.expires_at IS NULL OR tokens.expires_at > ?) WHERE tokens.id IS NULL",
-            _json(list(token_ids)),
+            to_json(list(token_ids)),
             now,
         )
         return {row["id"] for row in rows}
@@ -177,7 +184,7 @@ class SqlStore:
             token.id,
             token.principal,
             now,
-            _json(facts),
+            to_json(facts),
             now,
         )
         return int(rows[0]["generation"]) if rows else None
@@ -187,7 +194,7 @@ class SqlStore:
     ) -> bool:
         changed = await self._write(
             "UPDATE environments SET facts = ? WHERE id = ? AND registration_id = ?",
-            _json(facts),
+            to_json(facts),
             environment_id,
             registration_id,
         )
@@ -202,11 +209,11 @@ class SqlStore:
         left = [span for span in spans(patterns) if span.last > after]
         if not left:
             return []
-        # Each part follows the index and ends when it has enough.
+        # Each part follows the index and stops at its limit.
         parts, values = zip(*(self._span(span, after, limit) for span in left), strict=True)
         statement = f"{' UNION ALL '.join(parts)} ORDER BY id LIMIT ?"
         rows = await self._read(statement, *itertools.chain(*values), limit)
-        return [_environment(row) for row in rows]
+        return [environment_of(row) for row in rows]
 
     def _span(self, span: Span, after: str, limit: int) -> tuple[str, list[Any]]:
         is_begun = after >= span.first
@@ -245,9 +252,9 @@ class SqlStore:
             registration_id,
             harness_key,
         )
-        return _record(Authorization, rows[0]) if rows else None
+        return record_of(Authorization, rows[0]) if rows else None
 
-    # What happened.
+    # Audit events.
 
     async def add_events(self, events: Sequence[AuditEvent]) -> None:
         await self._insert("events", [msgspec.structs.asdict(event) for event in events])
@@ -269,13 +276,13 @@ class SqlStore:
             *given.values(),
             limit,
         )
-        return [_record(AuditEvent, row) for row in rows]
+        return [record_of(AuditEvent, row) for row in rows]
 
     # Pairing.
 
     async def add_pairing(self, pairing: Pairing, *, most: int, now: float) -> bool:
         row = msgspec.structs.asdict(pairing)
-        row.update({name: int(row[name]) for name in _PAIRING_FLAGS})
+        row.update({name: int(row[name]) for name in PAIRING_FLAGS})
         changed = await self._write(
             f"INSERT INTO pairings ({', '.join(row)}) SELECT {_marks(row)}"
             " WHERE (SELECT count(*) FROM pairings WHERE expires_at > ?) < ?",
@@ -294,7 +301,7 @@ class SqlStore:
             digest,
             now,
         )
-        return _pairing(rows[0]) if rows else None
+        return pairing_of(rows[0]) if rows else None
 
     async def drop_pairing(self, digest: bytes) -> bool:
         statement = "DELETE FROM pairings WHERE digest = ? AND claimed_at IS NULL"
@@ -306,9 +313,9 @@ class SqlStore:
             environment_id,
             now,
         )
-        return [_pairing(row) for row in rows]
+        return [pairing_of(row) for row in rows]
 
-    # House.
+    # Housekeeping.
 
     async def forget(self, *, now: float, events_before: float) -> None:
         await self._forget("authorizations", "id", "expires_at", now)
@@ -316,7 +323,7 @@ class SqlStore:
         await self._forget("events", "rowid", "at", events_before)
 
     async def _forget(self, table: str, key: str, time: str, before: float) -> None:
-        """Millions at once would be given up half way, each time anew."""
+        """Remove rows in portions, because millions at once would exceed the timeout each time."""
         statement = (
             f"DELETE FROM {table} WHERE {key} IN"
             f" (SELECT {key} FROM {table} WHERE {time} < ? ORDER BY {time} LIMIT ?)"
@@ -327,15 +334,15 @@ class SqlStore:
     # Rows by their keys.
 
     async def _tokens_by_id(self, ids: Collection[str]) -> dict[str, AccessToken]:
-        return {row["id"]: _token(row) for row in await self._rows_of("tokens", "id", ids)}
+        return {row["id"]: token_of(row) for row in await self._rows_of("tokens", "id", ids)}
 
     async def _tokens_by_digest(self, digests: Collection[bytes]) -> dict[bytes, AccessToken]:
         rows = await self._rows_of("tokens", "digest", digests)
-        return {bytes(row["digest"]): _token(row) for row in rows}
+        return {bytes(row["digest"]): token_of(row) for row in rows}
 
     async def _environments_by_id(self, ids: Collection[str]) -> dict[str, Environment]:
         rows = await self._rows_of("environments", "id", ids)
-        return {row["id"]: _environment(row) for row in rows}
+        return {row["id"]: environment_of(row) for row in rows}
 
     async def _rows_of(self, table: str, column: str, keys: Collection[Any]) -> list[Row]:
         statement = f"SELECT * FROM {table} WHERE {column} IN ({_marks(keys)})"
@@ -356,13 +363,13 @@ class SqlStore:
         return await self._watched(self._engine.read(statement, values))
 
     async def _watched(self, work: Awaitable[_T]) -> _T:
-        """An outage is told of once, here; who asks in vain needs not."""
+        """Log the beginning and the end of an outage, once each for all callers."""
         before = self._answers
         try:
             answer = await work
         except StoreUnavailable as exc:
             if before != self._answers:
-                # Others had more luck meanwhile, so it is no outage, or one that is over.
+                # Another call has succeeded meanwhile, so this is no outage, or it is over.
                 logger.info("a statement failed: %s", exc)
             elif not self._is_away:
                 self._is_away = True
@@ -377,24 +384,3 @@ class SqlStore:
 
 def _marks(values: Iterable[Any]) -> str:
     return ", ".join("?" for _ in values)
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _record(kind: type[_S], row: Row) -> _S:
-    return msgspec.convert({name: row[name] for name in kind.__struct_fields__}, kind)
-
-
-def _token(row: Row) -> AccessToken:
-    decoded = {name: msgspec.json.decode(row[name]) for name in ("rights", "patterns")}
-    return _record(AccessToken, {**row, **decoded, "is_once": bool(row["is_once"])})
-
-
-def _pairing(row: Row) -> Pairing:
-    return _record(Pairing, {**row, **{name: bool(row[name]) for name in _PAIRING_FLAGS}})
-
-
-def _environment(row: Row) -> Environment:
-    return _record(Environment, {**row, "facts": msgspec.json.decode(row["facts"])})

@@ -1,7 +1,7 @@
-"""The engine of one node: a SQLite file.
+"""The engine of a single node: a SQLite file.
 
-The standard library's driver runs in one thread of its own, so statements queue up there and the
-loop never waits for the disk. Each is a transaction by itself.
+The driver of the standard library runs in a thread of its own. Statements queue up there, so the
+event loop never waits for the disk. Each statement is a transaction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from exec_server.hub.store import StoreUnavailable
 
 _T = TypeVar("_T")
 
-# Applied in order, each once; `user_version` counts them. Never change one that was released.
+# Migrations are applied in order, each once; `user_version` counts them. A migration that was
+# released must never change.
 MIGRATIONS = (
     """
     CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL);
@@ -60,7 +61,7 @@ MIGRATIONS = (
 
 
 class SqliteEngine:
-    """Statements on the file at *path*, which only its owner can read."""
+    """Runs statements on the file at *path*, which only its owner can read."""
 
     listed: ClassVar[str] = "SELECT value FROM json_each(?)"
     fits: ClassVar[str] = "GLOB ?"
@@ -72,7 +73,10 @@ class SqliteEngine:
 
     @classmethod
     async def open(cls, path: str, *, seconds: float) -> SqliteEngine:
-        """ConfigurationError when the file is not ours to use; *seconds* are any statement's."""
+        """Open the file; *seconds* is the timeout of each statement.
+
+        Raises ConfigurationError if the file cannot be used.
+        """
         engine = cls(path, seconds=seconds)
         try:
             engine._db = await engine._in_thread(lambda: _connect(path, seconds))
@@ -111,15 +115,15 @@ class SqliteEngine:
 
 
 def _connect(path: str, busy_seconds: float) -> sqlite3.Connection:
-    # Nobody else may read it, not even between its creation and a chmod.
+    # Other users must never be able to read it, so it is created with its final mode.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    # Without isolation_level each statement is its own transaction, committed when it returns.
-    # Another process may hold the file for a while, such as `registry token revoke`.
+    # Without isolation_level each statement is a transaction, committed when it returns. Another
+    # process, such as `registry token revoke`, may lock the file for a while.
     db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     db.row_factory = sqlite3.Row
     try:
         db.execute("PRAGMA journal_mode = WAL")
-        # In WAL mode this loses nothing when the process is killed.
+        # In WAL mode this setting loses nothing if the process is killed.
         db.execute("PRAGMA synchronous = NORMAL")
         _migrate(db, path)
     except BaseException:
@@ -129,7 +133,7 @@ def _connect(path: str, busy_seconds: float) -> sqlite3.Connection:
 
 
 def _migrate(db: sqlite3.Connection, path: str) -> None:
-    # Nobody else migrates meanwhile; the version is read inside.
+    # The lock keeps other processes from migrating, so the version is read inside of it.
     db.execute("BEGIN IMMEDIATE")
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
