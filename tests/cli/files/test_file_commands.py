@@ -61,7 +61,7 @@ async def run(*words: Any, **options: Any) -> Finished:
 
 
 async def done(*words: Any, **options: Any) -> str:
-    """What a command that succeeds without a word of complaint prints."""
+    """The output of a command that must succeed and print no error."""
     finished = await run(*words, **options)
     assert (finished.status, finished.stderr) == (0, "")
     return finished.stdout
@@ -216,7 +216,7 @@ async def test_a_terminal_sees_how_far_it_is(server, tmp_path):
             while data := os.read(ours, 65536):
                 seen.extend(data)
         except OSError:
-            # Nobody has the terminal open any more.
+            # No program has the terminal open any more.
             return
 
     async with asyncio.timeout(PATIENCE):

@@ -250,7 +250,7 @@ async def test_a_token_is_found_in_three_places(tmp_path):
     assert refused.stderr.endswith("401 Unauthorized: invalid websocket bearer token\n")
 
 
-# What goes wrong.
+# Failures.
 
 
 @requirement("cli/run:errors")

@@ -99,7 +99,7 @@ def printed(capsys: pytest.CaptureFixture[str]):
     return run
 
 
-# What is accepted.
+# Accepted command lines.
 
 
 @requirement("cli:defaults")
