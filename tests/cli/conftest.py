@@ -1,4 +1,4 @@
-"""What tests of commands get: terminals, and a place for what is remembered."""
+"""Fixtures for tests of commands: terminals, and a home directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def terminal() -> Iterator[MakeTerminal]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where commands look for their configuration and their detached sessions."""
+    """The directory in which commands find their configuration and their records."""
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name in ("CODEX_EXEC_SERVER_URL", "EXEC_SERVER_TOKEN"):

@@ -64,7 +64,7 @@ async def status(process: asyncio.subprocess.Process) -> int:
 
 
 class Cue:
-    """What a child waits for before it goes on; each can be given once."""
+    """An event that a child waits for before it continues; it can be given once."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -72,14 +72,14 @@ class Cue:
         self._path = path
 
     async def give(self) -> None:
-        """Returns when the child has taken it."""
+        """Wait until the child has taken it."""
         await eventually(self._try)
 
     def _try(self) -> bool:
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError as exc:
-            # There is no reader yet.
+            # The child does not read yet.
             assert exc.errno == errno.ENXIO
             return False
         os.write(fd, b"go\n")
@@ -105,7 +105,7 @@ class Terminal:
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
-        # What is not looked at yet, and everything there ever was.
+        # The output after the last match of `until`, and all output so far.
         self.shown = b""
         self.all = b""
         os.set_blocking(self.fd, False)
@@ -125,7 +125,7 @@ class Terminal:
         os.write(self.fd, keys)
 
     def hang_up(self) -> None:
-        """Close the window; the terminal has no reader any more."""
+        """Close the window of the terminal."""
         os.close(self.fd)
         self.fd = -1
 
@@ -136,7 +136,7 @@ class Terminal:
             self.all += data
 
     async def until(self, text: bytes) -> None:
-        """Until *text* is shown; looks from behind it the next time."""
+        """Wait until *text* is shown; the next call looks after it."""
 
         def is_shown() -> bool:
             self._look()
@@ -149,7 +149,7 @@ class Terminal:
         self.shown = self.shown[self.shown.index(text) + len(text) :]
 
     async def until_so(self, is_so: Callable[[bytes], bool]) -> None:
-        """Until *is_so* of everything that was shown."""
+        """Wait until *is_so* is true of all output so far."""
 
         def is_shown() -> bool:
             self._look()

@@ -89,10 +89,22 @@ class Parser(argparse.ArgumentParser):
     Names of options are never abbreviated.
     """
 
-    def __init__(self, prog: str, *, usage: str, **rest: Any) -> None:
-        """*usage* is the text that follows *prog* in a usage line."""
+    def __init__(
+        self, prog: str, *, usage: str, description: str = "", epilog: str = "", **rest: Any
+    ) -> None:
+        """*usage* is the text that follows *prog* in a usage line.
+
+        The first example of *epilog*, which is the commonest use, is shown before the options, too.
+        """
         rest.setdefault("formatter_class", _HelpFormatter)
-        super().__init__(prog=prog, usage=f"{prog} {usage}", allow_abbrev=False, **rest)
+        super().__init__(
+            prog=prog,
+            usage=f"{prog} {usage}",
+            description=f"{description.rstrip()}\n\n{_first_example(epilog)}".rstrip(),
+            epilog=epilog,
+            allow_abbrev=False,
+            **rest,
+        )
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         wanted = _wanted.get()
@@ -352,6 +364,10 @@ def label(text: str) -> tuple[str, str]:
     if not key.strip() or not equals:
         raise argparse.ArgumentTypeError("expected KEY=VALUE")
     return key.strip(), value.strip()
+
+
+def _first_example(epilog: str) -> str:
+    return epilog.partition("examples:\n")[2].partition("\n\n")[0]
 
 
 def _is_option(word: str) -> bool:

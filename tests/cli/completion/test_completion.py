@@ -35,7 +35,7 @@ def every_entry() -> list[CommandEntry]:
 
 @pytest.fixture
 def complete(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What bash offers for the last of some words; `|OPTION` where it is left to bash itself."""
+    """The words that bash offers for the last of some words, and the option for its own ones."""
     program = tmp_path / "bin" / "exec-server"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m exec_server "$@"\n')

@@ -202,7 +202,7 @@ async def test_a_name_that_is_taken_is_refused_with_a_hint(opened, offer):
         await offer(opened.hub.url)
 
 
-async def test_after_a_code_that_nobody_typed_there_is_another_one(opened, offer, home):
+async def test_a_code_that_was_not_typed_is_replaced_by_another_one(opened, offer, home):
     url = opened.hub.url
     first = await offer(url)
     token_file = home / "enrolled" / "big-1.token"

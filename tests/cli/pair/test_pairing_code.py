@@ -1,4 +1,4 @@
-"""What both machines know and the registry does not."""
+"""The code of a pairing, whose last part only the two machines know."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ async def offered(big: PairedMachine, name: str = "big-1") -> str:
 
 
 async def until_online(visitor: Visitor) -> str:
-    """The token of somebody who may look."""
+    """Wait until an environment is online; the token of an observer is returned."""
     _, secret = await visitor.token("list", "observe")
     async with asyncio.timeout(20):
         while True:

@@ -159,7 +159,7 @@ async def test_a_server_that_keeps_it_less_long_is_told_of():
         assert done.stderr == "[this server keeps it for 40 seconds while it is detached]\n"
 
 
-# What is remembered.
+# The records.
 
 
 @requirement("cli/detach:private")

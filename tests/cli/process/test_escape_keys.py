@@ -15,7 +15,7 @@ from tests.requirements import requirement
 
 
 def parts(pieces: Iterable[bytes]) -> list[bytes | str]:
-    """What comes out, with neighbouring bytes joined."""
+    """The output, with neighbouring bytes joined."""
     keys = EscapeKeys()
     found: list[bytes | str] = []
     for part in (part for piece in pieces for part in keys.feed(piece)):
@@ -91,7 +91,7 @@ async def test_too_much_waits_until_it_is_wanted():
     await writing
 
 
-async def test_nobody_waits_for_a_process_that_takes_no_more():
+async def test_input_does_not_wait_for_a_process_that_takes_no_more():
     async def write(data: bytes) -> None:
         raise BrokenPipeError
 

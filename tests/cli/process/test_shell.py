@@ -291,7 +291,7 @@ async def test_one_can_detach_and_come_back(server, terminal: MakeTerminal):
     second = terminal("attach", session_id, rows=44, cols=55)
     second.type(b"two\r")
     await second.until(b"got:two\r\n")
-    # What was typed before leaving has arrived, and its answer was shown once.
+    # Input that was typed before leaving has arrived, and its answer was shown once.
     assert (first.all + second.all).count(b"got:one\r\n") == 1
     second.type(b"~.")
     assert await second.status() == 0

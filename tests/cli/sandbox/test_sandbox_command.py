@@ -134,26 +134,26 @@ async def test_a_terminal_is_passed_through(terminal: MakeTerminal):
 @requirement("cli/sandbox:unprivileged")
 @needs_bubblewrap
 def test_an_ordinary_user_can_use_it(tmp_path):
-    somebody = user("nobody")
-    if somebody is None:
+    other = user("nobody")
+    if other is None:
         pytest.skip("no Python that another user can run")
     for folder in (tmp_path, *tmp_path.parents):
         if not folder.stat().st_mode & 1:
             folder.chmod(0o711)
-    os.chown(tmp_path, somebody.uid, somebody.gid)
+    os.chown(tmp_path, other.uid, other.gid)
     done = subprocess.run(
-        [*somebody.command, "sandbox", *WRITE, *sh("id -u; touch made; touch .git/x")],
+        [*other.command, "sandbox", *WRITE, *sh("id -u; touch made; touch .git/x")],
         cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": somebody.path, "HOME": str(tmp_path)},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": other.path, "HOME": str(tmp_path)},
         capture_output=True,
         timeout=30,
     )
-    assert done.stdout.decode().strip() == str(somebody.uid)
+    assert done.stdout.decode().strip() == str(other.uid)
     assert done.returncode == 1 and b".git/x" in done.stderr
     assert (tmp_path / "made").exists() and not (tmp_path / ".git").exists()
 
 
-# What cannot be done.
+# Refusals.
 
 
 @requirement("cli/sandbox:closed")

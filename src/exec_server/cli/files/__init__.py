@@ -1,0 +1,9 @@
+"""Commands for files on a server.
+
+cp.py                 `cp`
+ls_tree_find_stat.py  `ls`, `tree`, `find`, `stat`
+cat_rm_mkdir.py       `cat`, `rm`, `mkdir`
+file_command.py       the options, errors and exit status that they share
+targets.py            `SERVER:/PATH`, and one client for each server
+progress_bar.py       the progress line of `cp`
+"""

@@ -1,0 +1,18 @@
+"""Commands that run processes on a server, and that come back to detached ones.
+
+run.py                    `run`, and starting a command for `shell` and `sandbox`
+run_options.py            the options of `run`
+shell.py                  `shell`
+attach.py                 `attach`
+ps.py                     `ps`
+logs.py                   `logs`
+kill.py                   `kill`
+detach.py                 detaches a process and resumes its session later
+saved_sessions.py         the records of detached sessions
+saved_session_options.py  the parser of the commands for detached processes
+terminal_bridge.py        connects a process to this program's terminal, pipes and signals
+terminal_io.py            reads and writes this program's descriptors in threads
+type_ahead.py             the buffer for input that was not passed on yet
+escape_keys.py            finds `~.`, `~d`, `~?` and `~~` in the input
+connection_notices.py     reports lost connections on stderr
+"""

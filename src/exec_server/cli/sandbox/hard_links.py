@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-# The most entries that are read: a large source tree with all dependencies has some 100,000.
+# The most entries that are read: a large source tree has a few hundred thousand.
 MAX_ENTRIES = 2_000_000
 # The most files that are named; further ones are only counted.
 MAX_NAMED = 1000

@@ -1,0 +1,7 @@
+"""The server's own command line: `exec-server` without a command, and `forward`.
+
+serve_command.py  serves until a signal
+serve_parser.py   the options, and the help of the whole program
+serve_options.py  checks the options against each other and collects them
+serve_remote.py   serves through a registry (`--remote`, `forward`)
+"""

@@ -28,9 +28,6 @@ _DESCRIPTION = """\
 Run processes, terminals and files on one machine for clients on another one. Without a command
 this starts a server, which prints its URL; the commands use such a server.
 
-      exec-server                                         # start a server
-      exec-server run ws://127.0.0.1:41181 -- uname -a    # use it, from another terminal
-
 """
 
 _SERVER_WORD = """
