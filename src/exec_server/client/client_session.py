@@ -18,7 +18,7 @@ from exec_server.client.connect_options import (
 )
 from exec_server.client.connection_link import ConnectionLink
 from exec_server.client.files.missing_watch import MissingWatches
-from exec_server.client.flow.pacing import Flow
+from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.http.response_body import HttpBodies
 from exec_server.client.network_policy import NetworkPolicy
 from exec_server.client.process.tracked_processes import TrackedProcesses
@@ -40,6 +40,7 @@ from exec_server.protocol.lifecycle import RETAIN, InitializeResult, RetainParam
 from exec_server.protocol.method import NOTHING, Method
 from exec_server.protocol.network import PolicyDecisionEvent
 from exec_server.protocol.paths import from_uri, to_uri
+from exec_server.protocol.process import AckParams
 from exec_server.rpc.router import Route
 from exec_server.state.event_order import ProcessEvent
 from exec_server.transport.connection import Connection
@@ -79,7 +80,7 @@ class ClientSession:
         self.concurrency = 1
         # False for servers older than sessions, which take native paths.
         self.uses_uris = True
-        self.flow = Flow(patience=limits.reader_patience)
+        self.flow = FlowControl(self, limits=limits)
         self.policy = NetworkPolicy()
         self.processes = TrackedProcesses(self, limits=limits)
         self.watches = MissingWatches()
@@ -99,6 +100,14 @@ class ClientSession:
         """True if the server has said that it knows output windows."""
         return self._info is not None and bool(self._info.capabilities.get("processFlow"))
 
+    def acknowledge(self, process_id: str, seq: int | None) -> bool:
+        """Send `process/ack`; False if there is no connection. None gives up the window."""
+        connection = self.connection
+        if connection is None or connection.is_lost:
+            return False
+        connection.acknowledge(AckParams(process_id, seq))
+        return True
+
     # The session.
 
     def token(self) -> str:
@@ -116,7 +125,7 @@ class ClientSession:
     def close(self) -> None:
         """Disconnect. The processes of a retained session do not wait for a reader."""
         if self.link.retained_seconds is not None:
-            self.processes.windows.release_all()
+            self.flow.release_all()
         self.link.close()
 
     async def settle(self) -> None:
@@ -274,7 +283,7 @@ class ClientSession:
         self.processes.connection_lost()
 
     def flow_taken(self) -> dict[str, int]:
-        return self.processes.windows.taken()
+        return self.flow.taken()
 
     async def restore(self, link: ConnectionLink) -> None:
         await self.processes.restore(link)

@@ -11,7 +11,7 @@ import msgspec
 
 from exec_server.client.connect_options import ExecServerClientConnectOptions
 from exec_server.client.connection_link import ConnectionLink
-from exec_server.client.flow.pacing import Flow
+from exec_server.client.flow.flow_control import FlowControl
 from exec_server.errors import ConnectionClosed, ExecServerError, SessionLost
 from exec_server.limits import Limits
 from exec_server.protocol.lifecycle import InitializeResult
@@ -72,7 +72,7 @@ class SessionLink:
         options: ExecServerClientConnectOptions,
         *,
         limits: Limits,
-        flow: Flow,
+        flow: FlowControl,
         dialler: Dialler | None,
         on_state: Callable[[ConnectionState], None] | None = None,
     ) -> None:

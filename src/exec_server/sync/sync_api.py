@@ -697,7 +697,7 @@ class RemoteDiscovery(Twin[AsyncRemoteDiscovery]):
 
 
 class OutputView(Twin[AsyncOutputView]):
-    """One stream of a process: an iterator of its bytes as they come."""
+    """One stream of a process: an iterator of its bytes as they arrive."""
 
     __slots__ = ()
 
@@ -711,7 +711,7 @@ class OutputView(Twin[AsyncOutputView]):
             raise StopIteration from None
 
     def read(self) -> bytes:
-        """Everything up to the end of the stream, which is when the process has closed."""
+        """Everything up to the end of the stream, which comes when the process has closed."""
         return self._portal.wait(self._inner.read())
 
 

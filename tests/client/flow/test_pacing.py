@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from exec_server.client.flow.pacing import Flow
+from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.process.output_buffer import OutputBuffer, OutputChunk
 from exec_server.client_urls import connect
 from exec_server.errors import ConnectionClosed, ProcessFailed
@@ -40,8 +40,18 @@ class Consumer:
     """Somebody who can be behind."""
 
 
-def flow_and_gate(patience: float = 60.0) -> tuple[Flow, Gate]:
-    flow, gate = Flow(patience=patience), Gate()
+class Deaf:
+    """A server without windows."""
+
+    offers_flow = False
+
+    def acknowledge(self, process_id: str, seq: int | None) -> bool:
+        raise AssertionError("there is nothing to acknowledge")
+
+
+def flow_and_gate(patience: float = 60.0, **limits: int) -> tuple[FlowControl, Gate]:
+    flow = FlowControl(Deaf(), limits=Limits(reader_patience=patience, **limits))
+    gate = Gate()
     flow.use(gate)  # type: ignore[arg-type]
     return flow, gate
 
@@ -96,14 +106,14 @@ async def test_patience_lasts_while_something_is_taken():
     with flow.watching():
         flow.fall_behind(consumer)
         # The timer goes off a moment after something was taken.
-        assert flow._timer is not None
-        flow._timer.cancel()
-        flow._lose_patience()
+        assert flow._pacing._timer is not None
+        flow._pacing._timer.cancel()
+        flow._pacing._lose_patience()
         assert not gate.is_read
         # And again, after nothing was taken for as long as it runs.
-        flow._timer.cancel()
-        flow._progress -= 60
-        flow._lose_patience()
+        flow._pacing._timer.cancel()
+        flow._pacing._progress -= 60
+        flow._pacing._lose_patience()
         assert gate.is_read
 
 
@@ -137,8 +147,8 @@ def chunk(seq: int, size: int, stream: str = "stdout") -> OutputChunk:
 
 @requirement("client/flow:slow-reader")
 async def test_a_buffer_falls_behind_and_catches_up():
-    flow, gate = flow_and_gate()
-    buffer = OutputBuffer(flow, limits=Limits(untaken_bytes=100))
+    flow, gate = flow_and_gate(untaken_bytes=100)
+    buffer = OutputBuffer(flow.open("p"), limits=Limits(untaken_bytes=100))
     buffer.append(chunk(1, 60))
     buffer.append(chunk(2, 40))
     assert gate.is_read
@@ -161,8 +171,8 @@ async def test_a_buffer_falls_behind_and_catches_up():
 
 @requirement("client/flow:others-go-on")
 async def test_whoever_reads_one_stream_is_not_held_up_by_the_other():
-    flow, gate = flow_and_gate()
-    buffer = OutputBuffer(flow, limits=Limits(untaken_bytes=100))
+    flow, gate = flow_and_gate(untaken_bytes=100)
+    buffer = OutputBuffer(flow.open("p"), limits=Limits(untaken_bytes=100))
     taking = asyncio.ensure_future(buffer.take("stdout"))
     await eventually(lambda: buffer._waiters)
     buffer.append(chunk(1, 500, "stderr"))
@@ -175,8 +185,8 @@ async def test_whoever_reads_one_stream_is_not_held_up_by_the_other():
 
 @requirement("client/flow:bounded")
 async def test_beyond_the_bound_output_is_discarded_and_told():
-    flow, _ = flow_and_gate()
-    buffer = OutputBuffer(flow, limits=Limits(untaken_bytes=10, untaken_max_bytes=100))
+    flow, _ = flow_and_gate(untaken_bytes=10, untaken_max_bytes=100)
+    buffer = OutputBuffer(flow.open("p"), limits=Limits(untaken_bytes=10, untaken_max_bytes=100))
     for seq in range(1, 5):
         buffer.append(chunk(seq, 40))
     assert [(await buffer.take("all")) for _ in range(2)] == [chunk(1, 40), chunk(2, 40)]
@@ -189,7 +199,7 @@ async def test_beyond_the_bound_output_is_discarded_and_told():
 
 async def test_what_ended_the_output_is_told_after_it():
     flow, _ = flow_and_gate()
-    buffer = OutputBuffer(flow, limits=Limits())
+    buffer = OutputBuffer(flow.open("p"), limits=Limits())
     buffer.append(chunk(1, 1))
     buffer.end(ConnectionClosed("gone"))
     buffer.end()
@@ -201,7 +211,7 @@ async def test_what_ended_the_output_is_told_after_it():
 
 async def test_a_cancelled_taker_takes_nothing():
     flow, _ = flow_and_gate()
-    buffer = OutputBuffer(flow, limits=Limits())
+    buffer = OutputBuffer(flow.open("p"), limits=Limits())
     taking = asyncio.ensure_future(buffer.take("all"))
     await eventually(lambda: buffer._waiters)
     buffer.append(chunk(1, 1))
@@ -222,7 +232,7 @@ def flooding(size: int, done: str) -> list[str]:
 async def test_a_process_waits_for_its_reader_and_nothing_is_lost(client, tmp_path):
     done = tmp_path / "done"
     process = await client.start(flooding(MUCH, str(done)))
-    await eventually(lambda: process._tracked.output._is_behind)
+    await eventually(lambda: process._tracked.flow.is_behind)
     async with asyncio.timeout(PATIENCE):
         assert await client.environment_status() == "ready"
     assert not done.exists() and process.returncode is None
@@ -255,7 +265,7 @@ async def test_an_unread_process_does_not_stop_the_others(server, tmp_path):
     limits = Limits(untaken_bytes=64 * KIB, untaken_max_bytes=1 * MIB, reader_patience=0.05)
     async with connect(server.url, limits=limits) as client:
         unread = await client.start(flooding(MUCH, str(tmp_path / "done")))
-        await eventually(lambda: unread._tracked.output._is_behind)
+        await eventually(lambda: unread._tracked.flow.is_behind)
         async with asyncio.timeout(PATIENCE):
             assert (await client.run(["echo", "hi"])).stdout == b"hi\n"
             # Waiting for it without reading it ends, too.
@@ -286,7 +296,7 @@ async def test_back_pressure_reaches_through_every_transport(tmp_path):
     ):
         done = tmp_path / "done"
         process = await client.start(flooding(MUCH, str(done)))
-        await eventually(lambda: process._tracked.output._is_behind)
+        await eventually(lambda: process._tracked.flow.is_behind)
         assert await client.environment_status() == "ready"
         assert not done.exists()
         assert len(await process.stdout.read()) == MUCH

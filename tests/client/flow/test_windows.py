@@ -13,14 +13,14 @@ import pytest
 
 from exec_server.client.client import ExecServerClient
 from exec_server.client.connect_options import ExecServerClientConnectOptions
-from exec_server.client.flow.pacing import Flow
+from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.process.output_buffer import OutputBuffer, OutputChunk
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.client_urls import connect
 from exec_server.errors import ProcessFailed
 from exec_server.limits import KIB, MIB, Limits
 from exec_server.server.serving import RunningServer
-from exec_server.state.window import CHUNK_COST, Credit
+from exec_server.state.window import CHUNK_COST
 from exec_server.transport.dial import dial
 from tests.requirements import requirement
 from tests.support.children import child
@@ -89,13 +89,17 @@ class Acknowledged:
     def __init__(self, patience: float = 60.0) -> None:
         self.seqs: list[int] = []
         self.is_connected = True
-        self.flow = Flow(patience=patience)
-        self.credit = Credit(100 * (CHUNK_COST + 1))
-        self.buffer = OutputBuffer(self.flow, limits=Limits(), credit=self.credit, on_due=self._say)
+        limits = Limits(reader_patience=patience)
+        self.control = FlowControl(self, limits=limits)
+        self.flow = self.control.open("p", window=100 * (CHUNK_COST + 1))
+        self.buffer = OutputBuffer(self.flow, limits=limits)
         self._numbers = itertools.count(1)
 
-    def _say(self, seq: int) -> bool:
+    offers_flow = True
+
+    def acknowledge(self, process_id: str, seq: int | None) -> bool:
         if self.is_connected:
+            assert process_id == "p" and seq is not None
             self.seqs.append(seq)
         return self.is_connected
 
@@ -126,10 +130,10 @@ async def test_what_could_not_be_acknowledged_is_the_next_time():
     talk.say(100)
     await talk.take(60)
     talk.is_connected = True
-    talk.buffer.acknowledge()
+    talk.flow.acknowledge()
     assert talk.seqs == [60]
-    talk.buffer.acknowledge()
-    talk.buffer.acknowledge(at_once=True)
+    talk.flow.acknowledge()
+    talk.flow.acknowledge(at_once=True)
     assert talk.seqs == [60, 60]
 
 
@@ -154,24 +158,24 @@ async def test_who_gives_way_to_whom(is_awaited, was_taken, is_watched):
         talk.say(1)
         await talk.take(1)
     talk.say(99)
-    assert talk.buffer._is_behind
+    assert talk.flow.is_behind
     with contextlib.ExitStack() as stack:
         if is_awaited:
-            stack.enter_context(talk.buffer.awaiting())
-        talk.buffer.give_way(is_watched=is_watched)
+            stack.enter_context(talk.flow.awaiting_exit())
+        talk.flow.give_way(is_watched=is_watched)
     gives_way = is_awaited or (is_watched and not was_taken)
-    assert bool(talk.seqs) == gives_way and talk.buffer._is_behind != gives_way
+    assert bool(talk.seqs) == gives_way and talk.flow.is_behind != gives_way
     # Whoever takes something is waited for again.
     await talk.take(1)
     talk.say(60)
-    assert talk.buffer._is_behind
+    assert talk.flow.is_behind
 
 
 @requirement("window/unread")
 async def test_whoever_waits_in_vain_is_noticed():
     talk = Acknowledged(patience=0.01)
     talk.say(100)
-    with talk.flow.watching(), talk.buffer.awaiting():
+    with talk.flow.awaiting_exit():
         await eventually(lambda: talk.seqs)
     assert talk.seqs == [100]
 
@@ -183,7 +187,7 @@ async def test_nobody_is_hurried_while_nobody_waits():
     other.say(100)
     with other.flow.watching():
         await eventually(lambda: other.seqs)
-    assert not talk.seqs and talk.buffer._is_behind
+    assert not talk.seqs and talk.flow.is_behind
     del talk
     gc.collect()
 
@@ -450,7 +454,7 @@ async def test_a_start_that_is_gone_on_with_keeps_its_window(server):
         async with asyncio.timeout(PATIENCE):
             process = await client.start(argv, ensure=True)
             assert await process.stdout.read() == whole
-        assert proxy.connections == 2 and process._tracked.output.credit is not None
+        assert proxy.connections == 2 and process._tracked.flow.has_window
 
 
 @requirement("window/attach", "window/unread")
@@ -477,7 +481,7 @@ async def test_after_somebody_else_the_handle_goes_on_without_a_window(server, t
             await tether.heard(b"running\n")
         proxy.is_down = False
         await eventually(lambda: client.is_connected)
-        assert not await granted(client, process) and process._tracked.output.credit is None
+        assert not await granted(client, process) and not process._tracked.flow.has_window
         assert await process.terminate()
 
 

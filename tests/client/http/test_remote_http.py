@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from exec_server.client.flow.pacing import Flow
+from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.http.remote_http import FromEnvironment, HttpHeaders
 from exec_server.client.http.response_body import Budget, HttpBody
 from exec_server.client.httpx_transport import ExecutorTransport
@@ -203,12 +203,12 @@ async def test_a_delta_that_is_too_large_ends_the_connection():
 
 
 @requirement("http/client:bounded")
-async def test_a_body_that_nobody_takes_fails_alone():
+async def test_a_body_that_nobody_takes_fails_alone(client):
     budget = Budget(1000)
     settled: list[HttpBody] = []
 
     def body(name: str) -> HttpBody:
-        flow = Flow(patience=1.0)
+        flow = FlowControl(client._session, limits=Limits())
         return HttpBody(name, budget=budget, flow=flow, behind_bytes=MIB, on_settled=settled.append)
 
     first, second = body("a"), body("b")

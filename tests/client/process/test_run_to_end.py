@@ -121,7 +121,7 @@ async def test_a_command_that_was_given_up_is_ended_even_if_we_leave_at_once(ser
     async with connect(server.url) as client:
         # It floods the connection, so that leaving resets it.
         process = await client.start(["yes"])
-        await eventually(lambda: process._tracked.output._is_behind)
+        await eventually(lambda: process._tracked.flow.is_behind)
         process.abandon()
     await eventually(lambda: not server.core._spawner._live)
 

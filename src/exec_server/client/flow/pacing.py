@@ -1,4 +1,4 @@
-"""When a connection is read: untaken output must neither fill the memory nor stop the others."""
+"""ReadPacing: when the connection is read, if output or HTTP bodies are not taken."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import contextlib
 from collections.abc import Iterator
 from weakref import WeakSet
 
-from exec_server.client.flow.reminders import Withheld
 from exec_server.transport.connection import Connection
 
 
-class Flow:
-    """Reads on, or lets the server feel that somebody is behind.
+class ReadPacing:
+    """Pauses the reading of a connection while a consumer is behind.
 
-    Processes with a window are held back one by one, by `withheld` acknowledgements. Without
-    windows the protocol cannot do that, and an answer arrives behind all the output that was sent
-    before it. So whoever takes output too slowly holds up the connection, and with it the process
-    that writes too fast, as long as nobody else is harmed:
+    Without windows the protocol cannot slow down one process alone, and an answer arrives behind
+    all the output that was sent before it. So a consumer that takes its output too slowly pauses
+    the connection, and with it the process that writes too fast, as long as no other task suffers:
 
-    * While nobody waits for anything, the connection is not read until those behind catch up.
-    * A call under way has it read on at once; those behind hold more meanwhile, up to their bound.
-    * Whoever waits for a process to say something waits for those behind, too, as long as these
-      take something every *patience* seconds. Then they lose their claim until they take again.
+    * While no task waits for anything, the connection is not read until the consumer catches up.
+    * A call under way resumes the reading at once. Consumers that are behind hold more meanwhile,
+      up to their bound.
+    * A task that waits for an event of a process waits for those consumers, too, as long as they
+      take something every *patience* seconds. After that they lose their claim until they take
+      something again.
     """
 
     def __init__(self, *, patience: float) -> None:
         self._patience = patience
         self._connection: Connection | None = None
-        # Weak: a handle that was dropped claims nothing. Nobody needs to be told of it, because
-        # a connection that stays unread harms nobody until somebody waits and looks here again.
+        # The references are weak: a handle that was dropped has no claim. When that happens nothing
+        # needs to be updated, because an unread connection does no harm until a task waits, and
+        # that task looks here again.
         self._behind: WeakSet[object] = WeakSet()
-        self.withheld = Withheld(patience=patience, is_watched=self._was_watched)
         self._is_news_wanted = False
         self._calls = 0
         self._watchers = 0
@@ -39,23 +39,24 @@ class Flow:
         self._progress = 0.0
 
     def use(self, connection: Connection | None) -> None:
-        """From now on it is *connection* that is read."""
+        """Control the reading of *connection* from now on."""
         self._connection = connection
         self._update()
 
     def fall_behind(self, consumer: object) -> None:
-        """*consumer* has too much to take; said again whenever it has taken some of it."""
+        """*consumer* holds too much that is not taken; repeat it whenever it has taken some."""
         self._behind.add(consumer)
         self._progress = asyncio.get_running_loop().time()
         self._update()
 
     def catch_up(self, consumer: object) -> None:
+        """*consumer* no longer holds too much."""
         self._behind.discard(consumer)
         self._update()
 
     @contextlib.contextmanager
     def calling(self) -> Iterator[None]:
-        """An answer is awaited inside."""
+        """The block waits for the answer to a call."""
         self._calls += 1
         self._update()
         try:
@@ -66,7 +67,7 @@ class Flow:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """News of a process are awaited inside."""
+        """The block waits for an event of a process."""
         self._watchers += 1
         self._is_news_wanted = True
         self._update()
@@ -76,8 +77,8 @@ class Flow:
             self._watchers -= 1
             self._update()
 
-    def _was_watched(self) -> bool:
-        """Whether news of any process were awaited since this was last asked."""
+    def was_watched(self) -> bool:
+        """True if a task has waited for an event of any process since this was last called."""
         was_wanted, self._is_news_wanted = self._is_news_wanted, self._watchers > 0
         return was_wanted
 

@@ -1,4 +1,4 @@
-"""Acknowledgements that are held back: each lets one process wait, and none for nothing."""
+"""Reminders: the timer for processes that wait because their output is not read."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 
-class Withholder(Protocol):
-    """Somebody who lets a process wait by not acknowledging what it has said."""
+class Holder(Protocol):
+    """A consumer that makes a process wait by not acknowledging its output."""
 
     def give_way(self, *, is_watched: bool) -> None:
-        """Nothing was taken for long; *is_watched* says that somebody waits for some process."""
+        """Nothing was taken for long; *is_watched*: a task waits for an event of some process."""
 
 
-class Withheld:
-    """Reminds those that withhold something whenever they have taken nothing for *patience*."""
+class Reminders:
+    """Reminds each holder whenever it has taken nothing for *patience* seconds."""
 
     def __init__(self, *, patience: float, is_watched: Callable[[], bool]) -> None:
         self._patience = patience
         self._is_watched = is_watched
-        # When they have last taken something. Weak: a handle that was dropped withholds nothing.
-        self._progress: WeakKeyDictionary[Withholder, float] = WeakKeyDictionary()
+        # When each holder has last taken something. The references are weak: a handle that was
+        # dropped holds nothing back.
+        self._progress: WeakKeyDictionary[Holder, float] = WeakKeyDictionary()
         self._timer: asyncio.TimerHandle | None = None
 
-    def by(self, consumer: Withholder) -> None:
-        """*consumer* withholds; said again whenever it has taken something."""
+    def hold(self, holder: Holder) -> None:
+        """*holder* makes its process wait; repeat it whenever it has taken something."""
         loop = asyncio.get_running_loop()
-        self._progress[consumer] = loop.time()
+        self._progress[holder] = loop.time()
         if self._timer is None:
             self._timer = loop.call_later(self._patience, self._remind)
 
-    def no_longer_by(self, consumer: Withholder) -> None:
-        self._progress.pop(consumer, None)
+    def release(self, holder: Holder) -> None:
+        """*holder* no longer makes its process wait."""
+        self._progress.pop(holder, None)
         if not self._progress and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -41,10 +43,10 @@ class Withheld:
     def _remind(self) -> None:
         loop = asyncio.get_running_loop()
         now, is_watched = loop.time(), self._is_watched()
-        for consumer, progress in tuple(self._progress.items()):
+        for holder, progress in tuple(self._progress.items()):
             if now - progress >= self._patience:
-                self._progress[consumer] = now
-                consumer.give_way(is_watched=is_watched)
+                self._progress[holder] = now
+                holder.give_way(is_watched=is_watched)
         self._timer = None
         if self._progress:
             due = min(self._progress.values()) + self._patience

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from exec_server.client.flow.pacing import Flow
+from exec_server.client.flow.flow_control import FlowControl
 from exec_server.errors import ConnectionClosed, HttpBodyFailed, ProtocolError
 from exec_server.limits import Limits
 from exec_server.protocol import http
@@ -34,7 +34,7 @@ class HttpBody:
         request_id: str,
         *,
         budget: Budget,
-        flow: Flow,
+        flow: FlowControl,
         behind_bytes: int,
         on_settled: Callable[[HttpBody], None],
     ) -> None:
@@ -116,7 +116,7 @@ class HttpBody:
 class HttpBodies:
     """The bodies that the connection still delivers, by the id of their request."""
 
-    def __init__(self, *, limits: Limits, flow: Flow) -> None:
+    def __init__(self, *, limits: Limits, flow: FlowControl) -> None:
         self._limits = limits
         self._flow = flow
         self._budget = Budget(limits.untaken_body_bytes)

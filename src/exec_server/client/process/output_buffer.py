@@ -1,22 +1,19 @@
-"""What a process has said and nobody has taken yet."""
+"""The output of a process that is not read yet, and the events that users see."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from exec_server.client.flow.pacing import Flow
+from exec_server.client.flow.process_flow import ProcessFlow
 from exec_server.errors import ExecServerError, ProcessFailed
 from exec_server.limits import Limits
 from exec_server.protocol.process import Stream
-from exec_server.state.window import Credit
 
 
 class OutputChunk(NamedTuple):
-    """A piece of output; stdout and stderr share one count with the process's other events."""
+    """A piece of output; all events of a process, of both streams, are numbered together."""
 
     seq: int
     stream: Stream
@@ -32,22 +29,22 @@ class Exited(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """Nothing more comes."""
+    """The output has ended; nothing more comes."""
 
     seq: int
 
 
 class Failed(NamedTuple):
-    """The client can follow the process no longer; nothing more comes."""
+    """The client can no longer follow the process; nothing more comes."""
 
     message: str
 
 
 class ResyncRequired(NamedTuple):
-    """The connection was lost after event *after_seq*; unless it fails, the process goes on.
+    """The connection was lost after event *after_seq*; the process continues unless it fails.
 
-    Nothing is missing here: the events between are fetched before the next one is handed out. It
-    is for those who keep an account of their own, such as by `process/read`.
+    No event is missing: the client fetches those in between before it delivers the next one. This
+    event is for programs that read by themselves, for example with `process/read`.
     """
 
     after_seq: int
@@ -55,53 +52,33 @@ class ResyncRequired(NamedTuple):
 
 Event = OutputChunk | Exited | Closed | Failed | ResyncRequired
 
-# A terminal has a single output, which is told with stdout.
+# A terminal has a single output, which is delivered as stdout.
 Wanted = Literal["all", "stdout", "stderr"]
 
 
 class OutputBuffer:
-    """Keeps chunks in order until they are taken, each by exactly one taker.
+    """Keeps chunks in order until they are taken; each chunk is given to one reader.
 
-    It holds up to `untaken_max_bytes`; the connection slows down long before that where it can
-    (see Flow). Beyond, output is discarded, and whoever takes what is left is told by
-    ProcessFailed. A taker that waits is never the cause: then nothing is held back.
-
-    With `credit` the process has a window: what was taken is acknowledged by *on_due*, which says
-    whether it could, and the server lets the process wait for that. Nothing is discarded then,
-    unless somebody waits for the end of a process and nobody takes what it says.
+    It holds up to `untaken_max_bytes`, and reports to *flow*, which slows the process or the
+    connection down long before that. Beyond that output is discarded, and a reader that takes the
+    rest gets ProcessFailed. This cannot happen to a reader that waits.
     """
 
-    def __init__(
-        self,
-        flow: Flow,
-        *,
-        limits: Limits,
-        credit: Credit | None = None,
-        on_due: Callable[[int], bool] = lambda seq: False,
-    ) -> None:
-        self.credit = credit
-        self._on_due = on_due
-        # Somebody awaits the exit; and all that comes counts as taken, because of that.
-        self._awaiting = 0
-        self._has_given_way = False
-        self._was_taken = False
+    def __init__(self, flow: ProcessFlow, *, limits: Limits) -> None:
         self._flow = flow
         self._limits = limits
         self._stdout: deque[OutputChunk] = deque()
         self._stderr: deque[OutputChunk] = deque()
-        # What else happened, and after which number.
+        # Other events, each with the number that it comes after.
         self._marks: deque[tuple[int, Event]] = deque()
         self._unread = 0
         self._discarded = 0
-        self._is_behind = False
         self._is_ended = False
         self._error: ExecServerError | None = None
         self._waiters: dict[asyncio.Future[None], Wanted] = {}
 
     def append(self, chunk: OutputChunk) -> None:
         size = len(chunk.data)
-        if self.credit is not None:
-            self.credit.receive(chunk.seq, chunk.data)
         if self._discarded or self._unread + size > self._limits.untaken_max_bytes:
             if not self._discarded:
                 self.mark(chunk.seq, Failed("output was discarded: too much had not been taken"))
@@ -109,17 +86,19 @@ class OutputBuffer:
         else:
             self._unread += size
             (self._stderr if chunk.stream == "stderr" else self._stdout).append(chunk)
-        self._wake("stderr" if chunk.stream == "stderr" else "stdout")
-        self._update_flow()
+        if self._waiters:
+            self._wake("stderr" if chunk.stream == "stderr" else "stdout")
+        is_free = self._is_ended or bool(self._waiters)
+        self._flow.receive(chunk.seq, chunk.data, self._first(), self._unread, is_free=is_free)
 
     def mark(self, after: int, event: Event) -> None:
-        """*event* comes after chunk *after*, for those who take events."""
+        """Put *event* after chunk *after*, for readers of events."""
         if not self._marks or self._marks[-1][1] != event:
             self._marks.append((after, event))
             self._wake("all")
 
     def cursors(self, released: int) -> tuple[int, int]:
-        """Up to which number stdout and stderr were taken, of the numbers up to *released*."""
+        """The numbers up to which stdout and stderr were taken, if *released* is the last one."""
         stdout, stderr = (
             queue[0].seq - 1 if queue else released for queue in (self._stdout, self._stderr)
         )
@@ -132,63 +111,14 @@ class OutputBuffer:
         self._is_ended = True
         self._error = error
         self._wake("all")
-        self._update_flow()
+        self._report()
 
-    # The window.
-
-    def grant(self, window: int | None) -> None:
-        """The process has this window, or none (any more)."""
-        if self.credit is None:
-            return
-        if window is None:
-            self._flow.withheld.no_longer_by(self)
-            self.credit, self._is_behind = None, False
-        else:
-            self.credit.window = window
-        self._update_flow()
-
-    def skip(self, seq: int, data: bytes) -> None:
-        """A chunk came that nobody wants."""
-        if self.credit is not None:
-            self.credit.receive(seq, data)
-            self.acknowledge()
-
-    def acknowledge(self, *, at_once: bool = False) -> None:
-        """Acknowledge what was taken, if that is due or wanted *at_once*."""
-        if self.credit is None:
-            return
-        seq = self.settled_seq
-        if (self.credit.take(seq) or at_once) and self._on_due(seq):
-            self.credit.acknowledge(seq)
-
-    @property
-    def settled_seq(self) -> int:
-        """Up to which number the process need not wait for anybody."""
-        assert self.credit is not None
-        heads = [queue[0].seq for queue in (self._stdout, self._stderr) if queue]
-        if not heads or self._waiters or self._has_given_way or self._is_ended:
-            return self.credit.received
-        return min(heads) - 1
-
-    @contextlib.contextmanager
-    def awaiting(self) -> Iterator[None]:
-        """The exit of the process is awaited inside."""
-        self._awaiting += 1
-        try:
-            yield
-        finally:
-            self._awaiting -= 1
-
-    def give_way(self, *, is_watched: bool) -> None:
-        """Nobody takes anything. A reader of its own may be slow and is never hurried by others."""
-        if self._awaiting or (is_watched and not self._was_taken):
-            self._has_given_way = True
-            self._update_flow()
+    # Readers.
 
     async def take(self, wanted: Wanted) -> OutputChunk | None:
-        """The next chunk of the *wanted* output, waiting for it; None after the last one.
+        """Wait for the next chunk of the *wanted* output; None after the last one.
 
-        Raises what ended the output, and ProcessFailed where some of it was discarded.
+        Raises the error that ended the output, and ProcessFailed where some of it was discarded.
         """
         while True:
             chunk = self._pop(wanted)
@@ -206,12 +136,12 @@ class OutputBuffer:
             await self._wait(wanted)
 
     async def take_event(self) -> Event | None:
-        """The next event of any kind, waiting for it; None after the last one. Never raises."""
+        """Wait for the next event of any kind; None after the last one. Never raises."""
         while True:
-            heads = [queue[0].seq for queue in (self._stdout, self._stderr) if queue]
-            if self._marks and (not heads or self._marks[0][0] < min(heads)):
+            first = self._first()
+            if self._marks and (first is None or self._marks[0][0] < first):
                 return self._marks.popleft()[1]
-            if heads:
+            if first is not None:
                 return self._pop("all")
             if self._is_ended:
                 return None
@@ -225,21 +155,21 @@ class OutputBuffer:
             return None
         chunk = queue.popleft()
         self._unread -= len(chunk.data)
-        self._was_taken, self._has_given_way = True, False
-        if self._is_behind or self.credit is not None:
-            self._update_flow(is_progress=True)
+        if self._flow.has_window or self._flow.is_behind:
+            is_free = self._is_ended or bool(self._waiters)
+            self._flow.took(self._first(), self._unread, is_free=is_free)
         return chunk
 
     async def _wait(self, wanted: Wanted) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[future] = wanted
-        self._update_flow()
+        self._report()
         try:
             with self._flow.watching():
                 await future
         finally:
             self._waiters.pop(future, None)
-            self._update_flow()
+            self._report()
 
     def _wake(self, changed: Wanted) -> None:
         for future, wanted in tuple(self._waiters.items()):
@@ -248,36 +178,32 @@ class OutputBuffer:
                 if not future.done():
                     future.set_result(None)
 
-    def _update_flow(self, *, is_progress: bool = False) -> None:
-        if self.credit is not None:
-            self._update_window(self.credit, is_progress=is_progress)
-            return
-        bound = self._limits.untaken_bytes
-        # Whoever reads one stream must not be held up by the other one.
-        is_blocking = not self._is_ended and not self._waiters
-        is_behind = is_blocking and self._unread > (bound // 2 if self._is_behind else bound)
-        was_behind, self._is_behind = self._is_behind, is_behind
-        if is_behind and (is_progress or not was_behind):
-            self._flow.fall_behind(self)
-        elif was_behind and not is_behind:
-            self._flow.catch_up(self)
+    # Reports to flow control.
 
-    def _update_window(self, credit: Credit, *, is_progress: bool) -> None:
-        self.acknowledge()
-        was_behind, self._is_behind = self._is_behind, credit.is_withheld
-        if self._is_behind and (is_progress or not was_behind):
-            self._flow.withheld.by(self)
-        elif was_behind and not self._is_behind:
-            self._flow.withheld.no_longer_by(self)
+    def _report(self) -> None:
+        """Report that the process has to wait for a reader, or no longer.
+
+        It need not wait while a reader waits: a reader of one stream must not be held up by the
+        other stream.
+        """
+        is_free = self._is_ended or bool(self._waiters)
+        self._flow.changed(self._first(), self._unread, is_free=is_free)
+
+    def _first(self) -> int | None:
+        """The number of the oldest chunk that is not taken."""
+        stdout, stderr = self._stdout, self._stderr
+        if stdout and (not stderr or stdout[0].seq < stderr[0].seq):
+            return stdout[0].seq
+        return stderr[0].seq if stderr else None
 
 
 class OutputView:
-    """One stream of a process: an asynchronous iterator of its bytes as they come."""
+    """One stream of a process: an asynchronous iterator of its bytes as they arrive."""
 
     def __init__(self, output: OutputBuffer, wanted: Wanted, *, owner: object) -> None:
         self._output = output
         self._wanted = wanted
-        # Events reach a process as long as somebody holds its handle.
+        # Events reach a process only as long as its handle or one of its views is held.
         self._owner = owner
 
     def __aiter__(self) -> OutputView:
@@ -290,5 +216,5 @@ class OutputView:
         return chunk.data
 
     async def read(self) -> bytes:
-        """Everything up to the end of the stream, which is when the process has closed."""
+        """Everything up to the end of the stream, which comes when the process has closed."""
         return b"".join([data async for data in self])

@@ -242,8 +242,8 @@ class Processes:
             self._session.processes.drop(process_id)
             raise
         handle.is_started = True
-        self._session.processes.windows.claim(process_id)
-        handle.acknowledge(at_once=True)
+        self._session.flow.claim(process_id)
+        handle.flow.acknowledge(at_once=True)
         return self._handle(handle)
 
     def abandon(self, process_id: str) -> None:

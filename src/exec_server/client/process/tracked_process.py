@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
-from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import UnsetType
 
-from exec_server.client.flow.pacing import Flow
+from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.process.output_buffer import (
     Closed,
     Exited,
@@ -32,10 +31,6 @@ from exec_server.protocol.process import (
 )
 from exec_server.state.event_order import EventOrder, ProcessEvent
 from exec_server.state.recovery import merge
-from exec_server.state.window import Credit
-
-if TYPE_CHECKING:
-    from exec_server.client.flow.windows import Windows
 
 # What a handle does when the connection is lost: it waits for a new one, or it fails at once.
 OnDisconnect = Literal["hold", "fail"]
@@ -54,8 +49,7 @@ class TrackedProcess:
         process_id: str,
         *,
         is_terminal: bool,
-        flow: Flow,
-        windows: Windows,
+        flow: FlowControl,
         limits: Limits,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
@@ -83,18 +77,13 @@ class TrackedProcess:
         self.span: ProcessSpan | None = None
         # True if events() is used, which reports lost connections.
         self.has_watcher = False
-        self._windows = windows
-        self._flow = flow
+        self._control = flow
         self._limits = limits
         self._on_gap = on_gap
         self._after = after or Cursor()
         self._order = EventOrder(limits=limits, after=min(self._after.stdout, self._after.stderr))
-        self.output = OutputBuffer(
-            flow,
-            limits=limits,
-            credit=None if window is None else Credit(window, after=self._order.released),
-            on_due=partial(windows.acknowledge, process_id),
-        )
+        self.flow = flow.open(process_id, window=window, after=self._order.released)
+        self.output = OutputBuffer(self.flow, limits=limits)
         self._loop = asyncio.get_running_loop()
         self._exit = asyncio.Event()
         self._seen_bytes = 0
@@ -113,7 +102,7 @@ class TrackedProcess:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._woken.add(future)
             try:
-                with self._flow.watching():
+                with self.flow.watching():
                     await future
             finally:
                 self._woken.discard(future)
@@ -122,7 +111,7 @@ class TrackedProcess:
     async def wait(self) -> int:
         """Wait for the exit status."""
         if not self._exit.is_set():
-            with self._flow.watching(), self.output.awaiting():
+            with self.flow.awaiting_exit():
                 await self._exit.wait()
         if self.returncode is None:
             assert self.error is not None
@@ -141,19 +130,9 @@ class TrackedProcess:
         """The last event that was put in order."""
         return self._order.released
 
-    @property
-    def flow_taken(self) -> int | None:
-        """Up to which number its output was taken, if it has a window."""
-        credit = self.output.credit
-        return None if credit is None else max(credit.acknowledged, self.output.settled_seq)
-
     def windowed(self, window: int | UnsetType) -> None:
         """The server has said which window it has."""
-        self.output.grant(window or None)
-
-    def acknowledge(self, *, at_once: bool = False) -> None:
-        """Tell the server what was taken, if that is due or wanted *at_once*."""
-        self.output.acknowledge(at_once=at_once)
+        self.flow.grant(window or None)
 
     @property
     def taken(self) -> Cursor | None:
@@ -163,7 +142,7 @@ class TrackedProcess:
             max(stdout, self._after.stdout),
             max(stderr, self._after.stderr),
             self.is_terminal,
-            self.output.credit is not None,
+            self.flow.has_window,
         )
         is_done = self._order.is_closed and min(stdout, stderr) == self._order.released
         return None if is_done else after
@@ -199,7 +178,7 @@ class TrackedProcess:
     @property
     def page_bytes(self) -> int | None:
         """How much a recovery read may answer; None for everything."""
-        return None if self.output.credit is None else self._limits.recovery_page_bytes
+        return self._limits.recovery_page_bytes if self.flow.has_window else None
 
     def recover_page(self, answer: ReadResult) -> bool:
         """Like `recover`, for a read of `page_bytes`; whether that was the last page."""
@@ -241,7 +220,7 @@ class TrackedProcess:
                 self._seen_bytes += len(event.chunk.data)
                 after = self._after.stderr if event.stream == "stderr" else self._after.stdout
                 if event.seq <= after:
-                    self.output.skip(event.seq, event.chunk.data)
+                    self.flow.skip(event.seq, event.chunk.data)
                 else:
                     self.output.append(OutputChunk(event.seq, event.stream, event.chunk.data))
             elif isinstance(event, ExitedEvent):
@@ -266,9 +245,9 @@ class TrackedProcess:
 
     def _close(self) -> None:
         self.output.end()
-        if self.output.credit is not None:
+        if self.flow.has_window:
             # All of it is here: the server need not keep anything.
-            self._windows.settle(self.process_id, self._order.released)
+            self._control.settle(self.process_id, self._order.released)
         if self.returncode is None:
             self.error = ProcessFailed(f"process {self.process_id} closed without an exit status")
         self._exit.set()
@@ -283,13 +262,13 @@ class TrackedProcess:
             self.output.end(error)
             self._exit.set()
             self._wake()
-            if self.output.credit is not None:
-                self._windows.settle(self.process_id, None)
+            if self.flow.has_window:
+                self._control.settle(self.process_id, None)
             if self.span is not None:
                 self.span.failed(error)
 
     def __del__(self) -> None:
-        if not self.is_settled and self.output.credit is not None:
+        if not self.is_settled and self.flow.has_window:
             # Perhaps in another thread, and perhaps after the loop has closed.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._windows.forget, self.process_id)
+                self._loop.call_soon_threadsafe(self._control.forget, self.process_id)

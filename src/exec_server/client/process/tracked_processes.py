@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from exec_server.client.connection_link import ConnectionLink
-from exec_server.client.flow.windows import Windows
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap, TrackedProcess
 from exec_server.client.session_link import DISCONNECTED
 from exec_server.client.session_token import Cursor
@@ -35,9 +34,9 @@ class TrackedProcesses:
     """Routes events to handles, and brings handles over a lost connection."""
 
     def __init__(self, session: ClientSession, *, limits: Limits) -> None:
-        self.windows = Windows(session, self)
         self._session = session
         self._limits = limits
+        self._flow = session.flow
         # Weak: nobody follows a process whose handle was dropped.
         self.handles: WeakValueDictionary[str, TrackedProcess] = WeakValueDictionary()
         # Those of ended processes, too, as long as somebody holds them.
@@ -63,8 +62,7 @@ class TrackedProcesses:
         handle = TrackedProcess(
             process_id,
             is_terminal=is_terminal,
-            flow=self._session.flow,
-            windows=self.windows,
+            flow=self._flow,
             limits=self._limits,
             on_disconnect=on_disconnect,
             on_gap=on_gap,
@@ -77,6 +75,7 @@ class TrackedProcesses:
     def drop(self, process_id: str) -> None:
         """Stop following a process, which is left alone."""
         self.handles.pop(process_id, None)
+        self._flow.drop(process_id)
 
     # Where readers stand.
 
@@ -89,7 +88,7 @@ class TrackedProcesses:
                 for process_id, cursor in cursors.items()
                 if cursor.has_window
             )
-            self.windows.expect(windows, grace=self._limits.recovery_window)
+            self._flow.expect(windows, grace=self._limits.recovery_window)
 
     def cursors(self) -> dict[str, Cursor]:
         """Where another client would continue, for each process that has more to read."""
@@ -158,7 +157,7 @@ class TrackedProcesses:
     def abandon(self, process_id: str) -> None:
         """Stop following a process and have it killed over this connection or the next one."""
         self.drop(process_id)
-        self.windows.settle(process_id, None)
+        self._flow.settle(process_id, None)
         self.orphans.add(process_id)
         link = self._session.connection
         if link is not None:
@@ -188,7 +187,7 @@ class TrackedProcesses:
     def connected(self, link: ConnectionLink) -> None:
         for process_id in tuple(self.orphans):
             self._kill(link, process_id)
-        self.windows.connected()
+        self._flow.connected()
 
     def connection_lost(self) -> None:
         for handle in tuple(self.handles.values()):
@@ -231,6 +230,6 @@ class TrackedProcesses:
     def session_lost(self, error: ConnectionClosed) -> None:
         handles = tuple(self.handles.values())
         self.handles.clear()
-        self.windows.session_lost()
+        self._flow.session_lost()
         for handle in handles:
             handle.fail(type(error)(str(error)))
