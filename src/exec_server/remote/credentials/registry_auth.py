@@ -1,4 +1,4 @@
-"""Which credential an executor shows, by what its command line and environment say."""
+"""Finds the credential of an executor, by its command line and environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from exec_server.remote.credentials import agent_identity, auth_json
 from exec_server.remote.credentials.credentials import ApiKey, BearerToken, Credentials
 from exec_server.remote.registry_http import Http
 
-# Our own: a token for a registry of one's own, which none of the others may be sent to.
+# A token for our own kind of registry; the other credentials are for that of Codex.
 TOKEN_VARIABLE = "EXEC_SERVER_REGISTRY_TOKEN"
 API_KEY_VARIABLE = "CODEX_API_KEY"
 ACCESS_TOKEN_VARIABLE = "CODEX_ACCESS_TOKEN"
@@ -29,7 +29,7 @@ async def find_credentials(
     now: Callable[[], float] = time.time,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Credentials:
-    """The first that there is. Raises ConfigurationError or RegistryError when none is usable."""
+    """Return the first credential found. Raises ConfigurationError or RegistryError if none is."""
     access_token = environ.get(ACCESS_TOKEN_VARIABLE, "").strip()
     if uses_agent_identity:
         if not access_token:
