@@ -1,4 +1,4 @@
-"""A server that others reach through a registry and its rendezvous: nothing listens here."""
+"""A server that clients reach through a registry and its rendezvous; it does not listen."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ async def run_remote_environment(
 ) -> NoReturn:
     """Serve an environment until cancelled, which ends everything that was started.
 
-    Raises RegistryError when the registry refuses us, now or later, and ConfigurationError for
-    what cannot be served. A rendezvous that cannot be reached is waited for.
+    Raises RegistryError if the registry refuses the executor, now or later, and ConfigurationError
+    for a wrong configuration. While the rendezvous cannot be reached, it is dialled again.
     """
     core = ExecServer(
         limits=config.limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream
@@ -52,17 +52,17 @@ async def run_forward(
     *,
     environ: Mapping[str, str] = os.environ,
 ) -> NoReturn:
-    """The same for a WebSocket server that runs already: each stream gets a socket to it."""
+    """Serve an environment by a WebSocket server that runs already; each stream gets a socket."""
     forwarder = Forwarder(connect_url, limits=config.limits)
     try:
-        # The server may be of any make, on any machine.
+        # The server may be another program, and on another machine.
         await _run(config, forwarder.serve, environ, _no_facts)
     finally:
         await forwarder.stop()
 
 
 async def _own_facts() -> dict[str, str]:
-    """What people want to know of this server, as far as it can be told."""
+    """Return what the registry shows about this server: version, platform and sandbox."""
     facts = {"version": VERSION, "platform": f"{sys.platform} {platform.machine()}"}
     sandbox = await SandboxTrial().found()
     return facts if sandbox is UNSET else {**facts, "sandbox": sandbox.rung}
@@ -104,10 +104,10 @@ async def _relay(
     credentials = config.credentials or await find_credentials(
         environ, http=http, uses_agent_identity=config.uses_agent_identity, limits=limits
     )
-    # A token of our own kind is for a registry of our own kind; others get what Codex sends.
+    # A registry token is for our own registry. Other registries only get what Codex sends.
     is_ours = isinstance(credentials, BearerToken) and config.relay == "noise"
     if config.labels and not is_ours:
-        raise ConfigurationError("labels are for a registry of your own, and its own kind of token")
+        raise ConfigurationError("labels need an exec-server registry and one of its tokens")
     registry = Registry(
         config.registry_url, config.environment_id, credentials, http=http, limits=limits
     )
@@ -118,6 +118,6 @@ async def _relay(
     return NoiseRelay(registry, identity=config.identity, facts=told, limits=limits)
 
 
-# Their older names.
+# The older names of the two.
 RemoteExecutorConfig = RemoteEnvironmentConfig
 run_remote_executor = run_remote_environment

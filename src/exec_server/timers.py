@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Alarm:
-    """Calls *expire* with the time whenever *next_deadline* has come; None is never."""
+    """Calls *expire* with the time whenever *next_deadline* has come; None means never."""
 
     def __init__(
         self, next_deadline: Callable[[], float | None], expire: Callable[[float], None]
@@ -19,11 +19,11 @@ class Alarm:
         self._due = 0.0
 
     def set(self) -> None:
-        """To be called when there may be an earlier deadline than before."""
+        """Look at the deadline again; to be called when it may have become earlier."""
         deadline = self._next_deadline()
         if self._timer is not None:
             if deadline is not None and self._due <= deadline:
-                # It looks at all of them when its time has come.
+                # The timer looks at the deadline again when it fires.
                 return
             self._timer.cancel()
         self._timer = None
@@ -38,6 +38,6 @@ class Alarm:
 
     def _ring(self) -> None:
         self._timer = None
-        # A timer may fire a tick early; whatever it was set for is due.
+        # A timer may fire a tick early; the deadline that it was set for counts as reached.
         self._expire(max(self._loop.time(), self._due))
         self.set()

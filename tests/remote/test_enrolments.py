@@ -38,7 +38,7 @@ def test_an_enrolment_and_its_token_are_kept_in_private(enrolments):
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "a b", "x" * 129, "a\n"])
 def test_what_is_no_name_is_no_file(enrolments, name):
     for ask in (enrolments.find, enrolments.forget, enrolments.own_token_file):
-        with pytest.raises(ConfigurationError, match="no name of an environment"):
+        with pytest.raises(ConfigurationError, match="invalid environment name"):
             ask(name)
 
 
@@ -46,7 +46,7 @@ def test_files_that_cannot_be_used_are_told_of(enrolments, tmp_path):
     enrolments.save(enrolled())
     record = tmp_path / "exec-server" / "enrolled" / "big.1.json"
     record.write_text("{}")
-    with pytest.raises(ConfigurationError, match="no record"):
+    with pytest.raises(ConfigurationError, match="not a record"):
         enrolments.find("big.1")
     record.unlink()
     record.mkdir()

@@ -77,7 +77,7 @@ def test_an_identity_is_private_and_comes_back(tmp_path):
 def test_an_identity_is_never_overwritten_unasked(tmp_path):
     path = tmp_path / "identity"
     first = create_identity(path)
-    with pytest.raises(ConfigurationError, match="there already"):
+    with pytest.raises(ConfigurationError, match="exists already"):
         create_identity(path)
     assert load_identity(path).public == first.public
     second = create_identity(path, may_replace=True)

@@ -17,7 +17,7 @@ from exec_server.errors import ConnectError
 from exec_server.relay.frame import Data, Handshake, RelayFrame, StreamId, decode, encode
 from exec_server.relay.mux import Mux
 from exec_server.remote.credentials.credentials import HarnessToken
-from exec_server.remote.executor.executor_socket import Physical
+from exec_server.remote.executor.executor_socket import ExecutorSocket
 from exec_server.remote.harness.dialler import NoiseDialler
 from tests.remote.conftest import LIMITS, connect, executor
 from tests.requirements import requirement
@@ -210,10 +210,12 @@ async def test_a_flood_of_bad_handshakes_leaves_open_streams_alone(relay):
                     continue
 
 
-def physical_connection() -> Physical:
+def physical_connection() -> ExecutorSocket:
     """The one that is open."""
     (found,) = [
-        each for each in gc.get_objects() if type(each) is Physical and each._socket is not None
+        each
+        for each in gc.get_objects()
+        if type(each) is ExecutorSocket and each._socket is not None
     ]
     return found
 

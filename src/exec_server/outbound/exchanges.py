@@ -1,4 +1,4 @@
-"""`http/request` for one connection, with the bodies that are still streamed to it."""
+"""`http/request` for one connection, and the bodies that are being streamed to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 Send = Callable[..., None]
 
-# Longer waits than this are "for ever" to an event loop's clock.
+# A longer wait than this is too long for the clock of some event loops.
 _LONGEST_WAIT = 365 * 24 * 3600.0
 _BROKEN_BODY = "error decoding response body"
 
@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Outbound:
-    """What all connections of a server share."""
+    """The HTTP client that all connections of a server share."""
 
     def __init__(self, environ: Mapping[str, str], *, limits: Limits) -> None:
         self._environ = environ
@@ -40,7 +40,7 @@ class Outbound:
         self._streams: set[asyncio.Task[None]] = set()
 
     def connect(self, send: Send) -> Exchanges:
-        """For a new connection; *send* takes a message in pieces."""
+        """Return the Exchanges of a new connection; *send* takes a message in pieces."""
         return Exchanges(
             self._sender,
             send,
@@ -50,7 +50,7 @@ class Outbound:
         )
 
     async def stop(self) -> None:
-        """End what is still streamed, and every connection to a target."""
+        """End all streams, and all connections to targets."""
         for stream in self._streams:
             stream.cancel()
         if self._streams:
@@ -59,7 +59,7 @@ class Outbound:
 
 
 class Exchanges:
-    """The requests of one connection; those that are under way end with it."""
+    """The requests of one connection; those that are running end with it."""
 
     def __init__(
         self,
@@ -75,13 +75,13 @@ class Exchanges:
         self._environ = environ
         self._limits = limits
         self._all_streams = streams
-        # None until the headers are there.
+        # The value is None until the headers have arrived.
         self._streams: dict[str, asyncio.Task[None] | None] = {}
         self._writable = asyncio.Event()
         self._writable.set()
 
     async def request(self, params: http.RequestParams) -> http.RequestResult | Encoded:
-        """Make one request; with `streamResponse` its body follows the answer."""
+        """Make one request; with `streamResponse` the body follows the answer."""
         if not params.stream_response:
             return await self._buffered(params)
         request_id = params.request_id
@@ -133,7 +133,7 @@ class Exchanges:
                 f"failed to read http/request response body: {_BROKEN_BODY}"
             ) from exc
         finally:
-            # Leaves a connection alone whose answer was read to the end.
+            # This keeps the connection open if the body was read to its end.
             response.close()
         head = _encode(_ResultHead(response.status, _headers(response)))
         return Encoded((head[:-1], b',"bodyBase64":"', encode_base64(body), b'"}'))
@@ -155,7 +155,7 @@ class Exchanges:
     async def _stream(
         self, request_id: str, response: aiohttp.ClientResponse, deadline: float | None
     ) -> None:
-        # The answer leaves in this turn of the loop, and nothing of the body before it.
+        # The answer is sent in this turn of the loop; the body must not come before it.
         await asyncio.sleep(0)
         deltas = _Deltas(request_id, self._send)
         error = None
@@ -165,7 +165,7 @@ class Exchanges:
         except FAILURES as exc:
             logger.warning("the body of an HTTP answer broke off: %s", type(exc).__name__)
             error = _BROKEN_BODY
-        # Free before the client can know that it is.
+        # The id is free before the client learns of the end.
         self._streams.pop(request_id, None)
         deltas.end(error)
 
@@ -173,7 +173,7 @@ class Exchanges:
         size = self._limits.http_delta_bytes
         while data := await read_available(response):
             for start in range(0, len(data), size):
-                # While the client is behind, the target is not read either.
+                # While the client does not read, the target is not read either.
                 await self._writable.wait()
                 deltas.send(data[start : start + size])
 
@@ -196,7 +196,7 @@ class Exchanges:
         self._writable.set()
 
     def close(self) -> None:
-        """Abort every stream; their targets see the end at once."""
+        """Abort every stream; the targets see the end of their connections at once."""
         for stream in self._streams.values():
             if stream is not None:
                 stream.cancel()
@@ -210,7 +210,7 @@ class _ResultHead(msgspec.Struct):
 
 
 class _Deltas:
-    """Numbers the pieces of one body and puts them into messages."""
+    """Numbers the pieces of one body and sends each in a message."""
 
     def __init__(self, request_id: str, send: Send) -> None:
         event = http.BODY_DELTA.name.encode()
@@ -236,7 +236,7 @@ class _Deltas:
 
 
 def _headers(response: aiohttp.ClientResponse) -> list[http.Header]:
-    """Without values that are more than visible ASCII."""
+    """Return the headers of an answer; those with values beyond visible ASCII are left out."""
     visible = [
         (name.decode("ascii", "replace").lower(), value.decode())
         for name, value in response.raw_headers

@@ -1,4 +1,4 @@
-"""What is sent to a target: judged before anything is, and changed by redirects; no I/O."""
+"""Requests to targets: checked before they are sent, and changed by redirects; no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exec_server.protocol.http import RequestHeader, RequestParams
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+\-.^_`|~]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
-# Credentials of the server itself, compared without case: no client may have them sent anywhere.
+# Credentials of the server itself. No client may have them sent; the case is ignored.
 _WITHHELD_VARIABLES = frozenset(
     name.casefold()
     for name in (
@@ -50,10 +50,10 @@ _OF_THE_ORIGIN = {
 
 
 class OutgoingRequest(NamedTuple):
-    """One request as it goes to a target; header names are in lower case."""
+    """One request to a target; header names are in lower case."""
 
     method: str
-    # Without credentials, which are in the headers.
+    # It has no credentials; these are in the headers.
     url: Url
     headers: Sequence[tuple[str, str]]
     body: bytes | None
@@ -66,7 +66,7 @@ class OutgoingRequest(NamedTuple):
 
 
 def prepare(params: RequestParams, environ: Mapping[str, str]) -> OutgoingRequest:
-    """What *params* ask for. Raises InvalidParams; the first mistake counts."""
+    """Return the request that *params* ask for. Raises InvalidParams for the first mistake."""
     if not _TOKEN.fullmatch(params.method):
         raise InvalidParams("http/request method is invalid: invalid HTTP method")
     url = _target(params.url)
@@ -82,12 +82,12 @@ def prepare(params: RequestParams, environ: Mapping[str, str]) -> OutgoingReques
 
 
 def basic(username: bytes, password: bytes) -> str:
-    """Credentials as a header's value."""
+    """Return the value of a header for Basic authentication."""
     return "Basic " + base64.b64encode(username + b":" + password).decode()
 
 
 def grouped(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Headers of one name together, at the place of the first."""
+    """Put headers of the same name together, at the place of the first."""
     by_name: dict[str, list[tuple[str, str]]] = {}
     for header in headers:
         by_name.setdefault(header[0], []).append(header)
@@ -134,9 +134,9 @@ def _variable(header: str, name: str, environ: Mapping[str, str]) -> str:
 
 
 def redirected(sent: OutgoingRequest, status: int, location: str | None) -> OutgoingRequest | None:
-    """Where an answer sends us next; None when it is the last one.
+    """Return the next request after an answer; None if the answer is the last one.
 
-    Raises InternalError when it leads away from http and https.
+    Raises InternalError for a redirect to a scheme other than http and https.
     """
     if status not in _REDIRECTS or location is None:
         return None
@@ -158,7 +158,7 @@ def redirected(sent: OutgoingRequest, status: int, location: str | None) -> Outg
     referer = _referer(sent.url, url)
     if referer is not None:
         headers.append(("referer", referer))
-    # A target's word for who we are is not taken: like the reference's, it goes unused.
+    # Credentials in the URL of a redirect are not used, as with the reference.
     return OutgoingRequest(method, url.without_credentials(), headers, body)
 
 

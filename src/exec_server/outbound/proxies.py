@@ -1,4 +1,4 @@
-"""Which proxy the server's environment names for a target; no I/O."""
+"""Finds the proxy for a target in the environment of the server; no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Proxy(NamedTuple):
-    # Without credentials.
+    """A proxy for HTTP."""
+
+    # It has no credentials; these are in `authorization`.
     url: Url
     authorization: str | None
 
@@ -31,7 +33,7 @@ class Proxies:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         everywhere = _proxy(environ, "ALL_PROXY")
-        # In a CGI program a client sets HTTP_PROXY by a header called Proxy.
+        # In a CGI program a client could set HTTP_PROXY by a header called Proxy.
         is_cgi = "REQUEST_METHOD" in environ
         self._by_scheme = {
             "http": (None if is_cgi else _proxy(environ, "HTTP_PROXY")) or everywhere,
@@ -45,7 +47,7 @@ class Proxies:
 
 
 class _Exceptions:
-    """Hosts that are reached directly: names with all below them, addresses, networks."""
+    """Hosts that are reached without a proxy: names with their subdomains, addresses, networks."""
 
     def __init__(self, text: str) -> None:
         self._networks: list[_Network] = []
@@ -64,7 +66,7 @@ class _Exceptions:
 
 
 def _either(environ: Mapping[str, str], name: str) -> str:
-    """A variable in upper case, or else in lower case."""
+    """Return the variable in upper case, or else the one in lower case."""
     return environ.get(name) or environ.get(name.lower()) or ""
 
 
@@ -76,14 +78,14 @@ def _address(host: str) -> _Address | None:
 
 
 def _proxy(environ: Mapping[str, str], variable: str) -> Proxy | None:
-    """The proxy that a variable names; like the reference's, one that cannot be used is ignored."""
+    """Return the proxy that a variable names; an unusable one is ignored, as in the reference."""
     text = _either(environ, variable)
     if not text:
         return None
     try:
         url = urls.parse(text if "://" in text else f"http://{text}")
     except urls.UrlError:
-        logger.warning("%s names no http or https proxy and is not used", variable)
+        logger.warning("%s is ignored: it does not name an http or https proxy", variable)
         return None
     credentials = url.credentials()
     authorization = basic(*credentials) if credentials is not None else None

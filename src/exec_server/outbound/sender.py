@@ -1,4 +1,4 @@
-"""One HTTP client for a whole server: pooled connections, proxies, certificates."""
+"""The HTTP client of a whole server: pooled connections, proxies, certificates."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from exec_server.outbound.proxies import Proxies, Proxy
 
 logger = logging.getLogger(__name__)
 
-# What the library raises for a target that cannot be reached or does not speak HTTP. ValueError
-# is its word for a header that contradicts the body.
+# aiohttp raises these for a target that cannot be reached or does not speak HTTP. It raises
+# ValueError for a header that contradicts the body.
 FAILURES = (aiohttp.ClientError, HttpProcessingError, OSError, TimeoutError, ValueError)
 TIMED_OUT = "http/request failed: route-aware request timed out"
 
 _AUTOMATIC_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-# As long as the reference keeps an idle connection.
+# The reference keeps an idle connection for the same time.
 _KEEPALIVE_SECONDS = 90.0
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 
-# The library sends some methods again when a kept connection turns out to be dead, though the
-# target may have acted on the first; `_as_asked` puts in the real one behind its back.
+# aiohttp sends some methods again if a kept connection turns out to be dead, although the target
+# may have acted on the first request. So it gets this method, and `_as_asked` sets the real one.
 _NEVER_REPEATED = "POST"
 
 _Handler = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
 
 
 class Sender:
-    """Sends requests from this machine; nothing is decoded, no cookie is kept."""
+    """Sends requests from this machine. Bodies are not decoded and cookies are not kept."""
 
     def __init__(self, environ: Mapping[str, str], *, limits: Limits) -> None:
         self._environ = environ
@@ -52,9 +52,9 @@ class Sender:
     async def exchange(
         self, outgoing: OutgoingRequest, *, follow: bool, deadline: float | None
     ) -> aiohttp.ClientResponse:
-        """The answer, after redirects, with its body still to be read.
+        """Return the answer, after redirects; its body is not read yet.
 
-        Raises InternalError; *deadline* is of the loop's clock.
+        *deadline* is a time of the loop's clock. Raises InternalError.
         """
         now = asyncio.get_running_loop().time
         redirects = 0
@@ -84,7 +84,7 @@ class Sender:
             fail_body_with_connection(response)
             return response
         except FAILURES as exc:
-            # Neither the address nor the library's text, which repeats it.
+            # The log shows neither the URL nor the text of aiohttp, which repeats the URL.
             logger.warning("http/request %s failed: %s", outgoing.method, type(exc).__name__)
             raise InternalError(
                 f"http/request failed: error sending request for url ({outgoing.url})"
@@ -115,7 +115,7 @@ class Sender:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            # A file of certificates that cannot be used fails plain http as well.
+            # An unusable file of certificates is an error for plain http, too.
             self._extra_certificates = tls_trust.extra_certificates(self._environ)
             limits = self._limits
             self._session = aiohttp.ClientSession(
@@ -131,7 +131,7 @@ class Sender:
         return self._session
 
     async def _tls_context(self) -> ssl.SSLContext:
-        """Made once, by a thread: the system's roots take a while."""
+        """Return the TLS context. A thread makes it once: the system's roots take time to load."""
         if self._tls is None:
             loop = asyncio.get_running_loop()
             self._tls = loop.run_in_executor(None, tls_trust.tls_context, self._extra_certificates)
@@ -156,7 +156,7 @@ def _next(sent: OutgoingRequest, response: aiohttp.ClientResponse) -> OutgoingRe
 def _authorize(
     proxy: Proxy | None, headers: CIMultiDict[str], *, is_tunnel: bool
 ) -> dict[str, str] | None:
-    """Tell the proxy who we are; the headers that only it gets."""
+    """Add the proxy's credentials; return the headers that only the proxy gets."""
     if proxy is None or proxy.authorization is None:
         return None
     if is_tunnel:
@@ -166,7 +166,7 @@ def _authorize(
 
 
 def _take_chunked(headers: CIMultiDict[str]) -> bool:
-    """Whether the body is to go in chunks; the library writes the header itself."""
+    """Remove the header for chunks, which aiohttp writes itself; True if it was there."""
     if headers.get("transfer-encoding", "").strip().lower() != "chunked":
         return False
     del headers["transfer-encoding"]
@@ -174,7 +174,7 @@ def _take_chunked(headers: CIMultiDict[str]) -> bool:
 
 
 def _as_asked(outgoing: OutgoingRequest) -> aiohttp.ClientMiddlewareType:
-    """Undo what the library improves: the method's case, and a length where there is no body."""
+    """Undo two changes of aiohttp: the method's case, and a length where there is no body."""
 
     async def undo(request: aiohttp.ClientRequest, send: _Handler) -> aiohttp.ClientResponse:
         request.method = outgoing.method

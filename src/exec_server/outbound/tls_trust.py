@@ -1,4 +1,4 @@
-"""Whose certificates are believed: the system's, and those of a file that the environment names."""
+"""Trusted certificates: the system's, and those of a file that the environment names."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from exec_server.errors import InternalError
 
-# The first that is set and not empty counts.
+# The first variable that is set and not empty counts.
 _VARIABLES = ("CODEX_CA_CERTIFICATE", "SSL_CERT_FILE")
 
 
 def extra_certificates(environ: Mapping[str, str]) -> str | None:
-    """The certificates of that file, in PEM; None when none is named. Raises InternalError."""
+    """Return the certificates of that file, in PEM; None if none is named. Raises InternalError."""
     variable = next((name for name in _VARIABLES if environ.get(name)), None)
     if variable is None:
         return None
@@ -36,14 +36,14 @@ def extra_certificates(environ: Mapping[str, str]) -> str | None:
 
 
 def tls_context(extra: str | None) -> ssl.SSLContext:
-    """Verifies every target, against the system's roots and *extra* ones."""
+    """Return a context that verifies targets with the system's roots and *extra* ones."""
     context = ssl.create_default_context()
-    # SSL_CERT_FILE stands in for the system's own file, which counts nevertheless.
+    # SSL_CERT_FILE makes OpenSSL skip the system's own file, which is trusted as well.
     system_file = ssl.get_default_verify_paths().openssl_cafile
     try:
         context.load_verify_locations(cafile=system_file)
     except OSError:
-        # Not every system has one: the directory may hold all of them.
+        # Not every system has the file; its certificates may be in a directory.
         pass
     if extra is not None:
         context.load_verify_locations(cadata=extra)

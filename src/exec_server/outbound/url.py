@@ -1,4 +1,7 @@
-"""Addresses of http and https as browsers read them (the WHATWG URL rules); no I/O."""
+"""URLs of http and https, read by the WHATWG rules as browsers do; no I/O.
+
+tests/outbound/test_url_wpt.py compares it with the cases of web-platform-tests.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,18 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 _DOT = re.compile(r"\.|%2e", re.IGNORECASE)
 _MAX_PORT = 65535
 
-# What stays as it is in each part; letters, digits and `_.-~` always do.
+# The characters that are not percent-encoded in each part; letters, digits and `_.-~` never are.
 _IN_PATH = "!$%&'()*+,/:;=@[\\]^|"
 _IN_QUERY = "!$%&()*+,/:;=?@[\\]^`{|}"
 _IN_USERINFO = "!$%&'()*+,"
 
 
 class UrlError(ValueError):
-    """Text that is no address; the message says why."""
+    """The text is not a URL; the message says why."""
 
 
 class UnsupportedScheme(UrlError):
-    """An address of something else than http and https."""
+    """The scheme of the URL is neither http nor https."""
 
     def __init__(self, scheme: str) -> None:
         super().__init__(scheme)
@@ -50,13 +53,13 @@ class Origin(NamedTuple):
 
 
 class Url(NamedTuple):
-    """An absolute address without its fragment, which never leaves the machine."""
+    """An absolute URL without its fragment, which is never sent."""
 
     scheme: str
     username: str
     password: str
     host: str
-    # None for the scheme's own.
+    # None means the default port of the scheme.
     port: int | None
     path: str
     query: str | None
@@ -67,7 +70,7 @@ class Url(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """The host, and the port unless it is the scheme's own."""
+        """The host, and the port unless it is the default one."""
         return self.host if self.port is None else f"{self.host}:{self.port}"
 
     @property
@@ -75,7 +78,7 @@ class Url(NamedTuple):
         return f"{self.scheme}://{self.authority}/"
 
     def credentials(self) -> tuple[bytes, bytes] | None:
-        """User name and password, decoded, if there are any."""
+        """Return the decoded user name and password, if there are any."""
         if not (self.username or self.password):
             return None
         return unquote_to_bytes(self.username), unquote_to_bytes(self.password)
@@ -90,7 +93,7 @@ class Url(NamedTuple):
 
 
 def parse(text: str, *, base: Url | None = None) -> Url:
-    """*text* as an address, relative to *base* if there is one. Raises UrlError."""
+    """Read *text* as a URL, relative to *base* if that is given. Raises UrlError."""
     text = _LONE_SURROGATES.sub("\ufffd", text)
     text = text.strip(_AROUND).translate(_BLANKS).partition("#")[0]
     scheme = _SCHEME.match(text)
@@ -120,9 +123,9 @@ def _relative(text: str, base: Url) -> Url:
 
 
 def _absolute(scheme: str, rest: str) -> Url:
-    """What follows the slashes of `scheme://`."""
+    """Read the rest of a URL after `scheme://`."""
     authority = _AUTHORITY.match(rest)
-    assert authority is not None  # It matches nothing at all, too.
+    assert authority is not None  # The pattern also matches an empty text.
     userinfo, _, address = authority[0].rpartition("@")
     username, _, password = userinfo.partition(":")
     host, number = _host_and_port(address)
@@ -140,7 +143,7 @@ def _absolute(scheme: str, rest: str) -> Url:
 
 def _host_and_port(address: str) -> tuple[str, int | None]:
     host = _HOST.match(address)
-    assert host is not None  # It matches an empty text, too.
+    assert host is not None  # The pattern also matches an empty text.
     return _host(host[0]), _port(address[host.end() + 1 :])
 
 
@@ -148,7 +151,7 @@ def _port(text: str) -> int | None:
     if not text:
         return None
     digits = text.lstrip("0") or "0"
-    # The length first: Python refuses to read numbers of thousands of digits.
+    # The length is checked first: Python refuses to read numbers of thousands of digits.
     if not (text.isascii() and text.isdigit()) or len(digits) > 5 or int(digits) > _MAX_PORT:
         raise UrlError("invalid port number")
     return int(digits)
@@ -198,7 +201,7 @@ def _ends_in_number(name: str) -> bool:
 
 
 def _ipv4(name: str) -> str:
-    """An address of one to four numbers in any base; the last one fills the rest."""
+    """Read an IPv4 address of one to four numbers in any base; the last one fills the rest."""
     parts = name.removesuffix(".").split(".")
     if len(parts) > 4 or not all(_NUMBER.fullmatch(part) for part in parts):
         raise UrlError("invalid IPv4 address")
@@ -219,7 +222,7 @@ def _number(text: str) -> int:
 
 
 def _path(path: str) -> str:
-    """An absolute *path* without dot segments, encoded."""
+    """Return an absolute *path* without dot segments, percent-encoded."""
     segments: list[str] = []
     *directories, last = path[1:].split("/")
     for segment in directories:
@@ -230,7 +233,7 @@ def _path(path: str) -> str:
 
 
 def _step(segments: list[str], segment: str) -> bool:
-    """Go into *segment*, which may mean staying or going back; whether it is a name."""
+    """Add *segment*, or follow it if it is `.` or `..`; True if it was added."""
     dots = len(_DOT.findall(segment))
     if not dots or dots > 2 or _DOT.sub("", segment):
         segments.append(segment)

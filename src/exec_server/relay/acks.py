@@ -1,4 +1,4 @@
-"""Which frames have arrived, on either side, as the older relay's `ack` and `ack_bits` tell it."""
+"""The acknowledgements of the older relay: which frames have arrived, on either side."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ class ReceivedFrames:
 
     def __init__(self, *, first: int = 0, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
-        # The lowest number that has not come, and a bit for each one behind it.
+        # The lowest number that is missing, and a bit for each number after it.
         self._next = first
         self._seen = 0
 
     @property
     def ack(self) -> int:
-        """The highest number up to which all have come; 0 also when none has."""
+        """The highest number up to which all frames have arrived; 0 also if none has."""
         return max(self._next - 1, 0)
 
     @property
     def ack_bits(self) -> int:
-        """Bit i tells whether ``ack + 1 + i`` has come."""
-        # While nothing has come in a row, an ack of 0 would claim the first frame.
+        """A bit field: bit i is set if frame ``ack + 1 + i`` has arrived."""
+        # If frame 0 is missing, an ack of 0 would claim that it has arrived.
         return self._seen << 1 & _ACK_BITS if self._next else 0
 
     def note(self, seq: int) -> bool:
-        """Whether *seq* is new; RelayError when it is so far ahead that repeats would go unseen."""
+        """Record *seq*, and return True if it is new.
+
+        Raises RelayError if it is so far ahead that repeated frames would not be recognised.
+        """
         ahead = seq - self._next
         if ahead < 0 or (ahead and self._seen >> ahead - 1 & 1):
             return False
@@ -52,25 +55,25 @@ class ReceivedFrames:
 
 
 class SentFrames:
-    """The numbers of the frames we have sent, and what the peer said about them."""
+    """The numbers of the frames that we have sent, and which of them the peer has confirmed."""
 
     __slots__ = ("_beyond", "_confirmed", "next_seq")
 
     def __init__(self) -> None:
         self.next_seq = 0
-        # How many from 0 on have arrived, and how many behind the next.
+        # The number of frames confirmed without a gap, and of those confirmed after the gap.
         self._confirmed = 0
         self._beyond = 0
 
     @property
     def unacknowledged(self) -> int:
-        """How many frames the peer has not confirmed, as far as we know."""
+        """The number of frames that the peer has not confirmed, as far as we know."""
         return self.next_seq - self._confirmed - self._beyond
 
     def read(self, ack: int, ack_bits: int) -> None:
-        """Take over what a frame of the peer says; what cannot be true or is old is passed over."""
+        """Take the acknowledgement of a frame. One that is old or impossible is ignored."""
         if not ack and not ack_bits:
-            # Not told apart from a peer that does not acknowledge.
+            # A peer that does not acknowledge sends the same.
             return
         said = ack + 1, ack_bits.bit_count()
         if ack + ack_bits.bit_length() < self.next_seq:

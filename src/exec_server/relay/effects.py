@@ -1,4 +1,4 @@
-"""What the relay asks whoever holds the socket to do, in the order given and at once."""
+"""Effects: requests of the relay to the holder of the socket, to be performed at once in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Validate(Struct, frozen=True):
     ticket: int
     stream_id: StreamId
     harness_key: PublicKeys
-    # Whoever reads it could come in with it.
+    # It is a secret: it lets its bearer in.
     authorization: str
 
     def __repr__(self) -> str:
@@ -31,7 +31,7 @@ class Validate(Struct, frozen=True):
 
 
 class Abandon(Struct, frozen=True):
-    """Nobody waits for the answer to *ticket* any more."""
+    """Cancel the question with this *ticket*; its answer is no longer needed."""
 
     ticket: int
 
@@ -53,7 +53,7 @@ class Message(Struct, frozen=True):
 
 
 class StreamClosed(Struct, frozen=True):
-    """An opened stream has ended. The reason is for logs; a peer may have chosen its words."""
+    """An open stream has ended. The reason is for logs; the peer may have chosen its words."""
 
     stream_id: StreamId
     reason: str

@@ -1,4 +1,4 @@
-"""Relay frames as protobuf bytes, valid in both directions."""
+"""Relay frames, and their encoding in protobuf; the same in both directions."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Data(Struct, frozen=True, gc=False):
     """A record; in the older relay a message, or one of the segments of a message."""
 
     seq: int
-    # Part of the frame itself where that is a view: good as long as it is.
+    # A memoryview if the frame was one; it is valid as long as the frame is.
     payload: bytes | memoryview
     segment_index: int = 0
     segment_count: int = 1
 
 
 class Ack(Struct, frozen=True, gc=False):
-    """Nothing but the `ack` and `ack_bits` of its frame."""
+    """A frame that only carries `ack` and `ack_bits`."""
 
 
 class Resume(Struct, frozen=True, gc=False):
@@ -56,7 +56,7 @@ class Reset(Struct, frozen=True, gc=False):
 
 
 class Heartbeat(Struct, frozen=True, gc=False):
-    """Nothing at all."""
+    """A frame without content."""
 
 
 class Handshake(Struct, frozen=True, gc=False):
@@ -73,7 +73,7 @@ class RelayFrame(Struct, frozen=True, gc=False):
 
     stream_id: StreamId
     body: Body
-    # The older relay alone gives these two a meaning.
+    # Only the older relay uses these two.
     ack: int = 0
     ack_bits: int = 0
     traceparent: str | None = None
@@ -81,9 +81,9 @@ class RelayFrame(Struct, frozen=True, gc=False):
 
 
 def decode(data: bytes | memoryview, *, segmented: bool = False) -> RelayFrame:
-    """The frame in *data*; RelayError when it is none or not a valid one.
+    """Read the frame in *data*. Raises RelayError if it is not a valid one.
 
-    Messages in several segments are valid only where the reader says so.
+    A message in several segments is valid only if *segmented* is true.
     """
     quick = _read_plain_data(data)
     if quick is not None:
@@ -108,15 +108,15 @@ def decode(data: bytes | memoryview, *, segmented: bool = False) -> RelayFrame:
     )
 
 
-# The members of a plain data frame in the order in which every sender writes them.
+# The fields of a plain data frame, in the order in which every sender writes them.
 _PLAIN_HEAD = b"\x08\x01\x12"
 _SEQ_TAG, _COUNT_TAG = 0x08, b"\x18\x01"
 
 
 def _read_plain_data(data: bytes | memoryview) -> RelayFrame | None:
-    """The record in *data*, if that is written as every sender does; None leaves it to protobuf.
+    """Read a data frame that is written as every sender does; None for any other frame.
 
-    Nearly all frames are such ones, and protobuf would copy each payload once more.
+    Nearly all frames are of this kind, and protobuf would copy each payload once more.
     """
     try:
         id_end = 4 + data[3]
@@ -140,7 +140,7 @@ def _read_plain_data(data: bytes | memoryview) -> RelayFrame | None:
 
 
 def _read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """Return a number, and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -150,7 +150,7 @@ def _read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 28:
-            # Nobody's size or number; protobuf knows what to do with it.
+            # Such a long number is left to protobuf.
             raise IndexError
 
 
@@ -191,7 +191,7 @@ def _check(stream_id: str, body: Body, *, segmented: bool) -> None:
 
 
 def encode(frame: RelayFrame) -> bytes:
-    """The bytes of *frame*; RelayError when nobody would accept it."""
+    """Return the bytes of *frame*. Raises RelayError if no peer would accept it."""
     _check(frame.stream_id, frame.body, segmented=True)
     raw = pb.RelayMessageFrame(
         version=VERSION,
@@ -228,8 +228,8 @@ def _write_body(raw: pb.RelayMessageFrame, body: Body) -> None:
 class DataEncoder:
     """Writes the data frames of one stream, copying each payload only once.
 
-    Protobuf lets encoded parts of a message follow one another, so only what wraps the payload
-    is written here; the bytes are those of `encode`.
+    Protobuf allows a message to be encoded in parts that follow one another, so only the bytes
+    around the payload are made here. The result is the same as that of `encode`.
     """
 
     __slots__ = ("_head",)
@@ -247,7 +247,7 @@ class DataEncoder:
         )
 
 
-# A field number in the upper five bits, and 2: bytes after their length.
+# A tag is a field number in the upper five bits, and 2 for "a length, then bytes".
 _DATA_TAG = bytes([pb.RelayMessageFrame.DATA_FIELD_NUMBER << 3 | 2])
 _PAYLOAD_TAG = bytes([pb.RelayData.PAYLOAD_FIELD_NUMBER << 3 | 2])
 

@@ -1,7 +1,7 @@
 """The harness's end of an encrypted stream, which has a socket of its own.
 
-Send what `start` returns, then give every binary message to `receive`. A RelayError, like a text
-message, ends the connection: drop the socket. There is no way back to plaintext.
+Perform the effects of `start`, then give every binary message to `receive`. A RelayError ends the
+connection, and so does a text message: drop the socket. It never falls back to plaintext.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from exec_server.relay.noise_stream import NoiseStream
 class HarnessEnd:
     """One stream to the executor whose key the registry has named.
 
-    *stream_id* is a new random UUID for each connection; *identity* may serve many.
+    Each connection needs a new random UUID as *stream_id*; *identity* may be used for many.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class HarnessEnd:
     def send(self, *parts: bytes, trace: Trace | None = None) -> Iterable[Effect]:
         """Send one message, given in pieces; nothing happens unless the stream is open.
 
-        Perform the effects before anything else is asked: those of a long message are made
-        meanwhile. Raises RelayError, at once, for a message that no peer would take, and when the
-        numbers run out.
+        Perform all effects before the next call: those of a long message are made one by one.
+        Raises RelayError, before the first effect, if no peer would accept the message or all
+        sequence numbers are used.
         """
         if self._stream is None:
             return ()
@@ -96,7 +96,7 @@ class HarnessEnd:
             case Handshake(message):
                 return self._on_handshake(message)
             case Reset():
-                # Not authenticated, so its words are not repeated.
+                # A reset is not authenticated, so its words are not repeated.
                 raise RelayError("the stream was reset")
             case _:
                 return ()

@@ -1,4 +1,4 @@
-"""Messages of a stream whose reader is behind, within bounds."""
+"""The messages that wait for a slow reader of one stream; their number and size are bounded."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from exec_server.limits import DEFAULT_LIMITS, Limits
 
 
 class Inbox:
-    """Lets messages through, or keeps them while its reader pauses.
+    """Passes messages on, or keeps them while the reader has paused.
 
-    Streams share their socket, so it is read on; a reader that stays behind loses its stream.
+    All streams share one socket, so reading from it goes on. A reader that is too slow loses its
+    stream.
     """
 
     __slots__ = ("_held", "_held_bytes", "_is_paused", "_limits")
@@ -23,7 +24,7 @@ class Inbox:
         self._held_bytes = 0
 
     def receive(self, messages: Sequence[bytes]) -> Sequence[bytes]:
-        """The messages to deliver now; RelayError when too much waits."""
+        """Return the messages to deliver now. Raises RelayError if too many are kept."""
         if not self._is_paused:
             return messages
         for message in messages:
@@ -34,7 +35,7 @@ class Inbox:
         self._is_paused = True
 
     def resume(self) -> Sequence[bytes]:
-        """What has come meanwhile."""
+        """Return the messages that were kept."""
         self._is_paused = False
         held, self._held, self._held_bytes = self._held, [], 0
         return held
@@ -42,7 +43,7 @@ class Inbox:
     def _hold(self, message: bytes) -> None:
         limits = self._limits
         self._held_bytes += len(message)
-        # One message may be as large as it likes.
+        # A single message is kept whatever its size.
         if self._held and (
             len(self._held) >= limits.backlog_messages or self._held_bytes > limits.backlog_bytes
         ):

@@ -1,4 +1,4 @@
-"""The key pairs of the relay's endpoints, X25519 and ML-KEM-768 side by side, and their JSON."""
+"""The keys of the relay's endpoints, X25519 and ML-KEM-768 side by side, and their JSON form."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from exec_server.errors import RelayError
 
-# A label in key objects; the handshake hashes another spelling.
+# This name is in key objects; the handshake hashes another spelling of it.
 SUITE = "Noise_hybridIK_X25519+MLKEM768_AESGCM_SHA256"
 X25519_BYTES = 32
 MLKEM_BYTES = 1184
 CIPHERTEXT_BYTES = 1088
 SEED_BYTES = 96
 
-# So that no other use of the same bytes has the same digest.
+# The label keeps this digest different from any other digest of the same bytes.
 _FINGERPRINT_LABEL = b"exec-server executor key v1"
 
 _MEMBERS = {"suite", "x25519_public_key", "mlkem768_public_key"}
-# The vector in an ML-KEM key; what follows is a seed that everybody may know.
+# The vector in an ML-KEM key; the rest of the key is a public seed.
 _MLKEM_VECTOR = slice(0, 1152)
 
 
 class PublicKeys:
-    """What identifies an endpoint.
+    """The public keys that identify an endpoint.
 
-    Keys that carry no secret (all zero), that ML-KEM forbids (unreduced coefficients) or that have
-    another length raise RelayError, so whoever holds an instance can compute with it.
+    Raises RelayError for keys of a wrong length, for keys that are all zero, and for keys that
+    ML-KEM forbids (unreduced coefficients). So every instance can be computed with.
     """
 
     __slots__ = ("_mlkem", "_x25519", "mlkem768", "x25519")
@@ -62,16 +62,16 @@ class PublicKeys:
 
     @property
     def fingerprint(self) -> str:
-        """A short form of both keys that people can compare, the same for ever."""
+        """A short form of both keys for people to compare. It never changes."""
         digest = hashlib.sha256(_FINGERPRINT_LABEL + self.x25519 + self.mlkem768).digest()
         return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
 
     def encapsulate(self) -> tuple[bytes, bytes]:
-        """A new secret, and the ciphertext in which its owner finds it."""
+        """Return a new secret, and the ciphertext from which the owner of the keys recovers it."""
         return self._mlkem.encapsulate()
 
     def to_object(self) -> dict[str, str]:
-        """The key object of the registry's API."""
+        """Return the key object of the registry's API."""
         return {
             "suite": SUITE,
             "x25519_public_key": base64.b64encode(self.x25519).decode(),
@@ -80,11 +80,11 @@ class PublicKeys:
 
     @classmethod
     def from_object(cls, value: Any) -> PublicKeys:
-        """The keys in a decoded key object; RelayError when it is anything but one."""
+        """Read a decoded key object. Raises RelayError if it is not exactly one."""
         if not isinstance(value, dict) or value.keys() != _MEMBERS:
             raise RelayError("not a public key object")
         if value["suite"] != SUITE:
-            raise RelayError("a public key of another suite")
+            raise RelayError("a public key has another suite")
         return cls(
             _from_base64(value["x25519_public_key"]), _from_base64(value["mlkem768_public_key"])
         )
@@ -92,13 +92,13 @@ class PublicKeys:
 
 def _from_base64(text: object) -> bytes:
     if not isinstance(text, str):
-        raise RelayError("a public key that is no text")
+        raise RelayError("a public key is not a text")
     try:
         raw = base64.b64decode(text.encode(), validate=True)
     except (binascii.Error, UnicodeEncodeError):
-        raise RelayError("a public key that is no base64") from None
+        raise RelayError("a public key is not base64") from None
     if base64.b64encode(raw).decode() != text:
-        raise RelayError("a public key that is no canonical base64")
+        raise RelayError("a public key is not canonical base64")
     return raw
 
 
@@ -119,12 +119,12 @@ class KeyPair:
         )
 
     def exchange(self, peer: PublicKeys) -> bytes:
-        """The Diffie-Hellman secret; RelayError when *peer* chose a key that makes it zero."""
+        """Return the Diffie-Hellman secret. Raises RelayError if the peer's key makes it zero."""
         try:
             return self._x25519.exchange(peer._x25519)
         except ValueError:
-            raise RelayError("a public key of small order") from None
+            raise RelayError("a public key has a small order") from None
 
     def decapsulate(self, ciphertext: bytes) -> bytes:
-        """The secret in *ciphertext*, or one that nobody else has when it was not made for us."""
+        """Return the secret in *ciphertext*; an unpredictable one if it was not made for us."""
         return self._mlkem.decapsulate(ciphertext)

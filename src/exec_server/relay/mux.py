@@ -1,7 +1,7 @@
-"""Many encrypted streams on the executor's one socket: admission, resets, failure budget.
+"""Many encrypted streams on the one socket of an executor: admission, resets, failure budget.
 
-Give every binary message of the socket to `Mux.receive` and perform the effects it returns. When
-the registry has answered a `Validate`, say so with `settle`; at `next_deadline` call `expire`.
+Give every binary message of the socket to `Mux.receive` and perform the effects that it returns.
+When the registry has answered a `Validate`, call `settle`; at `next_deadline`, call `expire`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from exec_server.relay.noise import Responder, prologue
 from exec_server.relay.noise_stream import NoiseStream
 from exec_server.relay.open_streams import Streams
 
-# The only reason that leaves us: what went wrong is not told to who may have caused it.
+# The only reason that is sent: a peer that may have caused an error does not learn which it was.
 RESET_REASON = "noise_relay_protocol_error"
 
 
 class _PendingStream(Struct, frozen=True):
-    """A handshake that the registry is asked about."""
+    """A handshake that waits for the answer of the registry."""
 
     stream_id: StreamId
     responder: Responder
@@ -41,10 +41,10 @@ class _PendingStream(Struct, frozen=True):
 
 
 class Mux(Streams[NoiseStream]):
-    """The streams of one physical connection, on the side that harnesses come to.
+    """The streams of one physical connection, on the executor's side.
 
-    *identity* outlives connections, *registration_id* comes from the registration that this one
-    was made with. *random_bytes* is a source like `os.urandom`.
+    *identity* outlives connections. *registration_id* is that of the registration whose URL was
+    dialled. *random_bytes* is a source like `os.urandom`.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class Mux(Streams[NoiseStream]):
         self._random_bytes = random_bytes
         self._limits = limits
         self._budget = FailureBudget(limits=limits)
-        # By ticket, oldest first, and so by deadline.
+        # The keys are tickets. The oldest comes first, so the order is that of the deadlines.
         self._pending: dict[int, _PendingStream] = {}
         self._tickets: dict[StreamId, int] = {}
         self._last_ticket = 0
 
     def receive(self, data: bytes | memoryview, *, now: float) -> Sequence[Effect]:
-        """Take one binary message of the socket; what is no valid frame is passed over."""
+        """Take one binary message of the socket. One that is not a valid frame is ignored."""
         try:
             frame = decode(data)
         except RelayError:
@@ -88,7 +88,7 @@ class Mux(Streams[NoiseStream]):
         return ()
 
     def settle(self, ticket: int, *, is_valid: bool, now: float) -> Sequence[Effect]:
-        """The registry's word on a `Validate`; too late, it changes nothing."""
+        """Take the registry's answer to a `Validate`. If it is too late, nothing changes."""
         pending = self._pending.get(ticket)
         if pending is None:
             return ()
@@ -101,11 +101,11 @@ class Mux(Streams[NoiseStream]):
         return self._admit(stream_id, pending.responder)
 
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do, unless something else happens before."""
+        """Return the time at which `expire` is to be called next; None if nothing waits."""
         return next((pending.deadline for pending in self._pending.values()), None)
 
     def expire(self, *, now: float) -> Sequence[Effect]:
-        """Refuse those whose verdict did not come in time."""
+        """Refuse the handshakes for which no answer came in time."""
         effects: list[Effect] = []
         for pending in [p for p in self._pending.values() if p.deadline <= now]:
             effects += self._forget(pending.stream_id)
@@ -113,7 +113,7 @@ class Mux(Streams[NoiseStream]):
         return effects
 
     def end(self, reason: str = "the socket is gone") -> Sequence[Effect]:
-        """The socket is gone, and with it all streams and open questions."""
+        """End all streams and questions, because the socket is lost."""
         abandoned = [Abandon(ticket) for ticket in self._pending]
         self._pending.clear()
         self._tickets.clear()
@@ -153,7 +153,7 @@ class Mux(Streams[NoiseStream]):
         try:
             return payload.decode()
         except UnicodeDecodeError:
-            raise RelayError("the authorization of a harness is no text") from None
+            raise RelayError("the authorization of a harness is not UTF-8") from None
 
     def _admit(self, stream_id: StreamId, responder: Responder) -> Sequence[Effect]:
         message, channel = responder.write(KeyPair(self._random_bytes(SEED_BYTES)))
@@ -161,7 +161,7 @@ class Mux(Streams[NoiseStream]):
         return [Send(encode(RelayFrame(stream_id, Handshake(message)))), StreamOpened(stream_id)]
 
     def _cancel(self, stream_id: StreamId, *, now: float) -> Sequence[Effect]:
-        """A peer that cannot wait for the verdict has failed."""
+        """Drop a handshake whose peer did not wait for the answer; that counts as a failure."""
         abandoned = self._forget(stream_id)
         if abandoned:
             self._budget.fail(now=now)

@@ -7,8 +7,8 @@
     -> skem, e, es, s, ss       payload: why the executor should let the harness in
     <- ekem, skem, e, ee, se    payload: empty
 
-Each `e` and `s` is an X25519 key and an ML-KEM-768 key. Keys and randomness are arguments. Whatever
-is wrong with a message raises RelayError, and the handshake is over.
+Each `e` and `s` is an X25519 key and an ML-KEM-768 key. Keys and randomness are arguments. Anything
+wrong with a message raises RelayError, and the handshake is over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from exec_server.errors import RelayError
 from exec_server.relay.frame import SEQ_END
 from exec_server.relay.keys import CIPHERTEXT_BYTES, MLKEM_BYTES, X25519_BYTES, KeyPair, PublicKeys
 
-# Spelled with "25519" here and with "X25519" in key objects; both ends hash this one.
+# It says "25519" here and "X25519" in key objects; both ends hash this spelling.
 PROTOCOL_NAME = b"Noise_hybridIK_25519+MLKEM768_AESGCM_SHA256"
 MAX_MESSAGE = 65535
 TAG_BYTES = 16
@@ -32,13 +32,13 @@ TAG_BYTES = 16
 _PROLOGUE_LABEL = b"codex-exec-server-relay-noise/v1"
 _NO_COUNTER = bytes(4)
 
-# Encapsulates a new secret to the ML-KEM key of a peer: (secret, ciphertext). The library draws the
-# randomness itself; tests put a function here that draws known bytes.
+# Makes a new secret for the ML-KEM key of a peer, and returns (secret, ciphertext). The library
+# draws the randomness itself; tests pass a function that uses known bytes.
 Encapsulate = Callable[[PublicKeys], tuple[bytes, bytes]]
 
 
 def prologue(environment_id: str, registration_id: str, stream_id: str) -> bytes:
-    """What both ends must agree on before the first message."""
+    """Return the bytes on which both ends must agree before the first message."""
     parts = (
         _PROLOGUE_LABEL,
         *(text.encode() for text in (environment_id, registration_id, stream_id)),
@@ -47,7 +47,7 @@ def prologue(environment_id: str, registration_id: str, stream_id: str) -> bytes
 
 
 class Sealer:
-    """Encrypts the records of one direction; their numbers are those of the relay's frames."""
+    """Encrypts the records of one direction; they have the numbers of the relay's frames."""
 
     __slots__ = ("_cipher", "next_seq")
 
@@ -56,12 +56,12 @@ class Sealer:
         self.next_seq = 0
 
     def check_room(self, count: int) -> None:
-        """RelayError unless there are numbers for so many more records."""
+        """Raise RelayError unless there are numbers left for *count* more records."""
         if self.next_seq + count > SEQ_END:
             raise RelayError("the stream has used all its numbers")
 
     def seal(self, plaintext: bytes | memoryview) -> bytes:
-        """The record number `next_seq`, which then is the one after it."""
+        """Encrypt the record with the number `next_seq`, and increase that by one."""
         self.check_room(1)
         record = self._cipher.encrypt(_nonce(self.next_seq), plaintext, None)
         self.next_seq += 1
@@ -69,7 +69,7 @@ class Sealer:
 
 
 class Opener:
-    """Decrypts the records of the other direction, each in its turn."""
+    """Decrypts the records of the other direction, in the order of their numbers."""
 
     __slots__ = ("_cipher", "next_seq")
 
@@ -78,13 +78,13 @@ class Opener:
         self.next_seq = 0
 
     def open(self, record: bytes | memoryview) -> bytes:
-        """The plaintext of the record number `next_seq`, which then is the one after it."""
+        """Decrypt the record with the number `next_seq`, and increase that by one."""
         if not TAG_BYTES <= len(record) <= MAX_MESSAGE:
             raise RelayError(f"a record of {len(record)} bytes")
         try:
             plaintext = self._cipher.decrypt(_nonce(self.next_seq), record, None)
         except InvalidTag:
-            raise RelayError("a record that does not decrypt") from None
+            raise RelayError("a record does not decrypt") from None
         self.next_seq += 1
         return plaintext
 
@@ -94,7 +94,7 @@ def _nonce(counter: int) -> bytes:
 
 
 class Channel:
-    """What a completed handshake leaves to one of its ends."""
+    """The result of a handshake for one end: a cipher for each direction."""
 
     __slots__ = ("handshake_hash", "opener", "sealer")
 
@@ -105,7 +105,7 @@ class Channel:
 
 
 class _Symmetric:
-    """Noise's SymmetricState: the hash of what was said, and the keys made from the secrets."""
+    """Noise's SymmetricState: the hash of the transcript, and the keys made from the secrets."""
 
     __slots__ = ("_chaining_key", "_cipher", "_counter", "hash")
 
@@ -133,7 +133,7 @@ class _Symmetric:
         self._use(key)
 
     def split(self) -> tuple[bytes, bytes]:
-        """The keys from initiator to responder, and back."""
+        """Return the key from initiator to responder, and the key back."""
         forth, back = self._derive(b"", 2)
         return forth, back
 
@@ -164,14 +164,14 @@ class _Symmetric:
             try:
                 plaintext = self._cipher.decrypt(_nonce(self._counter), sealed, self.hash)
             except InvalidTag:
-                raise RelayError("a handshake that does not decrypt") from None
+                raise RelayError("a handshake does not decrypt") from None
             self._counter += 1
         self.mix_hash(sealed)
         return plaintext
 
 
 class _MessageReader:
-    """Takes a handshake message apart."""
+    """Reads the parts of a handshake message."""
 
     __slots__ = ("_at", "_message")
 
@@ -214,7 +214,7 @@ class Initiator:
         self._symmetric = _Symmetric(prologue, responder)
 
     def write(self, payload: bytes) -> bytes:
-        """Message 1."""
+        """Return message 1."""
         symmetric, static, ephemeral = self._symmetric, self._static.public, self._ephemeral.public
         secret, ciphertext = self._encapsulate(self._responder)
         skem = symmetric.seal(ciphertext)
@@ -229,7 +229,7 @@ class Initiator:
         return message
 
     def read(self, message: bytes) -> Channel:
-        """Take message 2, whose payload has to be empty."""
+        """Read message 2, whose payload must be empty."""
         reader, symmetric = _MessageReader(message, _LENGTH_2), self._symmetric
         ekem = reader.take(CIPHERTEXT_BYTES)
         symmetric.mix_hash(ekem)
@@ -247,10 +247,10 @@ class Initiator:
 
 
 class Responder:
-    """The executor's end: has read message 1, and writes message 2 once it is content."""
+    """The executor's end: reads message 1, and writes message 2 once the harness is admitted."""
 
     def __init__(self, static: KeyPair, message: bytes, *, prologue: bytes) -> None:
-        """Read message 1; `initiator` and `payload` are what it says, and are authentic."""
+        """Read message 1. `initiator` and `payload` are then set, and are authentic."""
         reader = _MessageReader(message, _SHORTEST_1)
         self._symmetric = symmetric = _Symmetric(prologue, static.public)
         skem = symmetric.open(reader.take(CIPHERTEXT_BYTES))
@@ -268,7 +268,7 @@ class Responder:
     def write(
         self, ephemeral: KeyPair, *, encapsulate: Encapsulate = PublicKeys.encapsulate
     ) -> tuple[bytes, Channel]:
-        """Message 2, and the channel that is open with it."""
+        """Return message 2, and the channel, which is open from then on."""
         symmetric, public = self._symmetric, ephemeral.public
         secret, ekem = encapsulate(self._theirs)
         symmetric.mix_hash(ekem)

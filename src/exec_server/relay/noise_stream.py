@@ -1,4 +1,4 @@
-"""One encrypted stream after its handshake: data frames in, messages out, and back."""
+"""One encrypted stream after its handshake: from data frames to messages, and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from exec_server.relay.reorder import Reorder
 
 
 class NoiseStream:
-    """Both directions of a stream; after a RelayError it is of no more use."""
+    """Both directions of a stream. It cannot be used after a RelayError."""
 
     __slots__ = ("_assembler", "_encoder", "_limits", "_opener", "_reorder", "_sealer", "inbox")
 
@@ -29,9 +29,9 @@ class NoiseStream:
         self.inbox = Inbox(limits=limits)
 
     def receive(self, data: Data) -> Sequence[bytes]:
-        """The messages that are complete with *data*, for a reader that does not pause.
+        """Return the messages that *data* completes; none while the reader has paused.
 
-        Raises RelayError for whatever the peer cannot have meant; nothing of that frame counts.
+        Raises RelayError for a frame that no correct peer sends; nothing of it is delivered.
         """
         messages: list[bytes] = []
         for record in self._reorder.receive(data.seq, data.payload):
@@ -39,11 +39,11 @@ class NoiseStream:
         return self.inbox.receive(messages)
 
     def send(self, *parts: bytes, trace: Trace | None = None) -> Iterable[bytes]:
-        """The frames of one message, given in pieces; the first one shows *trace* to everybody.
+        """Return the frames of one message, given in pieces; the first shows *trace* in clear text.
 
-        Those of a long message are made while they are taken, which has to be before anything
-        else is sent. Raises RelayError, at once, for a message that no peer would take, and when
-        the numbers run out.
+        The frames of a long message are made one by one; take them all before the next call.
+        Raises RelayError, before the first frame, if no peer would accept the message or all
+        sequence numbers are used.
         """
         found = records.split(*parts, limits=self._limits)
         self._sealer.check_room(len(found))

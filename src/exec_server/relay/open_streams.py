@@ -1,4 +1,4 @@
-"""The open streams of one socket: what both relays do with them alike."""
+"""The open streams of one socket, and what both relays have in common."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from exec_server.relay.inbox import Inbox
 
 
 class Stream(Protocol):
+    """One stream of either relay."""
+
     inbox: Inbox
 
     def receive(self, data: Data) -> Sequence[bytes]: ...
@@ -23,7 +25,7 @@ S = TypeVar("S", bound=Stream)
 
 
 class Streams(Generic[S]):
-    """Streams by their ids. Everything returns effects; what names no open stream has none."""
+    """Streams by their ids. Methods return effects, and none for a stream that is not open."""
 
     def __init__(self) -> None:
         self._open: dict[StreamId, S] = {}
@@ -37,8 +39,7 @@ class Streams(Generic[S]):
     ) -> Iterable[Effect]:
         """Send one message, given in pieces. One that cannot be sent ends the stream.
 
-        Perform the effects before anything else is asked: those of a long message are made
-        meanwhile.
+        Perform all effects before the next call: those of a long message are made one by one.
         """
         stream = self._open.get(stream_id)
         if stream is None:
@@ -56,17 +57,17 @@ class Streams(Generic[S]):
         return [self._reset(stream_id, reason), StreamClosed(stream_id, reason)]
 
     def pause(self, stream_id: StreamId) -> None:
-        """Keep the messages of this stream, within bounds; past them it is reset."""
+        """Keep the messages of this stream. If too many come, the stream is reset."""
         if stream := self._open.get(stream_id):
             stream.inbox.pause()
 
     def resume(self, stream_id: StreamId) -> Sequence[Effect]:
-        """Deliver what was kept, and what comes."""
+        """Deliver the messages that were kept, and those that follow."""
         stream = self._open.get(stream_id)
         return () if stream is None else _messages(stream_id, stream.inbox.resume())
 
     def end(self, reason: str = "the socket is gone") -> Sequence[Effect]:
-        """The socket is gone, and all streams with it."""
+        """End all streams, because the socket is lost."""
         gone, self._open = self._open, {}
         return [StreamClosed(stream_id, reason) for stream_id in gone]
 

@@ -1,7 +1,7 @@
 """The older relay, without encryption: one message in each data frame.
 
-Only for who asks for it by name: nothing here is chosen because the other relay failed. Messages
-come out as they arrive, repeats are dropped, segments are joined. Frames carry `ack` and
+It is used only if it is asked for by name, and never because the other relay failed. Messages are
+delivered as they arrive, repeated frames are dropped, segments are joined. Frames carry `ack` and
 `ack_bits`; nothing is sent twice, since the sockets below lose nothing.
 """
 
@@ -32,7 +32,7 @@ from exec_server.relay.segments import Stitcher
 
 
 class PlaintextStream:
-    """Both directions of a stream; after a RelayError it is of no more use."""
+    """Both directions of a stream. It cannot be used after a RelayError."""
 
     def __init__(
         self, stream_id: StreamId, *, first_seq: int = 0, limits: Limits = DEFAULT_LIMITS
@@ -48,15 +48,15 @@ class PlaintextStream:
 
     @property
     def unacknowledged(self) -> int:
-        """How many of our frames the peer has not confirmed; old peers confirm none."""
+        """The number of our frames that the peer has not confirmed; old peers confirm none."""
         return self._sent.unacknowledged
 
     def acknowledged(self, frame: RelayFrame) -> None:
-        """Take over what any frame of the peer says about ours."""
+        """Take the acknowledgement that every frame of the peer carries."""
         self._sent.read(frame.ack, frame.ack_bits)
 
     def receive(self, data: Data) -> Sequence[bytes]:
-        """The messages that are complete with *data*, for a reader that does not pause."""
+        """Return the message that *data* completes, if any; none while the reader has paused."""
         if len(data.payload) > self._limits.message_bytes:
             raise RelayError(f"a message of {len(data.payload)} bytes")
         if not self._received.note(data.seq):
@@ -66,7 +66,7 @@ class PlaintextStream:
         return () if message is None else self.inbox.receive((message,))
 
     def send(self, *parts: bytes, trace: Trace | None = None) -> list[bytes]:
-        """The frame of one message, given in pieces."""
+        """Return the frame of one message, given in pieces."""
         payload = b"".join(parts)
         if not 0 < len(payload) <= self._limits.message_bytes:
             raise RelayError(f"a message of {len(payload)} bytes cannot be sent")
@@ -77,11 +77,11 @@ class PlaintextStream:
         return [frame]
 
     def announce(self) -> bytes:
-        """The frame that names the stream to the rendezvous and the executor."""
+        """Return the frame that names the stream to the rendezvous and the executor."""
         return self._encode(Resume(self._sent.next_seq))
 
     def due_ack(self) -> Sequence[bytes]:
-        """A frame for the ack alone, once enough has come with nothing to send back."""
+        """Return a frame with an ack alone, if many frames have arrived and none was sent back."""
         if self._silent_frames < self._limits.relay_ack_frames:
             return ()
         return [self._encode(Ack())]
@@ -102,14 +102,14 @@ class PlaintextStream:
 
 
 class PlaintextMux(Streams[PlaintextStream]):
-    """The streams of the executor's one socket; resume or data opens one."""
+    """The streams on the one socket of an executor; a resume or data frame opens one."""
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
         super().__init__()
         self._limits = limits
 
     def receive(self, data: bytes | memoryview) -> Sequence[Effect]:
-        """Take one binary message of the socket; what is no valid frame is passed over."""
+        """Take one binary message of the socket. One that is not a valid frame is ignored."""
         try:
             frame = decode(data, segmented=True)
         except RelayError:
@@ -146,7 +146,7 @@ class PlaintextMux(Streams[PlaintextStream]):
 
 
 class PlaintextHarness:
-    """The harness's end of a stream, which has a socket of its own and is open at once."""
+    """The harness's end of a stream. It has a socket of its own and is open at once."""
 
     def __init__(self, stream_id: str, *, limits: Limits = DEFAULT_LIMITS) -> None:
         self.stream_id = StreamId(stream_id)
@@ -157,12 +157,12 @@ class PlaintextHarness:
         return self._stream is not None
 
     def start(self) -> Sequence[Effect]:
-        """Announce the stream; nobody answers that."""
+        """Announce the stream. There is no answer to that."""
         assert self._stream is not None
         return [Send(self._stream.announce()), StreamOpened(self.stream_id)]
 
     def receive(self, data: bytes | memoryview) -> Sequence[Effect]:
-        """Messages. Raises RelayError when the connection is of no more use."""
+        """Return Messages. Raises RelayError if the connection cannot go on."""
         try:
             return self._receive(data)
         except RelayError:
@@ -170,7 +170,7 @@ class PlaintextHarness:
             raise
 
     def send(self, *parts: bytes, trace: Trace | None = None) -> Sequence[Effect]:
-        """Send one message, given in pieces; RelayError when no peer would take it."""
+        """Send one message, given in pieces. Raises RelayError if no peer would accept it."""
         if self._stream is None:
             return ()
         return [Send(frame) for frame in self._stream.send(*parts, trace=trace)]

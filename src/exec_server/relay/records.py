@@ -1,4 +1,4 @@
-"""Whole messages as a stream of bytes, cut into bounded records."""
+"""Messages written one after the other as a stream of bytes, which is cut into records."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from exec_server.errors import RelayError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 
-# The most that a record may carry before it is encrypted. Part of the wire: the peer refuses more.
+# The largest record before encryption. It is part of the wire: the peer refuses a larger one.
 RECORD_BYTES = 60 * 1024
 _LENGTH_BYTES = 4
-# From this size on a piece is worth an object of its own.
+# A piece of at least this size is kept as an object of its own.
 _LONG_BYTES = 4096
 
 
 def split(*parts: bytes, limits: Limits = DEFAULT_LIMITS) -> Sequence[bytes] | Records:
-    """The records of one message that is given in pieces; RelayError when it cannot be sent."""
+    """Return the records of one message, given in pieces. Raises RelayError for a wrong size."""
     size = sum(map(len, parts))
     if not 0 < size <= limits.message_bytes:
         raise RelayError(f"a message of {size} bytes cannot be sent")
@@ -28,8 +28,8 @@ def split(*parts: bytes, limits: Limits = DEFAULT_LIMITS) -> Sequence[bytes] | R
 class Records:
     """The records of a long message, cut one by one while they are taken.
 
-    What is sent of a large file has not to be copied as a whole, and is on its way while the rest
-    is still encrypted. Each but the last is full.
+    So the message is not copied as a whole, and its first records are sent while the rest is
+    being encrypted. Every record but the last is full.
     """
 
     __slots__ = ("_parts",)
@@ -46,7 +46,7 @@ class Records:
         for part in self._parts:
             view = memoryview(part)
             while len(view) >= room:
-                # Only where it goes from one part to the next is a record put together.
+                # Bytes are copied only for a record that spans two parts.
                 yield b"".join((*pieces, view[:room])) if pieces else view[:room]
                 view, pieces, room = view[room:], [], RECORD_BYTES
             if view:
@@ -57,18 +57,18 @@ class Records:
 
 
 class RecordAssembler:
-    """Puts messages together from records, wherever those were cut."""
+    """Joins messages from records; these may be cut anywhere."""
 
     __slots__ = ("_head", "_held", "_max", "_missing", "_pieces", "_small")
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
         self._max = limits.message_bytes
-        # The beginning of a length.
+        # The first bytes of a length that has not arrived completely.
         self._head = bytearray()
-        # What completes the message that has begun; 0 when there is none.
+        # The number of bytes missing from the current message; 0 if there is none.
         self._missing = 0
-        # What has come of it: records as they are, and short ones in one piece, since a list of
-        # one-byte records would cost forty times their size.
+        # The bytes of the current message: long records as they are, and short ones joined, since
+        # a list of one-byte records would take forty times their size.
         self._pieces: list[bytes | memoryview] = []
         self._small = bytearray()
         self._held = 0
@@ -78,7 +78,7 @@ class RecordAssembler:
         return self._held + len(self._head)
 
     def receive(self, record: bytes) -> list[bytes]:
-        """The messages that *record* completes; RelayError at a length that no message has."""
+        """Return the messages that *record* completes. Raises RelayError for a wrong length."""
         if len(record) > RECORD_BYTES:
             raise RelayError(f"a record of {len(record)} bytes")
         messages: list[bytes] = []
@@ -91,7 +91,7 @@ class RecordAssembler:
         return messages
 
     def _begin(self, record: bytes, at: int, messages: list[bytes]) -> int:
-        """Read a length, and the message behind it when all of that is here too."""
+        """Read a length, and the message after it if all of it is here."""
         if self._head or len(record) - at < _LENGTH_BYTES:
             return self._begin_in_pieces(record, at)
         start = at + _LENGTH_BYTES

@@ -1,4 +1,4 @@
-"""Ciphertext back in sequence, inside a bounded window."""
+"""Puts encrypted frames back in sequence, within a bounded window."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from exec_server.limits import DEFAULT_LIMITS, Limits
 
 
 class Reorder:
-    """The payloads of one direction of a stream, released strictly by their numbers from 0.
+    """Releases the payloads of one direction of a stream strictly by their numbers, from 0.
 
-    What was released before, or waits already, is dropped unseen: the first copy counts.
+    A repeated number is dropped unread: the first copy counts.
     """
 
     __slots__ = ("_held", "_held_bytes", "_limits", "_next")
@@ -27,9 +27,9 @@ class Reorder:
         return self._held_bytes
 
     def receive(self, seq: int, payload: bytes | memoryview) -> Sequence[bytes | memoryview]:
-        """The payloads whose turn has come, perhaps none.
+        """Return the payloads that can be released now, perhaps none.
 
-        Raises RelayError when *seq* is too far ahead or too much waits.
+        Raises RelayError if *seq* is too far ahead, or too many bytes are held.
         """
         if seq == self._next and not self._held:
             self._next += 1

@@ -1,4 +1,4 @@
-"""Messages of the older relay that came in several frames."""
+"""Messages of the older relay that arrive in several frames."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from exec_server.relay.frame import Data
 
 
 class Stitcher:
-    """Joins the segments of messages, which have contiguous numbers and may come in any order."""
+    """Joins the segments of messages; their numbers are contiguous, their order may be any."""
 
     __slots__ = ("_bytes", "_count", "_limits", "_partial")
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
-        # By the number of its first segment: how many there are, and those that have come.
+        # Keyed by the number of the first segment: the count of segments, and those received.
         self._partial: dict[int, tuple[int, dict[int, bytes]]] = {}
         self._count = 0
         self._bytes = 0
@@ -24,7 +24,7 @@ class Stitcher:
         return self._bytes
 
     def receive(self, data: Data) -> bytes | None:
-        """The message that *data* completes, if any; RelayError when too much is unfinished."""
+        """Return the message that *data* completes, if any. Raises RelayError at the limits."""
         if data.segment_count == 1:
             return bytes(data.payload)
         first = data.seq - data.segment_index
@@ -32,7 +32,7 @@ class Stitcher:
             raise RelayError(f"a message in {data.segment_count} segments")
         count, segments = self._partial.setdefault(first, (data.segment_count, {}))
         if count != data.segment_count:
-            raise RelayError("a message that changes its number of segments")
+            raise RelayError("a message changes its number of segments")
         self._hold(segments, data)
         if len(segments) < count:
             return None
@@ -44,7 +44,7 @@ class Stitcher:
         self._count += 1
         self._bytes += len(data.payload)
         if self._count > self._limits.relay_segments or self._bytes > self._limits.message_bytes:
-            raise RelayError("too much of unfinished messages")
+            raise RelayError("too many unfinished messages")
         segments[data.segment_index] = bytes(data.payload)
 
     def _join(self, first: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The trace context of a request, which its sender copies out of what it encrypts."""
+"""The trace context of a request, which the sender copies into the unencrypted frame."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _decoder = msgspec.json.Decoder(_TracedRequest)
 
 
 def trace_of(message: bytes) -> Trace | None:
-    """The trace of a JSON-RPC request; None for all other messages and for a malformed trace."""
-    # Nearly all messages have none, and this is the cheapest way to know.
+    """Return the trace of a JSON-RPC request; None for other messages and a malformed trace."""
+    # Nearly all messages have no trace, and this is the cheapest test for one.
     if b'"trace"' not in message:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What this machine is enrolled as: for each name a private record, and the token made for it."""
+"""The environments that this machine is enrolled as: a private record and a token for each."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def check_name(name: str) -> str:
-    """*name*, if an environment may be called so; ConfigurationError if not."""
+    """Return *name* if it is valid for an environment. Raises ConfigurationError if not."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"`{name}` is no name of an environment: those are up to 128 letters, digits, `-`, `_` "
+            f"invalid environment name `{name}`; expected up to 128 letters, digits, `-`, `_` "
             "and `.`"
         )
     return name
 
 
 class Enrolled(msgspec.Struct, frozen=True, kw_only=True):
-    """How an environment is served from here."""
+    """How this machine serves an environment."""
 
     registry: str
     environment: str
-    # The file of the key that it is known by.
+    # The file with the key of the executor.
     identity: str
-    # The file with its token; None when that is in a variable.
+    # The file with the token; None if the token is in an environment variable.
     token_file: str | None
-    # Whether the token was made for this machine alone, and ends with its enrolment.
+    # True if the token was made for this machine alone, and is revoked with the enrolment.
     is_own: bool
 
 
 class Enrolments:
-    """The files in this user's state; every method raises ConfigurationError when they fail."""
+    """The files in this user's state directory. All methods raise ConfigurationError."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._folder = state_home(environ) / "enrolled"
 
     def own_token_file(self, name: str) -> Path:
-        """Where a token is kept that was made for this machine."""
+        """Return the path of the token that was made for this machine."""
         return self._folder / f"{check_name(name)}.token"
 
     def find(self, name: str) -> Enrolled | None:
@@ -62,10 +62,10 @@ class Enrolments:
         try:
             return msgspec.json.decode(data, type=Enrolled)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise ConfigurationError(f"`{path}` is no record of an enrolment") from None
+            raise ConfigurationError(f"`{path}` is not a record of an enrolment") from None
 
     def save(self, enrolled: Enrolled, token: str | None = None) -> None:
-        """Keep the record, and the *token* that was made for it."""
+        """Write the record, and the *token* that was made for it."""
         name = enrolled.environment
         if token is not None:
             _write(self.own_token_file(name), f"{token}\n".encode())
@@ -83,10 +83,10 @@ class Enrolments:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """The whole file or nothing, for its owner alone."""
+    """Write the whole file or nothing, readable by its owner alone."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made with mode 0600.
+        # mkstemp makes it with mode 0600.
         fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         try:
             with open(fd, "wb") as file:

@@ -1,4 +1,4 @@
-"""The keys of an executor in a private file, so that they outlive it."""
+"""The keys of an executor in a private file, so that they outlive the process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FILE_BYTES = 4096
 
 
 def create_identity(path: Path, *, may_replace: bool = False) -> KeyPair:
-    """New keys in a file of mode 0600, which is there as a whole or not at all.
+    """Make new keys, and write them to a file of mode 0600 in one step.
 
-    ConfigurationError when it cannot be written, or is there already and may not be replaced.
+    Raises ConfigurationError if the file cannot be written, or exists and may not be replaced.
     """
     seed = os.urandom(SEED_BYTES)
     text = f"{_BEGIN}\n{base64.b64encode(seed).decode()}\n{_END}\n"
@@ -30,8 +30,8 @@ def create_identity(path: Path, *, may_replace: bool = False) -> KeyPair:
         _write(path, text.encode(), may_replace=may_replace)
     except FileExistsError:
         raise ConfigurationError(
-            f"`{path}` is there already; a new key would make everybody who knows the old one "
-            f"refuse this executor (--force replaces it)"
+            f"`{path}` exists already; clients that know the old key would refuse this executor "
+            f"with a new one (--force replaces the file)"
         ) from None
     except OSError as exc:
         raise ConfigurationError(f"cannot write `{path}`: {exc.strerror}") from None
@@ -39,14 +39,14 @@ def create_identity(path: Path, *, may_replace: bool = False) -> KeyPair:
 
 
 def _write(path: Path, data: bytes, *, may_replace: bool) -> None:
-    # Made with mode 0600.
+    # mkstemp makes it with mode 0600.
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with open(fd, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(fd)
-        # A link, unlike a new name, never takes the place of what is there.
+        # Unlike a rename, a link never replaces an existing file.
         (os.replace if may_replace else os.link)(name, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -54,12 +54,12 @@ def _write(path: Path, data: bytes, *, may_replace: bool) -> None:
 
 
 def load_identity(path: Path) -> KeyPair:
-    """The keys in a file of `create_identity`.
+    """Read the keys in a file of `create_identity`.
 
-    ConfigurationError when it is none, or others than its owner can read or change it.
+    Raises ConfigurationError if it is not one, or if other users can read or change it.
     """
     try:
-        # Not to wait for the other end of a FIFO.
+        # O_NONBLOCK avoids waiting for the other end of a FIFO.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
             _check_private(path, os.fstat(fd))
@@ -71,7 +71,7 @@ def load_identity(path: Path) -> KeyPair:
 
 def _check_private(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise ConfigurationError(f"`{path}` is no file")
+        raise ConfigurationError(f"`{path}` is not a regular file")
     if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o077:
         raise ConfigurationError(
             f"the identity in `{path}` is not secret, because others can read or change it: "

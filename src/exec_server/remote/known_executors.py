@@ -1,8 +1,8 @@
-"""The executors that were seen before, in a file like ssh's: one key for each environment.
+"""The file of known executors, like that of ssh: one key for each environment.
 
 A line holds the registry, the environment and the fingerprint; the first line for an environment
-counts. Lines are only ever added or made comments, each in one step, so that programs need no lock
-between them.
+counts. Lines are only added or turned into comments, each in one step, so that programs need no
+lock between them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 class Known(NamedTuple):
-    """What a file says of an environment, and where."""
+    """The entry of an environment, and its place in the file."""
 
     fingerprint: str
     path: Path
@@ -28,9 +28,9 @@ class Known(NamedTuple):
 
 
 class KnownExecutors:
-    """The file at *path*; where there is none, nobody is known.
+    """The file at *path*; a missing file is like an empty one.
 
-    ConfigurationError for one that others can write to, or that is not such a file.
+    All methods raise ConfigurationError if other users can write to it, or it is malformed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,9 +49,9 @@ class KnownExecutors:
         return None
 
     def add(self, registry_url: str, environment_id: str, fingerprint: str) -> Known:
-        """Remember *fingerprint*; another program may have been quicker, and then its word counts.
+        """Store *fingerprint* and return the entry that counts.
 
-        ConfigurationError when it cannot be written.
+        If another program has stored one in the meantime, that one counts.
         """
         line = " ".join((*_name(registry_url, environment_id), fingerprint))
         try:
@@ -60,11 +60,11 @@ class KnownExecutors:
             raise self._unusable(exc.strerror or str(exc)) from None
         found = self.find(registry_url, environment_id)
         if found is None:
-            raise self._unusable("what was written is gone")
+            raise self._unusable("the new line is gone")
         return found
 
     def forget(self, registry_url: str, environment_id: str) -> bool:
-        """Make comments of its lines; whether there was one. ConfigurationError when it fails."""
+        """Turn the lines of the environment into comments; True if there was one."""
         name = _name(registry_url, environment_id)
         self._read()
         try:
@@ -81,7 +81,7 @@ class KnownExecutors:
 
     def _append(self, line: str) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Somebody's editor may have left the last line open.
+        # An editor may have left the last line without a newline.
         text = self._read()
         start = "" if not text or text.endswith("\n") else "\n"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -107,7 +107,7 @@ class KnownExecutors:
 
     def _check(self, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise self._unusable("it is no file of yours")
+            raise self._unusable("it is not a regular file that you own")
         if status.st_mode & 0o022:
             raise self._unusable("others can write to it: chmod 600 it")
 
@@ -116,7 +116,7 @@ class KnownExecutors:
 
 
 def _starts_of(data: bytes, name: tuple[str, str]) -> list[int]:
-    """Where the lines of an environment begin; a `#` there hides one, whatever others add."""
+    """Return the offsets of the lines of an environment; a `#` there makes each a comment."""
     starts, offset = [], 0
     for line in data.splitlines(keepends=True):
         words = line.decode("utf-8", "replace").split()
@@ -127,7 +127,7 @@ def _starts_of(data: bytes, name: tuple[str, str]) -> list[int]:
 
 
 def _name(registry_url: str, environment_id: str) -> tuple[str, str]:
-    """Both without blanks, and the same however they are spelled."""
+    """Return registry and environment without blanks, in one spelling."""
     parts = urlsplit(registry_url.strip())
     host = parts.netloc.lower().removesuffix(_DEFAULT_PORTS.get(parts.scheme, ""))
     base = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"

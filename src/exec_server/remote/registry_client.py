@@ -1,4 +1,4 @@
-"""The environment registry: who is who, and who may."""
+"""Requests to the environment registry, of executors and of harnesses."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _SHOWN_CHARACTERS = 4096
 
 
 class Registration(msgspec.Struct, frozen=True):
-    """Where an executor waits for harnesses, and under which name."""
+    """The URL at which an executor waits for harnesses, and the id of the registration."""
 
-    # Holds a signature.
+    # It contains a signature, so it is a secret.
     url: str
     id: str
 
@@ -46,7 +46,7 @@ class Registration(msgspec.Struct, frozen=True):
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """What one connection of a harness needs; it is good once."""
+    """The address and keys for one connection of a harness. It can be used once."""
 
     url: str
     registration_id: str
@@ -58,7 +58,7 @@ class Bundle(msgspec.Struct, frozen=True):
 
 
 class Registry:
-    """One environment at one registry, seen by whoever has *credentials* for it."""
+    """One environment at one registry, as the holder of *credentials* sees it."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Registry:
         http: Http,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """ConfigurationError for what could not even be asked."""
+        """Raise ConfigurationError for a blank id, and for a URL the credentials must not go to."""
         self.environment_id = environment_id.strip()
         if not self.environment_id:
             raise ConfigurationError("the environment id is blank")
@@ -82,7 +82,7 @@ class Registry:
     # The executor.
 
     async def register(self, key: PublicKeys) -> Registration:
-        """Say that we serve the environment. Raises RegistryError."""
+        """Register as the executor of the environment. Raises RegistryError."""
         body = {
             Field.SECURITY_PROFILE: SECURITY_PROFILE,
             Field.EXECUTOR_PUBLIC_KEY: key.to_object(),
@@ -93,16 +93,18 @@ class Registry:
         return Registration(_text(answer, "url", may_be_empty=True), registration_id)
 
     async def tell_facts(self, registration: Registration, facts: Mapping[str, Any]) -> None:
-        """Say what we are, to a registry of one's own; what others make of it is no matter."""
+        """Send *facts* about this executor to our own registry; a refusal is only logged."""
         body = {Field.EXECUTOR_REGISTRATION_ID: registration.id, "facts": facts}
         try:
             await self._ask(FACTS, body, seconds=self._limits.registry_timeout)
         except (RegistryError, CredentialExpired) as exc:
             status = exc.status if isinstance(exc, RegistryError) else None
-            logger.info("the registry does not want to know what we are (status %s)", status)
+            logger.info(
+                "the registry did not take the facts about this executor (status %s)", status
+            )
 
     async def register_plaintext(self, *, kind: str = "environment") -> Registration:
-        """The same for the older relay, which knew no keys; *kind* was `executor` at first."""
+        """Register for the older relay, without keys. *kind* is `executor` for old registries."""
         answer = await self._ask(REGISTER, None, seconds=self._limits.registry_timeout, kind=kind)
         if answer.get(f"{kind}_id", self.environment_id) != self.environment_id:
             raise RegistryError(f"the environment registry answered for another {kind}")
@@ -111,7 +113,7 @@ class Registry:
     async def validate(
         self, registration_id: str, stream_id: str, key: PublicKeys, authorization: str
     ) -> bool:
-        """Whether this harness may come in; everything but a clear yes is a no."""
+        """True if the registry clearly admits this harness; every other answer is False."""
         body = {
             Field.EXECUTOR_REGISTRATION_ID: registration_id,
             Field.HARNESS_PUBLIC_KEY: key.to_object(),
@@ -128,7 +130,7 @@ class Registry:
             logger.warning("a harness is refused because our own credential has expired")
             return False
         except RegistryError as exc:
-            # Its words could repeat the authorization.
+            # The words of the error could repeat the authorization.
             logger.warning("the registry did not validate a harness (status %s)", exc.status)
             return False
         return answer.get("valid") is True
@@ -136,7 +138,7 @@ class Registry:
     # The harness.
 
     async def connect(self, key: PublicKeys, *, seconds: float) -> Bundle:
-        """Ask for a way to the executor. Raises RegistryError."""
+        """Ask for a connection to the executor. Raises RegistryError."""
         answer = await self._ask(
             CONNECT, {Field.HARNESS_PUBLIC_KEY: key.to_object()}, seconds=seconds
         )
@@ -178,22 +180,22 @@ class Registry:
             raise _refusal(answer)
         decoded = answer.json()
         if not isinstance(decoded, dict):
-            raise _malformed("it is no JSON object")
+            raise _malformed("it is not a JSON object")
         return decoded
 
 
 def may_register_later(error: RegistryError) -> bool:
-    """Whether an executor tries again: only when the registry could not tell who it is."""
+    """True if an executor registers again later: the registry could not check its credential."""
     return error.status == HTTPStatus.BAD_GATEWAY and error.error_code == AUTHENTICATION_UNAVAILABLE
 
 
 def may_register_again(error: RegistryError) -> bool:
-    """Whether one that has something to lose does: the registry has not refused it."""
+    """True if an executor with sessions registers again: the registry has not refused it."""
     return error.status is None or _may_pass(error.status)
 
 
 def may_connect_later(error: RegistryError) -> bool:
-    """Whether a harness tries again: the registry or the executor may have a better day."""
+    """True if a harness tries again later: the registry or the executor may be unavailable."""
     status = error.status
     if status is None:
         return True
@@ -227,7 +229,7 @@ def _error_body(answer: RegistryAnswer) -> tuple[str | None, str]:
         code = code if isinstance(code, str) else None
         return code, message if isinstance(message, str) else (code or "")
     text = answer.body.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
-    # One line on stderr, whatever the registry says.
+    # Whatever the registry sends becomes one line on stderr.
     return None, " ".join(text.split())
 
 
@@ -239,7 +241,7 @@ def _status_text(status: int) -> str:
 
 
 def _malformed(why: str) -> RegistryError:
-    # It has answered, so asking again would not help.
+    # The status says that the registry has answered: another request would not help.
     return RegistryError(f"environment registry answer is malformed: {why}", status=200)
 
 

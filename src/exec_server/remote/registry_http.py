@@ -1,4 +1,4 @@
-"""Small requests over HTTP: one answer in JSON, bounded in size and time, no redirects."""
+"""Small HTTP requests: one JSON answer, bounded in size and time, without redirects."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ _JSON = "application/json"
 
 
 class RegistryAnswer(msgspec.Struct, frozen=True):
+    """An HTTP answer with its whole body."""
+
     status: int
     body: bytes
-    # The header of that name, which says where to go on.
+    # The `Link` header, which names the next page of a list.
     link: str = ""
 
     @property
@@ -30,19 +32,19 @@ class RegistryAnswer(msgspec.Struct, frozen=True):
         return 200 <= self.status < 300
 
     def json(self) -> Any:
-        """The decoded body; None when it is no JSON."""
+        """Return the decoded body; None if it is not JSON."""
         try:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def __repr__(self) -> str:
-        # Tokens come in answers, too.
+        # The body is not shown: it may contain a token.
         return f"RegistryAnswer({self.status}, {len(self.body)} bytes)"
 
 
 class Http:
-    """An HTTP client, to be closed; it connects by the proxies that the environment names."""
+    """An HTTP client, to be closed after use. It uses the proxies that the environment names."""
 
     def __init__(
         self, *, limits: Limits = DEFAULT_LIMITS, ssl_context: SSLContext | None = None
@@ -60,10 +62,10 @@ class Http:
         body: Any = None,
         seconds: float,
     ) -> RegistryAnswer:
-        """The answer, whatever its status, within *seconds*.
+        """Send a request and return the answer, whatever its status.
 
-        *body* is sent as JSON unless it is None. RegistryError without a status when there is no
-        answer.
+        *body* is sent as JSON unless it is None. Raises RegistryError without a status if there is
+        no answer within *seconds*, and ConfigurationError for an invalid URL.
         """
         import aiohttp
 
@@ -112,12 +114,12 @@ class Http:
         return self._session
 
     async def close(self) -> None:
-        """Let go of connections; a later request opens others."""
+        """Close all connections; a later request opens new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
 
 def _shown(url: str) -> str:
-    """Without what may be secret."""
+    """Return *url* without its query, which may be secret."""
     return url.partition("?")[0]

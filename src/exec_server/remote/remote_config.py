@@ -1,4 +1,4 @@
-"""What an executor needs to know to be reachable."""
+"""The settings of an executor that serves through a registry."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class RemoteEnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     registry_url: str
     environment_id: str
-    # For people; it is sent nowhere.
+    # A name for people to read; it is not sent.
     name: str = DEFAULT_NAME
-    # None takes what the environment of the process has, in the reference's order.
+    # None means the credential in the environment of the process, in the reference's order.
     credentials: Credentials | None = None
     uses_agent_identity: bool = False
-    # In the older relay the rendezvous can read everything: never the result of a failure.
+    # The rendezvous can read everything in the older relay, which is never chosen automatically.
     relay: Literal["noise", "plaintext"] = "noise"
-    # What ids are called in the oldest registries: `--executor-id` instead of `--environment-id`.
+    # True for `--executor-id`, the name of the option for the oldest registries.
     is_executor_id: bool = False
-    # None makes one that lasts as long as the call.
+    # None makes a new key pair for this call.
     identity: KeyPair | None = None
-    # Told to a registry of one's own, beside what else there is to say of this machine.
+    # Labels are sent to our own registry, together with facts about this machine.
     labels: Mapping[str, str] = {}
     limits: Limits = DEFAULT_LIMITS
 

@@ -1,4 +1,4 @@
-"""How long to wait before the registry is asked, or the rendezvous dialled, once more."""
+"""The pauses before another request to the registry, or another socket to the rendezvous."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 from exec_server.limits import DEFAULT_LIMITS, Limits
 
-# Numbers from 0 to 1, like `random.random`.
+# It returns numbers from 0 to 1, like `random.random`.
 Random = Callable[[], float]
 
 _DOUBLINGS = 4
 
 
 def registry_pause(attempt: int, *, random: Random, limits: Limits = DEFAULT_LIMITS) -> float:
-    """The pause after the failure of *attempt*, which counts from 0."""
+    """Return the pause in seconds after the failure of *attempt*, which counts from 0."""
     base = min(limits.registry_pause * (1 << min(attempt, _DOUBLINGS)), limits.registry_max_pause)
     return base + random() * base / 2
 
 
 class Redial:
-    """The pauses between two sockets: they grow until one has lasted."""
+    """The pauses between two sockets. They double until a socket has lasted long enough."""
 
     def __init__(self, *, random: Random, limits: Limits = DEFAULT_LIMITS) -> None:
         self._random = random
@@ -27,12 +27,12 @@ class Redial:
         self._base = limits.rendezvous_pause
 
     def lived(self, seconds: float) -> None:
-        """A socket has ended that was open for so long."""
+        """Record that a socket was open for *seconds* and has ended."""
         if seconds >= self._limits.rendezvous_lasting:
             self._base = self._limits.rendezvous_pause
 
     def next_pause(self, *, hurry: bool = False) -> float:
-        """However many there were, one of those who *hurry* is short."""
+        """Return the next pause in seconds; with *hurry* it is never long."""
         base = self._base
         self._base = min(base * 2, self._limits.rendezvous_max_pause)
         if hurry:

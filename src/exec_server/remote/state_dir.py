@@ -1,4 +1,4 @@
-"""Where this user's programs keep what they want to find again."""
+"""The directory for the state of this user's programs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def state_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """The directory of ours by the XDG standard; it may not be there yet."""
+    """Return our state directory by the XDG standard; it may not exist yet."""
     named = environ.get("XDG_STATE_HOME", "")
-    # The standard has relative ones ignored.
+    # The standard says that a relative path is ignored.
     base = Path(named) if named.startswith("/") else Path.home() / ".local" / "state"
     return base / "exec-server"

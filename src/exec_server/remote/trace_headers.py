@@ -1,4 +1,4 @@
-"""The trace that a request to the registry or an upgrade belongs to, as headers."""
+"""The current trace as headers, for requests to the registry and for upgrades."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 
 
 def trace_headers() -> dict[str, str]:
-    """The current span as W3C Trace Context has it; nothing when there is none.
+    """Return the headers of W3C Trace Context for the current span; none if there is no span.
 
-    Whoever collects spans has imported `opentelemetry.trace`; we never do it for others.
+    A program that collects spans has imported `opentelemetry.trace`; otherwise it is not imported.
     """
     if "opentelemetry.trace" not in sys.modules:
         return {}

@@ -1,0 +1,19 @@
+"""Connections that carry whole messages: WebSockets, lines, memory. The edge of the package.
+
+connection.py         the contract between a transport and its user
+address.py            the values of `--listen`
+listen.py             binds sockets and accepts connections
+http_front.py         the HTTP request on a WebSocket port: an answer, or an upgrade
+websocket.py          one WebSocket as a Connection, on either side
+frame_headers.py      the bytes of the frames that a server sends
+dial.py               connects to a URL, within a deadline
+dial_target.py        where a URL leads, and how a failure is described
+upgrade.py            the client's request for a WebSocket, and the server's answer
+frames.py             a WebSocket for binary messages, to a rendezvous
+picows_internals.py   everything that is used of picows without documentation
+unix.py               Unix sockets: tells WebSockets from plain lines
+lines.py              one message a line
+stdio.py              one connection on standard input and output
+program.py            a server that is a child process of ours
+memory_connection.py  two connected ends inside one event loop
+"""

@@ -21,13 +21,13 @@ class TcpAddress(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """What a client connects to, with brackets around an IPv6 address."""
+        """The URL for clients, with brackets around an IPv6 address."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{_WEBSOCKET}{host}:{self.port}"
 
     @property
     def is_loopback(self) -> bool:
-        """True when only this machine can reach the address; a host name never counts."""
+        """True if only this machine can reach the address; a host name is never loopback."""
         try:
             packed = _packed(self.host)
         except ValueError:
@@ -48,7 +48,7 @@ class UnixAddress(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """What a client connects to."""
+        """The URL for clients."""
         return f"{_UNIX}{self.path}"
 
 
@@ -58,8 +58,8 @@ ListenAddress = TcpAddress | StdioAddress | UnixAddress
 def parse_listen_url(url: str) -> ListenAddress:
     """Read a ``--listen`` value; nothing is trimmed and schemes are case-sensitive.
 
-    The host of a TcpAddress is in its shortest usual spelling. Anything that names no
-    transport raises ExecServerListenUrlParseError.
+    The host of a TcpAddress is in its shortest usual spelling. Raises
+    ExecServerListenUrlParseError for a value that names no transport.
     """
     if url in ("stdio", "stdio://"):
         return StdioAddress()
@@ -68,7 +68,7 @@ def parse_listen_url(url: str) -> ListenAddress:
     if url.startswith(_UNIX):
         return _parse_unix(url)
     raise ExecServerListenUrlParseError(
-        # The words before the bracket are those of the reference, which has no unix sockets.
+        # The words before the bracket are those of the reference, which has no Unix sockets.
         f"unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio` (or `unix://PATH`)"
     )
 
@@ -118,12 +118,11 @@ def _is_scope_id(text: str) -> bool:
 
 
 def _packed(host: str) -> bytes:
-    """The 4 or 16 bytes of a literal address, without its scope; anything else is a ValueError."""
+    """Return the 4 or 16 bytes of a literal address, without its scope. Raises ValueError."""
     return _packed_ipv6(host.partition("%")[0]) if ":" in host else _packed_ipv4(host)
 
 
-# `socket` is imported where it is used because it costs 6 ms, which `--help` and usage errors
-# need not pay.
+# `socket` is imported where it is used: it costs 6 ms, which `--help` and usage errors do not need.
 def _packed_ipv4(host: str) -> bytes:
     from socket import AF_INET, inet_ntop, inet_pton
 
@@ -131,7 +130,7 @@ def _packed_ipv4(host: str) -> bytes:
         packed = inet_pton(AF_INET, host)
     except OSError:
         raise ValueError(host) from None
-    # Some platforms read 127.1 or 0127.0.0.1 too, and not all of them alike.
+    # Some platforms also read 127.1 or 0127.0.0.1, and they differ in what these mean.
     if inet_ntop(AF_INET, packed) != host:
         raise ValueError(host)
     return packed

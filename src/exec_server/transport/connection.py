@@ -1,4 +1,4 @@
-"""The contract between a transport and whoever speaks over it."""
+"""The contract between a transport and its user."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any, Protocol, runtime_checkable
 
 
 class Receiver(Protocol):
-    """Is called by a connection, always from the event loop and never after `connection_lost`."""
+    """The user of a connection. It is called from the event loop, never after `connection_lost`."""
 
     def message_received(self, data: bytes) -> None:
         """One whole message arrived."""
 
     def writing_paused(self) -> None:
-        """The peer reads more slowly than we write; what can wait should."""
+        """The peer reads more slowly than we write; messages that can wait should wait."""
 
     def writing_resumed(self) -> None:
         """The peer has caught up."""
@@ -22,39 +22,39 @@ class Receiver(Protocol):
 
 
 class Assembly(Protocol):
-    """Where the pieces of one message go; a piece is good only until the call ends."""
+    """Takes the pieces of one message; each piece is valid only until its call ends."""
 
     def add(self, piece: memoryview) -> None: ...
 
     def is_utf8(self) -> bool:
-        """Whether it may be called text; asked at the end."""
+        """True if all of it is UTF-8; called at the end."""
 
     def finish(self) -> Any:
-        """What `message_received` is given."""
+        """Return the argument for `message_received`."""
 
 
 @runtime_checkable
 class Assembler(Protocol):
-    """A receiver that takes large messages piece by piece. Others get them joined."""
+    """A receiver that takes large messages piece by piece. Other receivers get them joined."""
 
     def assemble(self) -> Assembly:
-        """For a message that begins to arrive."""
+        """Return the Assembly for a message that begins to arrive."""
 
 
 class Connection(Protocol):
     """One live transport that carries whole messages both ways, in order."""
 
-    # For logs and audit: what kind of transport it is and who is at its other end.
+    # For logs and audit: the kind of transport, and the address of the peer.
     transport_name: str
     peer_name: str
 
     @property
     def malformed_prefix(self) -> str | None:
-        """How a malformed message is described to this peer; None when it ends the connection."""
+        """The beginning of the error for a malformed message; None if that ends the connection."""
 
     @property
     def unsent_bytes(self) -> int:
-        """How much waits here because the peer does not read."""
+        """The number of bytes that wait here because the peer does not read."""
 
     def attach(self, receiver: Receiver) -> None:
         """Deliver everything to *receiver* from now on."""
@@ -69,7 +69,7 @@ class Connection(Protocol):
         """End at once, dropping what is queued."""
 
     def pause_reading(self) -> None:
-        """Let the peer feel that we are behind."""
+        """Stop reading, so that the peer has to wait."""
 
     def resume_reading(self) -> None:
         """Undo `pause_reading`."""

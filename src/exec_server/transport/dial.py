@@ -1,7 +1,6 @@
 """Connect before a deadline: WebSockets over TCP, TLS or a Unix socket, and programs.
 
-Nothing is asked of the network but what the URL says: redirects are not followed and no proxy is
-used.
+Only the host in the URL is contacted: redirects are not followed and no proxy is used.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ async def dial(
 ) -> Connection:
     """Connect to *url*: `ws://`, `wss://`, `unix://PATH`, or `stdio:PROGRAM ARGS...`.
 
-    Raises ConnectError when it does not come about within *connect_timeout* (by default that of
-    *limits*), ConnectionRejected when the other side is no exec-server or wants another token,
-    and ConfigurationError for a URL that nobody could connect to.
+    Raises ConnectError if there is no connection within *connect_timeout* (by default that of
+    *limits*), ConnectionRejected if the other side is not an exec-server or refuses the token,
+    and ConfigurationError for a URL that is not valid.
     """
     if is_program(url):
         return await _dial_program(url, limits=limits)
@@ -65,9 +64,9 @@ async def open_websocket(
     connect_timeout: float | None = None,
     ssl_context: SSLContext | None = None,
 ) -> L:
-    """Open a WebSocket for a listener of the caller's; fails as `dial` does.
+    """Open a WebSocket for the listener that *new_listener* makes; fails as `dial` does.
 
-    The largest frame it takes is *limits.frame_bytes*.
+    A frame of more than *limits.frame_bytes* ends it.
     """
     target = parse_target(url)
     seconds = limits.connect_timeout if connect_timeout is None else connect_timeout
@@ -85,7 +84,7 @@ async def open_websocket(
 
 
 def is_program(url: str) -> bool:
-    """Whether *url* is that of a program, each of which is a new server."""
+    """True if *url* names a program; each connection to it starts a new server."""
     return url.startswith(_PROGRAM)
 
 

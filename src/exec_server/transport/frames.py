@@ -1,4 +1,4 @@
-"""A WebSocket that we open and that carries binary messages: the way to a rendezvous."""
+"""A WebSocket that we open and that carries binary messages: the connection to a rendezvous."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _WRITE_HIGH_WATER = 1024 * 1024
 
 
 class FrameReceiver(Protocol):
-    """Is called by a FrameSocket from the event loop: opened first, lost last, each once."""
+    """The user of a FrameSocket; `socket_opened` comes first and `socket_lost` last, once each."""
 
     def socket_opened(self, socket: FrameSocket) -> None: ...
 
     def frame_received(self, data: bytes | memoryview) -> None:
-        """One whole binary message; what is kept of it has to be copied."""
+        """One whole binary message arrived; it is valid only until the call ends."""
 
     def text_received(self, data: bytes) -> None:
-        """One whole text message, of which nobody has checked that it is one."""
+        """One whole text message arrived; it may be invalid UTF-8."""
 
     def writing_paused(self) -> None: ...
 
     def writing_resumed(self) -> None: ...
 
     def socket_lost(self, reason: str) -> None:
-        """Why, in one of the words that the reference logs."""
+        """The socket is lost. The reason is one of the words that the reference logs."""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """How large frames and messages may be that come, and from which size ours are fragmented."""
+    """The largest frames and messages to accept, and the size above which ours are fragmented."""
 
     frame_bytes: int
     message_bytes: int
@@ -78,7 +78,7 @@ async def dial_frames(
 class FrameSocket(WSListener):
     """One socket; it pings, and drops a peer that does not answer or does not read.
 
-    It never says goodbye, and a rendezvous that does is not answered: the socket just ends.
+    It never sends a close frame, and does not answer that of a rendezvous: the socket just ends.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class FrameSocket(WSListener):
             self._ws.send(kind, data[start : start + limit], fin=start + limit >= len(data))
 
     def close(self) -> None:
-        """End after what is queued, or in a moment. Idempotent."""
+        """End when all that is queued is sent, or after the close timeout. Idempotent."""
         if not self._is_over:
             self._reason = "local_shutdown"
             self._ws.disconnect()
-            # Once it is lost this does nothing more.
+            # After the socket is lost this call does nothing.
             self._loop.call_later(self._limits.close_timeout, self._ws.disconnect, False)
 
     def drop(self, reason: str = "local_shutdown") -> None:
@@ -162,14 +162,14 @@ class FrameSocket(WSListener):
         if self._is_over:
             return
         if transport.is_close_frame_sent:
-            # picows has told the peer of a violation, and goes on.
+            # picows has reported a violation to the peer, and continues to parse.
             self.drop("read_error")
             return
         kind = frame.msg_type
         if kind is _BINARY and frame.fin and self._parts is None:
             self._deliver(frame.get_payload_as_memoryview())
         elif kind == WSMsgType.PING:
-            # A peer that reads no pongs gets no more of them.
+            # No more pongs are sent to a peer that does not read them.
             if self.unsent_bytes <= self._limits.unread_answer_bytes:
                 transport.send_pong(frame.get_payload_as_bytes())
         elif kind == WSMsgType.PONG:
@@ -229,7 +229,7 @@ class FrameSocket(WSListener):
         else:
             self._receiver.frame_received(data)
 
-    # Whether the peer lives.
+    # Pings, and a limit on the time for writing.
 
     def _schedule_ping(self) -> None:
         self._next_ping += self._limits.ping_interval
@@ -245,7 +245,7 @@ class FrameSocket(WSListener):
         self._pong_timer = self._loop.call_later(self._limits.pong_timeout, self._pong_is_late)
 
     def _pong_is_late(self) -> None:
-        # It may be among what we do not read.
+        # While we do not read, the pong may have arrived unread.
         if self._is_reading:
             self.drop("pong_timeout")
         else:

@@ -1,7 +1,7 @@
 """The HTTP on a WebSocket port: one request head, then an answer or an upgrade.
 
-picows reads only `GET` over HTTP/1.1, so the head is read and judged here; picows takes over once
-it is a WebSocket.
+picows reads only `GET` over HTTP/1.1, so the request head is read and judged here. picows takes
+over once the connection is a WebSocket.
 """
 
 from __future__ import annotations
@@ -33,14 +33,18 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class RequestHead(NamedTuple):
+    """The request line and headers of an HTTP request."""
+
     method: str
     path: str
     version: str
-    # Lower-case names; of a repeated header the first value.
+    # The names are in lower case. A repeated header has its first value.
     headers: dict[str, str]
 
 
 class HttpAnswer(NamedTuple):
+    """An answer that refuses the upgrade, or reports that the server is ready."""
+
     status: int
     body: str = ""
     headers: tuple[tuple[str, str], ...] = ()
@@ -51,7 +55,7 @@ CheckAuthorization = Callable[[str | None], str | None]
 
 
 def parse_head(data: bytes) -> RequestHead | None:
-    """The request line and headers, or None when they are not HTTP/1."""
+    """Read the request line and headers; None if they are not HTTP/1."""
     request_line, *lines = _LINE_END.split(data.decode("latin-1"))
     words = request_line.split(" ")
     if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
@@ -66,7 +70,7 @@ def parse_head(data: bytes) -> RequestHead | None:
 
 
 def _path_of(target: str) -> str:
-    """The path of a request target; a whole URL is one, too, whatever its host."""
+    """Return the path of a request target, which may be a whole URL with any host."""
     path = target.partition("?")[0]
     if path.startswith("http://"):
         path = "/" + path.removeprefix("http://").partition("/")[2]
@@ -74,7 +78,7 @@ def _path_of(target: str) -> str:
 
 
 def judge(head: RequestHead, check: CheckAuthorization | None) -> HttpAnswer | None:
-    """The answer to *head*, or None when it is an upgrade to be accepted."""
+    """Return the answer to *head*, or None if it is an upgrade to be accepted."""
     if "origin" in head.headers:
         return HttpAnswer(403)
     if head.path == "/readyz":
@@ -123,9 +127,9 @@ def encode_answer(answer: HttpAnswer, *, without_body: bool) -> bytes:
 
 
 class HttpFront(asyncio.Protocol):
-    """Reads one request head; refuses, or calls *upgrade(transport, handshake)* and lets go.
+    """Reads one request head, then answers it or calls *upgrade(transport, handshake)*.
 
-    Until then its transport is among those *waiting*.
+    Until then its transport is in the set *waiting*.
     """
 
     def __init__(
@@ -181,7 +185,7 @@ class HttpFront(asyncio.Protocol):
         self._waiting.discard(self._transport)
 
     def _answer(self, answer: HttpAnswer, *, without_body: bool = False) -> None:
-        """Write *answer* and wait a moment for the peer to close: a reset would destroy it."""
+        """Write *answer*, and let the peer close first: a reset would destroy the answer."""
         self._is_answered = True
         self._data.clear()
         self._transport.write(encode_answer(answer, without_body=without_body))
@@ -193,7 +197,7 @@ class HttpFront(asyncio.Protocol):
 
 
 def _handshake(head: RequestHead) -> bytes:
-    """The upgrade in the only spelling picows takes; it has been judged already."""
+    """Return the upgrade, which is accepted already, in the only form that picows reads."""
     key = head.headers["sec-websocket-key"]
     return (
         "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -1,4 +1,4 @@
-"""One message a line, over descriptors or a stream: stdio, and plain peers on a Unix socket."""
+"""One message a line: for stdio, and for plain peers on a Unix socket."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class LineTooLong(Exception):
 
 
 class LineBuffer:
-    """Any split of the bytes gives the same lines; blank ones are skipped."""
+    """Finds the lines in a stream of bytes, however it is split; blank lines are skipped."""
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        # A line that has not ended; joined at once, as it may come in tiny pieces.
+        # A line that has not ended. Its pieces are joined at once, because they may be tiny.
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The lines that *data* completes, without their terminators."""
+        """Yield the lines that *data* completes, without their terminators."""
         *lines, rest = data.split(b"\n")
         for line in lines:
             whole = self._take(line)

@@ -1,4 +1,4 @@
-"""Bind, and turn every accepted socket into a Connection."""
+"""Binds sockets, and turns every accepted one into a Connection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OnConnection = Callable[[Connection], None]
 
 
 class Listener:
-    """A bound socket that accepts until closed; *waiting* have yet to say what they want."""
+    """A bound socket that accepts until it is closed; *waiting* have not sent a request yet."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Listener:
         self.url = url
 
     def close(self) -> None:
-        """Stop accepting; connections that have come about go on."""
+        """Stop accepting; open connections go on."""
         self._server.close()
         for transport in tuple(self._waiting):
             transport.abort()
@@ -68,7 +68,7 @@ async def listen_tcp(
 
 
 def _bind_tcp(address: TcpAddress) -> socket.socket:
-    """A bound socket; the loop's own way asks a resolver, which starts four threads."""
+    """Return a bound socket. The event loop's own way uses a resolver, which starts threads."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -85,7 +85,7 @@ def _bind_tcp(address: TcpAddress) -> socket.socket:
 async def listen_unix(
     address: UnixAddress, on_connection: OnConnection, *, limits: Limits
 ) -> Listener:
-    """Accept WebSockets, and peers that speak plain lines, on a socket only its owner can use."""
+    """Accept WebSockets and plain lines on a socket that only its owner can use."""
     waiting: set[asyncio.Transport] = set()
     factory = _front_factory(on_connection, limits, waiting, None)
     sock, path = _bind_unix(address.path)
@@ -113,7 +113,7 @@ def _front_factory(
 
 
 def _bind_unix(relative: str) -> tuple[socket.socket, str]:
-    """A listening socket of mode 0600; takes the place of one that nobody serves any more."""
+    """Return a listening socket of mode 0600. A stale socket at its path is replaced."""
     path = os.path.abspath(relative)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     previous = os.umask(0o177)

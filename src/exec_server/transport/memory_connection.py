@@ -1,4 +1,4 @@
-"""Two ends without a socket: a connection inside one event loop."""
+"""Two connected ends without a socket, inside one event loop."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections import deque
 from exec_server.limits import Limits
 from exec_server.transport.connection import Receiver
 
-# As much as the kernel would keep between two sockets.
+# About as much as the kernel keeps between two sockets.
 _HIGH_WATER = 256 * 1024
 
 
 def memory_pair(*, limits: Limits) -> tuple[MemoryConnection, MemoryConnection]:
-    """Two connections, of which each receives what the other sends."""
+    """Return two connections; each receives what the other sends."""
     one, other = MemoryConnection(limits=limits), MemoryConnection(limits=limits)
     one.other, other.other = other, one
     return one, other
@@ -31,7 +31,7 @@ class MemoryConnection:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._receiver: Receiver | None = None
-        # What the other end has sent and we have not looked at.
+        # Messages that the other end has sent and we have not delivered.
         self._inbox: deque[bytes] = deque()
         self._inbox_bytes = 0
         self._is_reading = True
@@ -39,7 +39,7 @@ class MemoryConnection:
         self._is_closing = False
         self._is_lost = False
         self._delivery: asyncio.Handle | None = None
-        # Runs while the last words are read.
+        # Runs from `close` until the other end has read everything.
         self._timer: asyncio.TimerHandle | None = None
 
     def attach(self, receiver: Receiver) -> None:
@@ -65,7 +65,7 @@ class MemoryConnection:
         return self.other._inbox_bytes
 
     def _drained(self) -> None:
-        """The other end has looked at everything."""
+        """The other end has read everything."""
         if self._is_writing_paused:
             self._is_writing_paused = False
             if self._receiver is not None:
@@ -91,14 +91,14 @@ class MemoryConnection:
         return self._is_reading and not self._is_closing and self._receiver is not None
 
     def _schedule(self) -> None:
-        """Never from within `send`: whoever sends is not ready to receive."""
+        """Deliver soon, but never from within `send`: its caller is not ready to receive."""
         has_news = self._inbox or self.other._is_closing
         if has_news and self._is_listening and self._delivery is None:
             self._delivery = self._loop.call_soon(self._deliver)
 
     def _deliver(self) -> None:
         self._delivery = None
-        # What arrives meanwhile waits for its turn, like everything else in the loop.
+        # Messages that arrive meanwhile wait for the next turn of the loop.
         for _ in range(len(self._inbox)):
             if not self._is_listening:
                 break
@@ -120,7 +120,7 @@ class MemoryConnection:
     # The end.
 
     def close(self, reason: str = "", *, is_violation: bool = False) -> None:
-        """End after what was sent; a peer that does not read loses the rest in a moment."""
+        """End when all is read, or after the close timeout, which loses the rest."""
         if self._is_closing or self._is_lost:
             return
         self._is_closing = True

@@ -1,4 +1,4 @@
-"""A server that is a child of ours, spoken to by lines on its stdin and stdout."""
+"""A server that is a child process of ours; messages are lines on its stdin and stdout."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def dial_program(
 ) -> Connection:
     """Start *argv* in a process group of its own; its stderr is ours.
 
-    *env* is laid over our own environment. Raises ConfigurationError when the program does not
-    start. When the connection ends the group is terminated, and killed a moment later.
+    *env* is added to our own environment. Raises ConfigurationError if the program does not start.
+    When the connection ends, the group gets SIGTERM, and SIGKILL after *limits.program_kill_delay*.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -80,7 +80,7 @@ class ProgramConnection(asyncio.SubprocessProtocol):
             self.close()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        # Without its stdout it can never answer again; without its stdin it cannot be asked.
+        # Without stdout the program cannot answer, and without stdin it gets no requests.
         self.close()
 
     def process_exited(self) -> None:
@@ -144,7 +144,7 @@ class ProgramConnection(asyncio.SubprocessProtocol):
         self._signal(signal.SIGKILL)
 
     def _signal(self, signum: int) -> None:
-        # Once it is reaped its number may belong to somebody else.
+        # After the program is reaped, its process id may belong to another one.
         if self._transport.get_returncode() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._transport.get_pid(), signum)

@@ -1,4 +1,4 @@
-"""Exactly one connection on a pair of descriptors: one message a line."""
+"""One connection on a pair of descriptors, with one message a line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WRITE_HIGH_WATER = 256 * 1024
 
 
 class StdioConnection:
-    """Speaks over *reader* and *writer* (descriptors) until input ends."""
+    """A Connection over the descriptors *reader* and *writer*; it lasts until the input ends."""
 
     malformed_prefix = "failed to parse JSON-RPC message from exec-server stdio: "
     transport_name = "stdio"
@@ -36,10 +36,10 @@ class StdioConnection:
         self._is_reading = False
         self._is_closed = False
         self._close_timeout = limits.close_timeout
-        # Runs while the last words leave.
+        # Runs from `close` until everything queued is written.
         self._closing: asyncio.TimerHandle | None = None
         self._thread: _ReaderThread | None = None
-        # A pipe's blocking mode belongs to us alone; a terminal's is shared with the shell.
+        # The blocking mode of a pipe is ours alone; that of a terminal is shared with the shell.
         self._is_pipe = _is_pipe(writer)
         if self._is_pipe:
             os.set_blocking(writer, False)
@@ -146,7 +146,7 @@ class StdioConnection:
         return self._is_closed or self._closing is not None
 
     def close(self, reason: str = "", *, is_violation: bool = False) -> None:
-        """End after what is queued; a peer that does not read loses the rest in a moment."""
+        """End when all is written, or after the close timeout, which loses the rest."""
         if self._is_ending:
             return
         if not self._queue:

@@ -91,7 +91,7 @@ class LineConnection(asyncio.Protocol):
             self._receiver.writing_resumed()
 
     def eof_received(self) -> bool:
-        """The peer says no more, and need not read what is queued either: it is gone."""
+        """The peer has closed its side. It counts as gone, even if it still reads."""
         self._abort_later()
         self._tell_lost()
         return False
@@ -120,7 +120,7 @@ class LineConnection(asyncio.Protocol):
         self._abort_later()
 
     def _abort_later(self) -> None:
-        """A peer that does not read would keep a graceful end waiting for ever."""
+        """Bound the graceful end: a peer that does not read would delay it for ever."""
         asyncio.get_running_loop().call_later(self._close_timeout, self._transport.abort)
 
     def abort(self) -> None:

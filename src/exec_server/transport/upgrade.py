@@ -22,7 +22,7 @@ from exec_server.transport.picows_internals import (
 _REFUSAL_BYTES = 4096
 
 L = TypeVar("L", bound=WSListener)
-# Makes the listener of a WebSocket; the listener calls the argument when the WebSocket is open.
+# Makes the listener of a WebSocket, which calls the argument with itself once it is open.
 NewListener = Callable[[Callable[[L], None]], L]
 
 

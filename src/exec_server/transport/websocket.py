@@ -1,4 +1,4 @@
-"""picows frames ↔ Connection: joins fragments, corks replies, answers pings and closes."""
+"""One WebSocket as a Connection: joins fragments, corks replies, answers pings and closes."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from exec_server.transport.frame_headers import (
 )
 
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
-# Up to here one copy is cheaper than a vectored write.
+# Up to this size one copy is cheaper than a vectored write.
 _JOIN_BYTES = 16 * 1024
-# A larger message is not copied, but taken from where picows has it.
+# A larger message is not copied as a whole, but taken from the buffer of picows.
 _COPIED_BYTES = 2 * 1024 * 1024
-# writev takes 1024 at most.
+# writev takes 1024 buffers at most.
 _MOST_BUFFERS = 512
 _WRITE_HIGH_WATER = 128 * 1024
-# Linux tells of a peer's end even behind data that nobody has read; others of resets alone.
+# Linux reports that a peer has closed, even behind unread data; others report resets alone.
 _HANGUP = getattr(select, "POLLRDHUP", 0)
 
 
 class WebSocketConnection(WSListener):
-    """One WebSocket, of either side."""
+    """One WebSocket, on the side of the server or of the client."""
 
     transport_name = "websocket"
 
@@ -44,7 +44,7 @@ class WebSocketConnection(WSListener):
         self._on_open = on_open
         self._receiver: Receiver | None = None
         self._assemble: Callable[[], Assembly] = _JoinedMessage
-        # A message of which not all frames have come; joined at once, as they may be tiny.
+        # A message that is incomplete. Its frames are joined at once, because they may be tiny.
         self._assembly: Assembly | None = None
         self._assembled_bytes = 0
         self._is_text = False
@@ -64,8 +64,8 @@ class WebSocketConnection(WSListener):
         self._stream: Any = transport.underlying_transport
         self._queued_bytes: Callable[[], int] = self._stream.get_write_buffer_size
         self._stream.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
-        # Server frames have no mask and plain sockets no cipher: such frames are built here
-        # and written straight to the descriptor.
+        # A server does not mask its frames, and a plain socket does not encrypt them. Such frames
+        # are built here and written straight to the descriptor.
         is_plain = not (transport.is_client_side or transport.is_secure)
         self._fd = self._stream.get_extra_info("socket").fileno() if is_plain else -1
         self.peer_name = _peer_name(self._stream)
@@ -79,7 +79,7 @@ class WebSocketConnection(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self._silent_ticks = 0
-        # picows goes on parsing after a violation that it has told the peer about.
+        # picows goes on parsing after a violation that it has reported to the peer.
         if self._is_closing or transport.is_close_frame_sent:
             return
         kind = frame.msg_type
@@ -97,7 +97,7 @@ class WebSocketConnection(WSListener):
             else:
                 self._refuse_text()
         elif kind == WSMsgType.PING:
-            # A peer that reads no pongs gets no more of them.
+            # No more pongs are sent to a peer that does not read them.
             if self._queued_bytes() <= self._limits.unread_answer_bytes:
                 transport.send_pong(frame.get_payload_as_bytes())
         elif kind == WSMsgType.CLOSE:
@@ -107,7 +107,7 @@ class WebSocketConnection(WSListener):
             self._collect(frame, kind)
 
     def on_ws_eof(self) -> None:
-        """The peer says no more, and need not read what is queued either: it is gone."""
+        """The peer has closed its side. It counts as gone, even if it still reads."""
         self._is_closing = True
         self._abort_later()
         self._tell_lost()
@@ -200,16 +200,16 @@ class WebSocketConnection(WSListener):
             self._corked += (header, *parts)
             self._corked_bytes += size
             if self._corked_bytes > _WRITE_HIGH_WATER:
-                # Requests that came in one read must feel that nobody reads their answers.
+                # The answers to requests of one read are bounded, too, if the peer reads none.
                 self._uncork()
                 self._corked = []
         else:
-            # Copying it would cost more than the write that corking saves.
+            # Copying a message of this size costs more than the write that corking saves.
             corked, self._corked, self._corked_bytes = self._corked, [], 0
             self._write([b"".join(corked), header, *parts], size)
 
     def _uncork(self) -> None:
-        """Send everything that one wake of the socket has produced in one write."""
+        """Send everything that one read of the socket has produced, in one write."""
         corked, self._corked, self._corked_bytes = self._corked, None, 0
         if corked:
             self._write([b"".join(corked)], 0)
@@ -229,7 +229,7 @@ class WebSocketConnection(WSListener):
         except BlockingIOError:
             sent = 0
         except OSError:
-            # The reading side learns of the end, too, and reports it once.
+            # The reading side also learns of the end, and reports it once.
             self._stream.abort()
             return
         for index, buffer in enumerate(buffers):
@@ -239,7 +239,7 @@ class WebSocketConnection(WSListener):
             sent -= len(buffer)
 
     def _send_fragments(self, parts: Sequence[bytes]) -> None:
-        """Cut a message so that peers with the reference's frame limit accept it."""
+        """Cut a message into frames that a peer with the reference's frame limit accepts."""
         self._uncork()
         frames = cut(parts, self._limits.frame_bytes)
         for index, (size, pieces) in enumerate(frames):
@@ -276,11 +276,11 @@ class WebSocketConnection(WSListener):
         self._abort_later()
 
     def _abort_later(self) -> None:
-        """A peer that does not read would keep a graceful end waiting for ever."""
+        """Bound the graceful end: a peer that does not read would delay it for ever."""
         self._loop.call_later(self._limits.close_timeout, self._ws.disconnect, False)
 
     def _tick(self) -> None:
-        """Ping; drop a peer of which nothing was heard for the whole pong timeout."""
+        """Send a ping; drop a peer that has sent nothing for the whole pong timeout."""
         limits = self._limits
         if self._reading_paused:
             if _has_hung_up(self._stream.get_extra_info("socket").fileno()):
@@ -297,7 +297,7 @@ class WebSocketConnection(WSListener):
 
 
 class _JoinedMessage:
-    """A message for a receiver that wants it whole."""
+    """A message for a receiver that takes it as a whole."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -309,12 +309,12 @@ class _JoinedMessage:
         return self._data.isascii() or _is_utf8(self._data)
 
     def finish(self) -> bytes:
-        # As it is, since nobody changes it: a copy would take as much memory again.
+        # A copy would take as much memory again, and nothing changes this object any more.
         return cast("bytes", self._data)
 
 
 def _has_hung_up(fd: int) -> bool:
-    """Whether the peer is gone, which nobody hears while the socket is not read."""
+    """True if the peer is gone, which goes unnoticed while the socket is not read."""
     poll = select.poll()
     poll.register(fd, _HANGUP)
     return bool(poll.poll(0))

@@ -39,7 +39,7 @@ class _IdentityClaims(msgspec.Struct):
 
 
 class AgentIdentity:
-    """A task of an agent; each request is signed with the agent's key."""
+    """A task of an agent. It signs each request with the agent's key."""
 
     def __init__(
         self, runtime_id: str, task_id: str, key: Any, headers: Mapping[str, str], now: Clock
@@ -51,7 +51,7 @@ class AgentIdentity:
         self._now = now
 
     def check_url(self, url: str) -> None:
-        """An assertion is of no use to anybody else for long, so any host may see it."""
+        """Allow every host: an assertion is valid only for a short time."""
 
     def headers(self) -> Mapping[str, str]:
         timestamp = _stamp(self._now())
@@ -81,7 +81,7 @@ async def load(
     now: Clock,
     limits: Limits = DEFAULT_LIMITS,
 ) -> AgentIdentity:
-    """Verify *token* and begin a task. Raises ConfigurationError and RegistryError."""
+    """Verify *token* and register a task. Raises ConfigurationError and RegistryError."""
     claims = await _verify(token, environ, http=http, now=now, limits=limits)
     key = _private_key(claims.agent_private_key)
     task_id = await _register(
@@ -94,7 +94,7 @@ async def load(
 async def _verify(
     token: str, environ: Mapping[str, str], *, http: Http, now: Clock, limits: Limits
 ) -> _IdentityClaims:
-    # So that whatever is no such token is refused before anything is sent.
+    # A text that is not a token is refused before anything is sent.
     json_web_tokens.claims(token)
     base = (environ.get(_JWKS_VARIABLE) or _JWKS_BASE).rstrip("/")
     prefix = "/wham" if "/backend-api" in base else ""
@@ -116,7 +116,7 @@ async def _verify(
     except msgspec.ValidationError as exc:
         raise ConfigurationError(f"the agent identity is malformed: {exc}") from None
     if claims.iss != _ISSUER or claims.aud != _AUDIENCE:
-        raise ConfigurationError("the agent identity is for something else")
+        raise ConfigurationError("the agent identity has another issuer or audience")
     if claims.exp <= now():
         raise ConfigurationError("the agent identity has expired")
     return claims

@@ -1,4 +1,4 @@
-"""The credentials that Codex has stored in `auth.json`, renewed when they are about to expire."""
+"""The credentials that Codex has stored in `auth.json`; they are renewed before they expire."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REFRESH_URL = "https://auth.openai.com/oauth/token"
 _REFRESH_VARIABLE = "CODEX_REFRESH_TOKEN_URL_OVERRIDE"
 _CLIENT_ID = "app_EMoamEEZ73f0CkXaXp7hrann"
 _CLAIMS = "https://api.openai.com/auth"
-# A token is renewed so long before its end, or after so long when it does not name one.
+# A token is renewed this long before it expires, or at this age if it does not say when.
 _MARGIN_SECONDS = 5 * 60.0
 _UNNAMED_SECONDS = 8 * 24 * 3600.0
 
@@ -50,9 +50,9 @@ async def load(
     now: Callable[[], float],
     limits: Limits = DEFAULT_LIMITS,
 ) -> Credentials | None:
-    """What the file in *home* gives; None when there is none or nothing usable in it.
+    """Return the credentials in the file in *home*; None if there are no usable ones.
 
-    Tokens that are about to expire are renewed, and the file with them.
+    Tokens that are about to expire are renewed, and written to the file.
     """
     path = home / FILE_NAME
     try:
@@ -111,7 +111,7 @@ async def _refresh(
     if not isinstance(renewed, dict):
         raise RegistryError("the stored login could not be renewed: not a JSON object")
     kept: dict[str, Any] = msgspec.to_builtins(tokens)
-    # What the answer leaves out stays as it is.
+    # A token that the answer leaves out stays as it is.
     kept |= {name: value for name, value in renewed.items() if name in kept and value}
     try:
         made = msgspec.convert(kept, _Tokens)
@@ -122,11 +122,11 @@ async def _refresh(
 
 
 def _store(path: Path, content: dict[str, Any], tokens: _Tokens, *, now: float) -> None:
-    """Replace the file: the old refresh token is used up."""
+    """Replace the file, because the old refresh token cannot be used again."""
     stamp = datetime.fromtimestamp(now, UTC).isoformat().replace("+00:00", "Z")
     content = {**content, "last_refresh": stamp}
     content["tokens"] = {**content["tokens"], **msgspec.to_builtins(tokens)}
-    # Readable by its owner alone, as `mkstemp` makes it.
+    # mkstemp makes a file that only its owner can read.
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=".auth-")
     try:
         with os.fdopen(fd, "wb") as file:

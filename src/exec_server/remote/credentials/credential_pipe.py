@@ -1,4 +1,4 @@
-"""Credentials that rotate: one JSON object a line, from whoever started us."""
+"""Credentials that rotate: one JSON object a line, from the program that started us."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _CredentialLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PipedCredential:
-    """The newest token of the pipe. Feed it with what is read, and watch `wait_over`."""
+    """The newest token of the pipe. Give it all that is read, and wait for `wait_over`."""
 
     def __init__(self, environment_id: str, *, now: Callable[[], float]) -> None:
         self._environment_id = environment_id.strip()
@@ -32,17 +32,17 @@ class PipedCredential:
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait_first(self) -> None:
-        """Until there is a token. Raises ConfigurationError when the pipe has none for us."""
+        """Wait for the first token. Raises ConfigurationError if the pipe has none for us."""
         await self._first
 
     async def wait_over(self) -> None:
-        """Until the pipe is closed. Raises ConfigurationError for a line that is wrong."""
+        """Wait until the pipe is closed. Raises ConfigurationError for a wrong line."""
         await self._over
 
-    # What the pipe says.
+    # Called by the reader of the pipe.
 
     def feed(self, data: bytes) -> None:
-        """Take what was read; nothing of it once the pipe is over."""
+        """Take bytes of the pipe; they are ignored after the end."""
         self._buffer += data
         while b"\n" in self._buffer and not self._over.done():
             line, _, rest = self._buffer.partition(b"\n")
@@ -52,7 +52,7 @@ class PipedCredential:
             self._fail("a line is too long")
 
     def end(self) -> None:
-        """The pipe is closed."""
+        """Record that the pipe is closed."""
         if self._current is None:
             self._fail("the pipe was closed before the first credential")
         elif not self._over.done():
@@ -62,7 +62,7 @@ class PipedCredential:
         try:
             line = msgspec.json.decode(data, type=_CredentialLine)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # Its words could repeat the token.
+            # The words of the error could repeat the token.
             self._fail("a line is malformed")
             return
         why = self._objection(line)
@@ -75,13 +75,13 @@ class PipedCredential:
 
     def _objection(self, line: _CredentialLine) -> str:
         if line.version != 1:
-            return "it has another version"
+            return "its version is not 1"
         if line.environment_id != self._environment_id:
             return "it is for another environment"
         if not line.token or not all("!" <= c <= "~" for c in line.token):
-            return "its token is no visible ASCII without blanks"
+            return "its token is not visible ASCII without blanks"
         if line.expires_at < 0:
-            return "its end is before all time"
+            return "its expiry is negative"
         if self._current is None and line.expires_at <= self._now():
             return "it has expired"
         return ""
@@ -91,10 +91,10 @@ class PipedCredential:
         for future in (self._first, self._over):
             if not future.done():
                 future.set_exception(error)
-                # Only one of them may be waited for.
+                # Marks the exception as read, since perhaps only one future is awaited.
                 future.exception()
 
-    # What the registry is told.
+    # The methods of Credentials.
 
     def check_url(self, url: str) -> None:
         check_confidential(url, "an executor credential")

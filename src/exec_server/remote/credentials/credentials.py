@@ -1,4 +1,4 @@
-"""Who we are to the registry: the headers of each request, and the hosts they may go to."""
+"""Credentials for the registry: the headers of each request, and the hosts they may go to."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _API_KEY_DOMAINS = ("openai.com", "openai.org")
 
 
 class CredentialExpired(ConfigurationError):
-    """The credential is no longer good, and the registry need not be asked."""
+    """The credential has expired, so the registry is not asked."""
 
 
 class Credentials(Protocol):
-    """Proves who asks. Its repr shows no secret."""
+    """Proves the identity of the sender. Its repr shows no secret."""
 
     def check_url(self, url: str) -> None:
-        """ConfigurationError when the credential may not be sent to this registry."""
+        """Raise ConfigurationError if the credential must not be sent to this registry."""
 
     def headers(self) -> Mapping[str, str]:
-        """What goes with the next request. Raises CredentialExpired."""
+        """Return the headers of the next request. Raises CredentialExpired."""
 
 
 class _Secret:
-    """A token that is visible ASCII and is not printed."""
+    """A token of visible ASCII characters, which is not printed."""
 
     def __init__(self, token: str) -> None:
         if not token or not all("!" <= c <= "~" for c in token):
@@ -42,7 +42,7 @@ class _Secret:
 
 
 class ApiKey(_Secret):
-    """A key that only its issuer may see, and this machine."""
+    """A key that is sent only to its issuer and to this machine."""
 
     def check_url(self, url: str) -> None:
         parts = _split(url)
@@ -65,14 +65,14 @@ class BearerToken(_Secret):
 
 
 class HarnessToken(_Secret):
-    """What a harness was given for its registry, wherever that is."""
+    """The token of a harness for its registry, on any host."""
 
     def __init__(self, token: str, *, account_id: str | None = None) -> None:
         super().__init__(token)
         self._account_id = account_id
 
     def check_url(self, url: str) -> None:
-        """Anywhere: whoever configured it named the registry in the same breath."""
+        """Allow every host: the token and the registry are configured together."""
 
     def headers(self) -> Mapping[str, str]:
         return {**super().headers(), **account_headers(self._account_id)}
@@ -87,7 +87,7 @@ class ChatGptTokens(_Secret):
         self._is_fedramp = is_fedramp
 
     def check_url(self, url: str) -> None:
-        """As the reference does, which restricts API keys alone."""
+        """Allow every host, as the reference does; it restricts API keys alone."""
 
     def headers(self) -> Mapping[str, str]:
         return {
@@ -104,7 +104,7 @@ def account_headers(account_id: str | None, *, is_fedramp: bool = False) -> dict
 
 
 def check_confidential(url: str, what: str) -> None:
-    """ConfigurationError unless *url* is one that nobody on the way can read."""
+    """Raise ConfigurationError unless *url* is https or a loopback address."""
     parts = _split(url)
     if parts.scheme != "https" and not is_loopback(url):
         raise ConfigurationError(
@@ -114,7 +114,7 @@ def check_confidential(url: str, what: str) -> None:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an http or https URL leads to this machine, by its literal address."""
+    """True if an http or https URL names this machine, by `localhost` or a loopback address."""
     parts = _split(url)
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https"):

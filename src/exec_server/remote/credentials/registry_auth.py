@@ -1,4 +1,4 @@
-"""Which credential an executor shows, by what its command line and environment say."""
+"""Finds the credential of an executor, by its command line and environment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def find_credentials(
     now: Callable[[], float] = time.time,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Credentials:
-    """The first that there is. Raises ConfigurationError or RegistryError when none is usable."""
+    """Return the first credential found. Raises ConfigurationError or RegistryError if none is."""
     access_token = environ.get(ACCESS_TOKEN_VARIABLE, "").strip()
     if uses_agent_identity:
         if not access_token:

@@ -1,4 +1,4 @@
-"""Standard input, read by a thread of its own: it may be a pipe, a terminal or a file."""
+"""Reads standard input in a thread, because it may be a pipe, a terminal or a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _READ_BYTES = 64 * 1024
 def watch_input(
     on_data: Callable[[bytes], None], on_end: Callable[[], None], *, fd: int = 0
 ) -> None:
-    """Call back in the running event loop with what comes, and once at the end.
+    """Call *on_data* in the running event loop with what is read, and *on_end* at the end.
 
     The thread ends with the input, or with the process.
     """
@@ -23,7 +23,7 @@ def watch_input(
         try:
             loop.call_soon_threadsafe(callback, *data)
         except RuntimeError:
-            # The loop is closed: nobody wants to know.
+            # The event loop is closed.
             return False
         return True
 

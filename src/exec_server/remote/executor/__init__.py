@@ -1,0 +1,8 @@
+"""The executor's side of remote mode.
+
+executor.py           registers, and holds one socket to the rendezvous
+relays.py             the two relays that an executor can serve
+executor_socket.py    the socket: performs the effects of the mux
+stream_connection.py  one stream of the socket, as a Connection
+forward.py            forwards streams to another WebSocket server
+"""

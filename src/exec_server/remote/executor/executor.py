@@ -1,4 +1,4 @@
-"""Keep an environment reachable: register, hold one socket to the rendezvous, serve its streams."""
+"""Keeps an environment reachable: registers, holds one socket to the rendezvous, serves streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from exec_server.errors import ConfigurationError, ConnectError, RegistryError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.remote.executor.executor_socket import Physical, Serve
+from exec_server.remote.executor.executor_socket import ExecutorSocket, Serve
 from exec_server.remote.executor.relays import Relay
 from exec_server.remote.registry_client import (
     Registration,
@@ -25,12 +25,12 @@ from exec_server.transport.frames import dial_frames
 
 logger = logging.getLogger(__name__)
 
-# Headers of the upgrade that variables of the process choose.
+# Headers of the upgrade, and the environment variables that they are taken from.
 _HEADERS = {"x-cluster-name": "OPENAI_CLUSTER", "x-openai-internal-caller": "DD_SERVICE"}
 
 
 class Executor:
-    """Runs until it is cancelled, or until the registry refuses us."""
+    """Runs until it is cancelled, or until the registry refuses it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Executor:
     ) -> None:
         self._relay = relay
         self._serve = serve
-        # Their harnesses look for us, and their processes would end with us.
+        # While there are sessions, harnesses try to reconnect, and processes would end with us.
         self._holds_sessions = holds_sessions
         self._limits = limits
         self._environ = environ
@@ -52,7 +52,10 @@ class Executor:
         self._redial = Redial(random=random, limits=limits)
 
     async def run(self) -> NoReturn:
-        """Raises RegistryError and ConfigurationError; a rendezvous that is away is waited for."""
+        """Serve for ever; while the rendezvous cannot be reached, it is dialled again.
+
+        Raises RegistryError and ConfigurationError.
+        """
         registration = await self._register()
         while True:
             if await self._serve_once(registration) or self._relay.registers_each_time:
@@ -68,7 +71,7 @@ class Executor:
                 is_patient = self._holds_sessions() and may_register_again(exc)
                 if not (is_patient or may_register_later(exc)):
                     raise
-                logger.warning("registration is put off: %s", exc)
+                logger.warning("registration is tried again later: %s", exc)
                 await asyncio.sleep(
                     registry_pause(attempt, random=self._random, limits=self._limits)
                 )
@@ -78,8 +81,8 @@ class Executor:
                 return registration
 
     async def _serve_once(self, registration: Registration) -> bool:
-        """Hold a socket until it is lost; whether the rendezvous wants another registration."""
-        physical = Physical(
+        """Hold a socket until it is lost; True if the rendezvous asks for another registration."""
+        socket = ExecutorSocket(
             self._relay.new_mux(registration),
             serve=self._serve,
             judge=partial(self._relay.judge, registration),
@@ -88,28 +91,28 @@ class Executor:
         try:
             await dial_frames(
                 registration.url,
-                physical,
+                socket,
                 sizes=self._relay.sizes,
                 limits=self._limits,
                 headers=self._headers(),
             )
-            await self._hold(physical)
+            await self._hold(socket)
         except ConnectError as exc:
             logger.warning("rendezvous: %s", exc)
             return exc.status is not None and 400 <= exc.status < 500
         except ConfigurationError as exc:
-            # The registry may know better the next time; so far we have what it said.
+            # The registry has named an invalid URL. The next one may be valid.
             logger.warning("rendezvous: %s", exc)
         finally:
-            physical.drop()
-            await physical.settle()
+            socket.drop()
+            await socket.settle()
         return False
 
-    async def _hold(self, physical: Physical) -> None:
+    async def _hold(self, socket: ExecutorSocket) -> None:
         loop = asyncio.get_running_loop()
         opened_at = loop.time()
         logger.info("connected to the rendezvous")
-        reason = await physical.wait_lost()
+        reason = await socket.wait_lost()
         self._redial.lived(loop.time() - opened_at)
         logger.warning("the rendezvous is lost: %s", reason)
 
@@ -121,6 +124,6 @@ class Executor:
 
 
 def upgrade_headers(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What both ends send to the rendezvous: what their environment says, and the current trace."""
+    """Return the headers that both ends send to the rendezvous, with the current trace."""
     chosen = {header: environ.get(name, "") for header, name in _HEADERS.items()}
     return [(header, value) for header, value in (chosen | trace_headers()).items() if value]

@@ -1,4 +1,4 @@
-"""The executor's one socket: performs what the mux decides, and is told what happens."""
+"""The one socket of an executor: performs the effects of the mux, and reports events to it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from exec_server.transport.frames import FrameSocket
 
 logger = logging.getLogger(__name__)
 
-# Requests to a client are short; longer messages are answers and output, which have no trace, and
-# to look for one takes as long as to encrypt them.
+# Requests to a client are short. Longer messages are answers and output, which have no trace, and
+# searching them for one takes as long as encrypting them.
 _TRACED_BYTES = 8 * 1024
 
 Serve = Callable[[Connection], None]
-# The registry's word on a harness.
+# Asks the registry whether a harness is admitted.
 Judge = Callable[[Validate], Awaitable[bool]]
 
 
 class AnyMux(Protocol):
-    """What both relays decide."""
+    """The methods that both relays have."""
 
     def receive(self, data: bytes | memoryview, *, now: float) -> Sequence[Effect]: ...
 
@@ -59,8 +59,8 @@ class AnyMux(Protocol):
     def end(self, reason: str = ...) -> Sequence[Effect]: ...
 
 
-class Physical:
-    """One physical connection and its streams, each of which goes to *serve*."""
+class ExecutorSocket:
+    """One physical connection and its streams; each stream is given to *serve*."""
 
     def __init__(self, mux: AnyMux, *, serve: Serve, judge: Judge, limits: Limits) -> None:
         self._mux = mux
@@ -71,14 +71,14 @@ class Physical:
         self._socket: FrameSocket | None = None
         self._streams: dict[StreamId, StreamConnection] = {}
         self._questions: dict[int, asyncio.Task[None]] = {}
-        # Those and the ones that nobody waits for any more.
+        # The questions above, and those that were cancelled and have not ended yet.
         self._asking: set[asyncio.Task[None]] = set()
         self._alarm = Alarm(mux.next_deadline, self._expire)
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self.is_writing_paused = False
 
     async def wait_lost(self) -> str:
-        """Until the socket is gone, and why it is."""
+        """Wait until the socket is lost, and return the reason."""
         return await asyncio.shield(self._lost)
 
     def drop(self) -> None:
@@ -87,24 +87,24 @@ class Physical:
             self._socket.drop()
 
     async def settle(self) -> None:
-        """Until no question is under way any more."""
+        """Wait until all questions to the registry have ended."""
         if self._asking:
             await asyncio.wait(self._asking)
 
-    # What the socket says.
+    # Called by the socket.
 
     def socket_opened(self, socket: FrameSocket) -> None:
         self._socket = socket
 
     def frame_received(self, data: bytes | memoryview) -> None:
         self._perform(self._mux.receive(data, now=self._loop.time()))
-        # Who does not read our resets is not asked for reasons to send more.
+        # A peer that does not read our resets would cause more of them.
         if self.is_writing_paused and self.unsent_bytes > self._limits.backlog_bytes:
             assert self._socket is not None
             self._socket.pause_reading()
 
     def text_received(self, data: bytes) -> None:
-        """The reference passes it over, and so do we."""
+        """Ignore a text message, as the reference does."""
 
     def writing_paused(self) -> None:
         self.is_writing_paused = True
@@ -125,7 +125,7 @@ class Physical:
         if not self._lost.done():
             self._lost.set_result(reason)
 
-    # What the streams say.
+    # Called by the streams.
 
     @property
     def unsent_bytes(self) -> int:
@@ -145,7 +145,7 @@ class Physical:
     def resume_stream(self, stream_id: StreamId) -> None:
         self._perform(self._mux.resume(stream_id))
 
-    # What the mux wants.
+    # The effects of the mux.
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -187,9 +187,9 @@ class Physical:
         try:
             is_valid = await self._judge(question)
         except Exception:
-            logger.exception("a harness could not be judged")
+            logger.exception("the registry could not be asked about a harness")
             is_valid = False
-        # Our own end is no reason to be cancelled by what it sets off.
+        # The effects below may abandon this question, and must not cancel this task.
         self._questions.pop(ticket, None)
         self._perform(self._mux.settle(ticket, is_valid=is_valid, now=self._loop.time()))
 

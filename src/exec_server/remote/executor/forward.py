@@ -1,4 +1,4 @@
-"""Streams that go on to another WebSocket server: whole messages, not looked at."""
+"""Forwards streams to another WebSocket server: whole messages, which are not read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Forwarder:
-    """Gives each stream a socket of its own to *url*; use it as `serve` of an Executor."""
+    """Gives each stream a socket of its own to *url*. Its `serve` is for an Executor."""
 
     def __init__(self, url: str, *, limits: Limits = DEFAULT_LIMITS) -> None:
         self._url = check_destination(url)
@@ -23,7 +23,7 @@ class Forwarder:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serve(self, connection: Connection) -> None:
-        """Forward *connection* until either side ends."""
+        """Forward *connection* until one side ends."""
         coupling = _Coupling(connection)
         task = asyncio.get_running_loop().create_task(self._reach(coupling), name="forward")
         self._tasks.add(task)
@@ -59,7 +59,7 @@ class Forwarder:
 
 
 def check_destination(url: str) -> str:
-    """*url*, unless nobody could forward to it: then ConfigurationError."""
+    """Return *url* without surrounding blanks. Raises ConfigurationError if it is not valid."""
     url = url.strip()
     try:
         parts = urlsplit(url)
@@ -72,24 +72,24 @@ def check_destination(url: str) -> str:
 
 
 class _Coupling:
-    """A stream and the socket to its destination: what comes on one leaves on the other."""
+    """A stream and the socket to its destination; messages of one are sent on the other."""
 
     def __init__(self, connection: Connection) -> None:
         self.over = asyncio.Event()
         self._connection = connection
         self._socket: FrameSocket | None = None
-        # Nothing is taken before there is somebody to give it to.
+        # Nothing is read before the socket to the destination is open.
         connection.attach(_FromStream(self))
         connection.pause_reading()
 
     def end(self) -> None:
-        """Both sides are over. Idempotent."""
+        """End both sides. Idempotent."""
         self.over.set()
         if self._socket is not None:
             self._socket.drop()
         self._connection.close("forwarding has ended")
 
-    # What the destination says.
+    # Called by the socket to the destination.
 
     def socket_opened(self, socket: FrameSocket) -> None:
         self._socket = socket
@@ -101,7 +101,7 @@ class _Coupling:
         if data:
             self._connection.send(bytes(data))
         else:
-            # No stream can carry it.
+            # A stream cannot carry an empty message.
             self.end()
 
     def text_received(self, data: bytes) -> None:
@@ -116,7 +116,7 @@ class _Coupling:
     def socket_lost(self, reason: str) -> None:
         self.over.set()
 
-    # What the stream says.
+    # Called for the stream.
 
     def send(self, data: bytes) -> None:
         if self._socket is not None:

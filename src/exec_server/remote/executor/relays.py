@@ -1,4 +1,4 @@
-"""The two relays an executor can serve; which one is decided for a whole process."""
+"""The two relays that an executor can serve; one is chosen for the whole process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from exec_server.transport.frames import Sizes
 
 
 class Relay(Protocol):
-    """How to register, and what to do with the frames of a socket."""
+    """How to register, and how to treat the frames of a socket."""
 
     sizes: Sizes
-    # Whether a registration is good for one socket only.
+    # True if a registration can be used for one socket only.
     registers_each_time: bool
 
     async def register(self) -> Registration: ...
@@ -31,7 +31,7 @@ class Relay(Protocol):
 
 
 class NoiseRelay:
-    """Streams that nobody between the ends can read; the key lives as long as this object."""
+    """Streams that are encrypted from end to end. The key lives as long as this object."""
 
     registers_each_time = False
 
@@ -43,7 +43,7 @@ class NoiseRelay:
         facts: Mapping[str, Any] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """*facts* are told after each registration; None where the registry is not one's own."""
+        """*facts* are sent after each registration; None for a registry that is not ours."""
         self._registry = registry
         self._facts = facts
         self._identity = identity or KeyPair(os.urandom(SEED_BYTES))
@@ -73,7 +73,7 @@ class NoiseRelay:
 
 
 class PlaintextRelay:
-    """The older relay, in which the rendezvous reads along: only for who asks for it by name."""
+    """The older relay, which the rendezvous can read. It is used only if asked for by name."""
 
     registers_each_time = True
 
@@ -96,7 +96,7 @@ class PlaintextRelay:
 
 
 def plaintext_sizes(limits: Limits) -> Sizes:
-    """Whole messages are in one frame, with some bytes around them."""
+    """Return the sizes of the older relay: a frame holds a whole message and some bytes more."""
     return Sizes(
         frame_bytes=limits.frame_bytes,
         message_bytes=limits.message_bytes + limits.relay_frame_bytes,
@@ -105,7 +105,7 @@ def plaintext_sizes(limits: Limits) -> Sizes:
 
 
 class _TimelessMux(PlaintextMux):
-    """Asks nobody, and so waits for nothing."""
+    """The older mux with the methods of the other one; it asks no questions."""
 
     def receive(self, data: bytes | memoryview, *, now: float = 0.0) -> Sequence[Effect]:
         return super().receive(data)

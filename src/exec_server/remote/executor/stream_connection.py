@@ -1,4 +1,4 @@
-"""One stream of the executor's socket as a Connection like any other."""
+"""One stream of the executor's socket, as a Connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from exec_server.transport.connection import Receiver
 
 
 class StreamCarrier(Protocol):
-    """The socket, to one of its streams."""
+    """The socket as its streams see it."""
 
     is_writing_paused: bool
 
@@ -27,13 +27,13 @@ class StreamCarrier(Protocol):
 
 
 class StreamConnection:
-    """A harness, as whoever answers it sees it.
+    """The connection to one harness.
 
-    What waits to be sent and its congestion are those of the whole socket.
+    Unsent bytes and pauses in writing are those of the whole socket.
     """
 
     transport_name = "relay"
-    # A harness that sends no JSON-RPC has lost its stream.
+    # A message that is not JSON-RPC ends the stream.
     malformed_prefix = None
 
     def __init__(self, carrier: StreamCarrier, stream_id: StreamId) -> None:
@@ -45,7 +45,7 @@ class StreamConnection:
         self._is_paused = False
         self._is_lost = False
 
-    # What the socket says.
+    # Called by the socket.
 
     def deliver(self, data: bytes) -> None:
         if self._receiver is not None:
@@ -60,13 +60,13 @@ class StreamConnection:
             self._receiver.writing_resumed()
 
     def lose(self) -> None:
-        """The stream has ended; the receiver hears of it soon, but never from within a call."""
+        """End the stream. The receiver is told soon, but never from within a call of its own."""
         self._is_lost = True
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             self._loop.call_soon(receiver.connection_lost)
 
-    # The contract.
+    # The methods of a Connection.
 
     @property
     def unsent_bytes(self) -> int:

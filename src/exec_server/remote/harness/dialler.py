@@ -1,4 +1,4 @@
-"""How a client gets from one connection to the next: a new bundle and a new stream each time."""
+"""Dials an environment through its registry: each connection has a new bundle and stream."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 _UNAUTHORIZED = 401
-# A session is kept for half a minute: pauses that grow further leave it only a few attempts.
+# A session is kept for half a minute; longer pauses would leave only a few attempts.
 _RECOVERY_DOUBLINGS = 2
 
 
 def parse_url(url: str) -> tuple[str, str]:
-    """The registry and the environment of `noise+https://REGISTRY/ENVIRONMENT`.
+    """Return the registry and the environment of `noise+https://REGISTRY/ENVIRONMENT`.
 
     A path before the environment belongs to the registry. Without TLS only loopback addresses are
     allowed. Raises ConfigurationError.
@@ -45,11 +45,11 @@ def parse_url(url: str) -> tuple[str, str]:
 
 
 class NoiseDialler:
-    """Dials an environment through its registry; each call is another connection.
+    """Dials an environment through its registry; each call makes another connection.
 
-    The first connection is worth a few attempts; afterwards each call is one attempt, and the
-    calls that fail are spread as the registry wants it. *trust* says which keys of the executor
-    are good; without it those that a file knows, and any where it knows none.
+    The first call makes a few attempts. Later calls make one attempt each, and pause first if the
+    last connection failed or ended at once. *trust* says which keys of the executor are accepted;
+    by default those in the file of known executors, and any key if the file has none.
     """
 
     def __init__(
@@ -77,12 +77,16 @@ class NoiseDialler:
         self._ssl = ssl_context
         self._environ = environ
         self._random = random
-        # When the last connection came about; None while there has been none.
+        # The time of the last connection; None before the first.
         self._opened_at: float | None = None
         self._failures = 0
 
     async def __call__(self) -> Connection:
-        """Raises ConnectError, or what is final: RegistryError, ConnectionRejected."""
+        """Return a new connection.
+
+        Raises ConnectError if another call may succeed; RegistryError and ConnectionRejected are
+        final.
+        """
         try:
             if self._opened_at is None:
                 connection = await self._first()
@@ -94,7 +98,7 @@ class NoiseDialler:
         return connection
 
     async def executor_key(self) -> PublicKeys:
-        """The key that the registry names, which nobody has checked. Raises RegistryError."""
+        """Return the key that the registry names, unchecked. Raises RegistryError."""
         try:
             return (await self._first_bundle()).executor_key
         finally:
@@ -106,7 +110,7 @@ class NoiseDialler:
         except ConnectError as exc:
             if exc.status != _UNAUTHORIZED or isinstance(exc, RegistryError):
                 raise
-        # Its signature may have expired on the way.
+        # The signature in the bundle may have expired meanwhile.
         return await self._open(await self._first_bundle())
 
     async def _first_bundle(self) -> Bundle:
@@ -150,7 +154,7 @@ class NoiseDialler:
         self.trust.check(fingerprint)
         connection = await self._dial(bundle)
         try:
-            # Whoever answered has the key, and has been told nothing yet.
+            # The peer has proved that it has the key, and nothing was sent to it yet.
             self.trust.remember(fingerprint)
         except BaseException:
             connection.abort()
@@ -169,4 +173,4 @@ class NoiseDialler:
                 environ=self._environ,
             )
         except ConfigurationError as exc:
-            raise ConnectError(f"the registry named a rendezvous that cannot be: {exc}") from None
+            raise ConnectError(f"the registry named an invalid rendezvous: {exc}") from None

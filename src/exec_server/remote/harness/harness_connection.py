@@ -1,4 +1,4 @@
-"""A socket to the rendezvous with one stream on it, as a Connection like any other."""
+"""A socket to the rendezvous with one stream on it, as a Connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @cache
 def process_identity() -> KeyPair:
-    """The keys of every harness in this process that was given none."""
+    """Return the keys for all harnesses of this process that have none of their own."""
     return KeyPair(os.urandom(SEED_BYTES))
 
 
@@ -44,7 +44,7 @@ async def dial_bundle(
     ssl_context: SSLContext | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Connection:
-    """An encrypted stream to the executor of *bundle*. Raises ConnectError."""
+    """Open an encrypted stream to the executor of *bundle*. Raises ConnectError."""
     harness = HarnessEnd(
         identity,
         bundle.executor_key,
@@ -75,7 +75,7 @@ async def dial_plaintext(
     ssl_context: SSLContext | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Connection:
-    """A stream of the older relay, which the rendezvous can read. Raises ConnectError."""
+    """Open a stream of the older relay, which the rendezvous can read. Raises ConnectError."""
     harness = PlaintextHarness(str(uuid.uuid4()), limits=limits)
     headers = upgrade_headers(environ)
     if bearer_token is not None:
@@ -124,7 +124,7 @@ async def _open(
 
 
 class _End(Protocol):
-    """Our end of a stream, of either relay."""
+    """Our end of a stream, for either relay."""
 
     def receive(self, data: bytes | memoryview) -> Sequence[Effect]: ...
 
@@ -132,7 +132,7 @@ class _End(Protocol):
 
 
 class HarnessConnection:
-    """One stream with a socket of its own; both end together, without a word."""
+    """One stream with a socket of its own; both end together, without a close frame."""
 
     transport_name = "relay"
     malformed_prefix = None
@@ -155,10 +155,10 @@ class HarnessConnection:
         return is_decided and self._opened.exception() is None
 
     async def wait_open(self) -> None:
-        """Until both ends have shaken hands. Raises ConnectError."""
+        """Wait until the handshake is complete. Raises ConnectError."""
         await self._opened
 
-    # What the socket says.
+    # Called by the socket.
 
     def socket_opened(self, socket: FrameSocket) -> None:
         self._socket = socket
@@ -186,7 +186,7 @@ class HarnessConnection:
     def socket_lost(self, reason: str) -> None:
         self._is_lost = True
         if not self._opened.done():
-            self._opened.set_exception(ConnectError(f"no stream came about: {self._cause}"))
+            self._opened.set_exception(ConnectError(f"the stream was not opened: {self._cause}"))
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.connection_lost()
@@ -206,7 +206,7 @@ class HarnessConnection:
         self._cause = cause
         self.abort()
 
-    # The contract.
+    # The methods of a Connection.
 
     @property
     def unsent_bytes(self) -> int:
