@@ -3,34 +3,34 @@
 ::
 
     ExecServerError
-    ├── RpcError                    told to the peer; ``code`` is its JSON-RPC code
-    │   ├── InvalidRequest          -32600  malformed, out of order, or of an unknown thing
+    ├── RpcError                    sent to the peer; ``code`` is its JSON-RPC code
+    │   ├── InvalidRequest          -32600  malformed, out of order, or about an unknown object
     │   ├── MethodNotFound          -32601
     │   ├── InvalidParams           -32602
-    │   ├── InternalError           -32603  the operating system refused
+    │   ├── InternalError           -32603  the operating system refused the request
     │   ├── NotFound                -32004  a file that does not exist
     │   └── SessionAttached         -32010  another connection holds the session (retryable)
-    ├── ProtocolError               the peer broke the contract; the connection closes
-    │   ├── MalformedMessage        not a JSON-RPC message; the connection goes on
-    │   └── RelayError              not what the relay allows; its stream ends
-    ├── ConnectionClosed            the transport is gone; what was pending may have run (retryable)
-    │   ├── ConnectError            it never came to be: nothing has run (retryable)
-    │   │   └── ConnectionRejected  somebody answered, and would answer the same again
+    ├── ProtocolError               the peer broke the protocol; the connection closes
+    │   ├── MalformedMessage        not a JSON-RPC message; the connection stays open
+    │   └── RelayError              the peer broke the relay's rules; the stream ends
+    ├── ConnectionClosed            the connection ended; pending calls may have run (retryable)
+    │   ├── ConnectError            there was no connection, so nothing has run (retryable)
+    │   │   └── ConnectionRejected  the server refused, and would refuse again
     │   │       └── RegistryError   the registry of a remote environment refused
-    │   │           └── UntrustedExecutor  it names another key than the one we trust
-    │   └── SessionLost             the session cannot be resumed; only a new client goes on
-    ├── HttpBodyFailed              a streamed HTTP answer broke off; what came before is right
-    ├── CallTimeout                 no answer before the deadline; it may have run
+    │   │           └── UntrustedExecutor  the registry names a key that we do not trust
+    │   └── SessionLost             the session cannot be resumed; a new client is needed
+    ├── HttpBodyFailed              a streamed HTTP body broke off; the part before it is valid
+    ├── CallTimeout                 no answer before the deadline; the call may have run
     ├── ProcessFailed               the client can no longer follow this process
-    ├── StdinClosed                 a process takes no input, or no more of it
+    ├── StdinClosed                 the process has no input, or its input is closed
     ├── CommandFailed               a command of ``run(check=True)`` did not end with status 0
-    ├── TransferFailed              some of a tree could not be copied; ``result`` says what
+    ├── TransferFailed              a part of a tree was not copied; ``result`` has the details
     ├── CommandTimeout              a command of ``run(timeout=...)`` took longer and was ended
-    └── ConfigurationError          options that cannot be served
+    └── ConfigurationError          options that are invalid or contradict each other
         └── ExecServerListenUrlParseError
 
-Ask an exception ``exc.retryable``: whether the same call can succeed later without a change.
-Ask ConnectionClosed and CallTimeout ``exc.may_have_run``: False when the request was never sent.
+``exc.retryable`` is True if the same call can succeed later without a change.
+``exc.may_have_run`` of ConnectionClosed and CallTimeout is False if the request was never sent.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from typing import Any, ClassVar
 
 
 class ExecServerError(Exception):
-    """The root of everything this package raises on purpose."""
+    """The base class of all exceptions of this package."""
 
     retryable: ClassVar[bool] = False
 
 
 class RpcError(ExecServerError):
-    """An error that crosses the wire, raised by a service or received by a client."""
+    """An error of the protocol: a service raises it, and the client receives it."""
 
     code: int = -32603
 
@@ -101,7 +101,7 @@ _BY_CODE: dict[int, type[RpcError]] = {
 
 
 class ProtocolError(ExecServerError):
-    """The peer said something that the contract does not allow."""
+    """The peer sent a message that the protocol does not allow."""
 
 
 class MalformedMessage(ProtocolError):
@@ -109,11 +109,11 @@ class MalformedMessage(ProtocolError):
 
 
 class RelayError(ProtocolError):
-    """A frame, handshake or record that the relay does not allow; its stream is of no more use."""
+    """A frame, handshake or record that the relay does not allow; its stream ends."""
 
 
 class ConnectionClosed(ExecServerError):
-    """The connection ended; a call that was under way may or may not have run."""
+    """The connection ended; a pending call may or may not have run."""
 
     retryable = True
     may_have_run: bool = True
@@ -125,17 +125,17 @@ class ConnectionClosed(ExecServerError):
 
 
 class ConnectError(ConnectionClosed):
-    """No connection came about, so nothing was sent and nothing has run."""
+    """No connection was made, so nothing was sent and nothing has run."""
 
     may_have_run = False
-    # The HTTP status of an answer that was no connection.
+    # The HTTP status of the refusal, if there was one.
     status: int | None = None
 
 
 class ConnectionRejected(ConnectError):
-    """The other side answered without letting us in: a wrong token, a wrong path, another service.
+    """The server refused the connection: a wrong token, a wrong path or another service.
 
-    `status` is the HTTP status, or None when the answer was not even HTTP.
+    `status` is the HTTP status, or None if the answer was not HTTP.
     """
 
     retryable = False
@@ -146,9 +146,9 @@ class ConnectionRejected(ConnectError):
 
 
 class RegistryError(ConnectionRejected):
-    """The registry did not do what it was asked; without a status it did not even answer.
+    """The registry refused a request; it did not answer at all if `status` is None.
 
-    `error_code` is its own word for the reason, where it has one.
+    `error_code` is the registry's code for the reason, if it has one.
     """
 
     def __init__(
@@ -159,17 +159,17 @@ class RegistryError(ConnectionRejected):
 
 
 class UntrustedExecutor(RegistryError):
-    """The key that the registry names is not the one that was pinned or seen before."""
+    """The key in the registry differs from the pinned key or from the one seen before."""
 
 
 class SessionLost(ConnectionClosed):
-    """The connection was lost for good: there is no way back to the session and its processes."""
+    """The session cannot be resumed, so the client cannot reach its processes any more."""
 
     retryable = False
 
 
 class CallTimeout(ExecServerError):
-    """The answer did not come in time; unless it was never sent, the call may still run."""
+    """The answer did not come in time. The call may still run, unless it was never sent."""
 
     def __init__(self, message: str, *, may_have_run: bool = True) -> None:
         super().__init__(message)
@@ -177,11 +177,11 @@ class CallTimeout(ExecServerError):
 
 
 class ProcessFailed(ExecServerError):
-    """Events of this process were lost or cannot be ordered any more."""
+    """Events of this process were lost or cannot be put in order."""
 
 
 class HttpBodyFailed(ExecServerError):
-    """The body of a streamed HTTP answer ended before its end, or was not taken in time."""
+    """A streamed HTTP body broke off, or was not read in time."""
 
 
 class StdinClosed(ExecServerError):
@@ -200,7 +200,7 @@ class CommandFailed(ExecServerError):
 
 
 class CommandTimeout(ExecServerError):
-    """A command took too long and was ended; `stdout` and `stderr` are what it had said."""
+    """A command took too long and was ended; `stdout` and `stderr` are its output so far."""
 
     def __init__(self, argv: list[str], timeout: float, stdout: bytes, stderr: bytes) -> None:
         super().__init__(f"{argv[0]} took longer than {timeout:g} seconds")
@@ -211,17 +211,17 @@ class CommandTimeout(ExecServerError):
 
 
 class TransferFailed(ExecServerError):
-    """Some of a tree could not be copied; `result` says what was, and its `problems` what not."""
+    """A part of a tree was not copied; `result` lists what was, and its `problems` the rest."""
 
     def __init__(self, message: str, result: Any) -> None:
         super().__init__(message)
-        # A TransferResult.
+        # This is a TransferResult.
         self.result = result
 
 
 class ConfigurationError(ExecServerError):
-    """Options that contradict each other or cannot be served."""
+    """Options that contradict each other or that the server cannot use."""
 
 
 class ExecServerListenUrlParseError(ConfigurationError):
-    """A ``--listen`` value that names no transport of ours."""
+    """A ``--listen`` value that names no known transport."""

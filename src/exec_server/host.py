@@ -1,4 +1,4 @@
-"""What `environment/info` says of this machine: shell, directories, identity."""
+"""Facts about this machine for `environment/info`: shell, directories and identity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import UNSET
 from exec_server.protocol.environment import EnvironmentInfo, Shell
 from exec_server.protocol.paths import to_uri
 
-# File names of the shells that clients know how to drive, and what the wire calls them.
+# The shells that clients can use, by file name, and their names in the protocol.
 _SHELL_KINDS = {
     "bash": "bash",
     "cmd": "cmd",
@@ -26,12 +26,12 @@ _LAST_SHELL = "/bin/sh"
 
 _TEMP_DIR = b"/tmp"
 _MACHINE_ID_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
-# machine-id(5) asks that the id be hashed with something of one's own before it is shown.
+# machine-id(5) asks programs to hash the id with a salt before they show it.
 _PROVIDER_SALT = b"exec-server environment/info providerId\0"
 
 
 def environment_info(*, version: str, capabilities: dict[str, bool]) -> EnvironmentInfo:
-    """This machine as the server's process sees it now; never raises."""
+    """The facts as the server's process sees them now. Never raises."""
     cwd = _working_directory()
     named = _named_temp_dir(cwd)
     home = home_directory(os.environ)
@@ -50,9 +50,9 @@ def environment_info(*, version: str, capabilities: dict[str, bool]) -> Environm
 
 
 def login_shell() -> Shell:
-    """The account's shell, or another of its kind; else bash, zsh or at last ``/bin/sh``.
+    """The account's shell, or else bash, zsh or ``/bin/sh``, the first that exists.
 
-    SHELL plays no part: it says who started the server, not whose account it is.
+    SHELL is not used, because it belongs to the user who started the server.
     """
     account = _account()
     preferred = account.pw_shell if account is not None else ""
@@ -66,7 +66,7 @@ def login_shell() -> Shell:
 
 
 def tty_shell() -> str:
-    """What a child on a terminal is given as SHELL: the account's shell whatever its kind."""
+    """The value of SHELL for a child on a terminal: the account's shell of any kind."""
     account = _account()
     path = account.pw_shell if account is not None else ""
     return path if os.path.isabs(path) and os.access(path, os.X_OK) else _LAST_SHELL
@@ -93,7 +93,7 @@ def _find_shell(name: str) -> str | None:
 
 
 def _is_shell(path: str) -> bool:
-    # JSON cannot carry a name that is not Unicode, and a client elsewhere no relative one.
+    # A path that is not Unicode does not fit into JSON, and a relative one helps no client.
     return os.path.isabs(path) and _is_unicode(path) and os.path.isfile(path)
 
 
@@ -106,7 +106,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _working_directory() -> bytes | None:
-    """Without symbolic links; None once the directory was removed."""
+    """The working directory without symbolic links; None if it was removed."""
     try:
         return os.getcwdb()
     except OSError:
@@ -114,7 +114,7 @@ def _working_directory() -> bytes | None:
 
 
 def home_directory(environ: Mapping[str, str]) -> bytes | None:
-    """HOME, or the account's when that is unset or empty; None when it is no absolute path."""
+    """HOME, or the account's directory if HOME is empty; None if it is not absolute."""
     home = os.fsencode(environ.get("HOME", ""))
     if not home:
         account = _account()
@@ -123,7 +123,7 @@ def home_directory(environ: Mapping[str, str]) -> bytes | None:
 
 
 def _named_temp_dir(cwd: bytes | None) -> bytes | None:
-    """TMPDIR, whether or not it exists. An empty one counts as unset, not as *cwd*."""
+    """The directory of TMPDIR, which need not exist; None if the variable is empty."""
     path = os.environb.get(b"TMPDIR", b"")
     if not path or (cwd is None and not os.path.isabs(path)):
         return None
@@ -131,7 +131,7 @@ def _named_temp_dir(cwd: bytes | None) -> bytes | None:
 
 
 def _provider_id() -> str:
-    import hashlib  # Loads OpenSSL, which a command line that asks for help need not.
+    import hashlib  # This loads OpenSSL, which most commands do not need.
 
     return f"sha256:{hashlib.sha256(_PROVIDER_SALT + _machine_id()).hexdigest()}"
 
@@ -143,7 +143,7 @@ def _machine_id() -> bytes:
                 machine_id = file.read(64).strip()
         except OSError:
             continue
-        # systemd writes the word before the first boot has finished.
+        # systemd writes `uninitialized` until the first boot has finished.
         if machine_id not in (b"", b"uninitialized"):
             return machine_id
     return os.uname().nodename.encode("utf-8", "surrogateescape")

@@ -1,6 +1,7 @@
-"""Every size, timeout and retention window, in one frozen Struct.
+"""Every size, timeout and retention, in one frozen Struct.
 
-The defaults are those of the reference server unless a comment says otherwise.
+Times are in seconds. The defaults are those of the reference, which is OpenAI Codex's own
+`codex exec-server`, unless a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -12,58 +13,58 @@ MIB = 1024 * KIB
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    # The wire.
+    # Messages.
     frame_bytes: int = 16 * MIB
     message_bytes: int = 64 * MIB
     json_values: int = 262_144
     json_depth: int = 127
-    # Received messages that wait behind a running request before the socket is no longer read.
+    # If more messages than this wait behind a running request, the socket is not read.
     backlog_messages: int = 128
     backlog_bytes: int = 64 * MIB
-    # Requests that wait for a slot of a concurrent lane. The reference has no bound here; ours is
-    # far beyond what clients send, and keeps a hostile one from filling the memory.
+    # Requests that wait for a slot of a concurrent lane. The reference has no limit. This one is
+    # far above what clients send, and keeps a hostile client from filling the memory.
     waiting_requests: int = 16_384
-    # What a client leaves unread before its next requests wait. Control requests are short, so a
-    # client that reads nothing can still end what it has started.
+    # If a client leaves more than this unread, its next requests wait. Control requests are short,
+    # so a client that reads nothing can still end its processes.
     unread_answer_bytes: int = 4 * MIB
-    # A request line with its headers; the upgrade of a client of ours needs 200 bytes.
+    # A request line with its headers. The upgrade of our client needs 200 bytes.
     http_head_bytes: int = 16 * KIB
     http_head_timeout: float = 10.0
 
-    # Keepalive. The reference never looks at pongs; 60 s is what it grants its relay peers.
+    # Keepalive. The reference ignores pongs; it gives the peers of its relay 60 s.
     ping_interval: float = 30.0
     pong_timeout: float = 60.0
     close_timeout: float = 1.0
 
     # Sessions and scheduling.
     detached_session_seconds: float = 30.0
-    # What a client may ask for instead with `session/retain`, so that work goes on while nobody is
-    # there; for so many sessions at once, and so many ended processes in each.
+    # The largest retention that a client may ask for with `session/retain`, the number of sessions
+    # that may have it at a time, and of ended processes that each may keep.
     max_detached_session_seconds: float = 24 * 3600.0
     retained_sessions: int = 1024
     retained_processes: int = 64
     concurrent_requests: int = 1
-    # What a client may ask for in `initialize`; the default stays strictly serial.
+    # The largest number that a client may ask for in `initialize`; the default is serial.
     max_concurrent_requests: int = 64
 
     # Processes.
     closed_process_seconds: float = 30.0
     retained_bytes: int = 1 * MIB
-    # A chunk costs four JSON values and decoders accept 256 Ki of them, so replaying even
-    # one-byte writes fits in one answer.
+    # A chunk has four JSON values, and decoders accept 262,144 values. So even output in one-byte
+    # chunks fits into one answer.
     retained_chunks: int = 50_000
-    # Chunks are as small as the reference's while all output still fits the retention window,
-    # so that paging and eviction behave as clients know them; then the pipe's whole capacity
-    # is read at once, which costs half the CPU a byte.
+    # Chunks are as small as the reference's while all output still fits `retained_bytes`, so that
+    # paging and eviction are the same. After that the whole pipe is read at once, which takes half
+    # of the CPU time per byte.
     chunk_bytes: int = 8 * KIB
     bulk_chunk_bytes: int = 64 * KIB
-    # Windows of output that the client acknowledges: the largest, and what all of them together
-    # may have beyond what is retained of every process anyway.
+    # The largest window of output that a client acknowledges, and the size of all windows together
+    # beyond the `retained_bytes` of every process.
     max_flow_window: int = 8 * MIB
     flow_total_bytes: int = 256 * MIB
     stdin_queue_writes: int = 128
-    # The reference counts writes alone, of up to 48 MiB each; here the queue takes no further one
-    # beyond this.
+    # The reference counts only the writes, of up to 48 MiB each. Here a queue of this size also
+    # takes no further write.
     stdin_queue_bytes: int = 64 * MIB
     remembered_write_ids: int = 4096
     default_rows: int = 24
@@ -72,7 +73,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     shell_snapshots: int = 16
     shell_snapshot_bytes: int = 512 * KIB
     shell_snapshot_seconds: float = 10.0
-    # Soft limit of open files that children get; None leaves them the server's own.
+    # The soft limit of open files for children; None is the server's own.
     child_descriptors: int | None = None
 
     # Files.
@@ -86,24 +87,24 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     walk_entries: int = 50_000
     walk_answer_bytes: int = 4 * MIB
     watched_paths: int = 64
-    # Threads for what may wait: of all connections, and of one. The reference has 512 in all and
-    # lets one connection take them.
+    # Threads for file calls: of all connections, and of one. The reference has 512 for all, and one
+    # connection may take all of them.
     file_threads: int = 256
     file_threads_each: int = 16
     file_thread_idle: float = 10.0
-    # Writes to FIFOs and devices that wait for somebody to read.
+    # Writes to FIFOs and devices that wait for a reader.
     special_writes: int = 64
 
-    # Sandboxed file calls: confined helpers at once, calls that one of them works on, how long an
-    # idle one stays, how long one may take to start, and any call.
+    # Sandboxed file calls: the number of helpers, the calls that one helper works on at a time, how
+    # long an idle helper is kept, and the time limits for its start and for a call.
     sandbox_helpers: int = 8
     sandbox_helper_calls: int = 32
     sandbox_helper_idle: float = 10.0
     sandbox_helper_start: float = 10.0
     sandbox_call: float = 600.0
 
-    # Requests to other machines. A body that is not streamed is held whole; the reference has no
-    # bound for it, nor for streams at once.
+    # HTTP requests to other machines. A body that is not streamed is kept in memory; the reference
+    # has no limit for it, nor for the number of streams.
     http_body_bytes: int = 512 * MIB
     http_delta_bytes: int = 1 * MIB
     http_read_bytes: int = 256 * KIB
@@ -120,8 +121,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     capability_file_bytes: int = 1 * MIB
     capability_root_bytes: int = 16 * MIB
 
-    # The managed network of a process: connections to each listener of its proxy, HTTP heads, how
-    # long one may take, a name its address, a connection to come about, and silence to end it.
+    # The managed network of a process: connections to each listener of its proxy, the size of HTTP
+    # heads, and the time limits for a head, for resolving a name, for connecting, and for silence.
     proxy_connections: int = 256
     proxy_head_bytes: int = 64 * KIB
     proxy_head_timeout: float = 60.0
@@ -129,40 +130,42 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     proxy_connect_timeout: float = 10.0
     proxy_idle_timeout: float = 900.0
     datagram_destinations: int = 64
-    # Questions to one client that are open, and how much longer than it was given one may take.
+    # Open questions to one client, and the time that is added to the time limit of each.
     policy_questions: int = 256
     policy_grace: float = 5.0
 
-    # Shutdown: how long trees get between SIGTERM and SIGKILL after the server vanished, and
-    # how long an orderly stop waits for the keeper of the children.
+    # Shutdown: the time between SIGTERM and SIGKILL for process trees whose server has vanished,
+    # and how long an orderly stop waits for the keeper.
     orphan_grace: float = 2.0
     keeper_stop_timeout: float = 5.0
 
-    # The relay. A WebSocket message of the Noise relay, either way.
+    # The relay. The size of a WebSocket message of the Noise relay in both directions.
     relay_frame_bytes: int = 256 * KIB
-    # Frames of a stream that may overtake one that is missing, and their payload.
+    # Frames of a stream that may wait for a missing frame, and their size.
     relay_reorder_frames: int = 64
     relay_reorder_bytes: int = 1 * MIB
     relay_streams: int = 128
-    # Handshakes that wait for the registry's word, and how long one does.
+    # Handshakes that wait for the registry's decision, and the time limit for one.
     relay_validations: int = 32
     relay_validation_timeout: float = 10.0
     relay_authorization_bytes: int = 4 * KIB
-    # After so many failed handshakes none is looked at for so long.
+    # After this number of failed handshakes, all handshakes are ignored for this time.
     relay_failures: int = 8
     relay_failure_pause: float = 10.0
-    # The older relay, which the reference no longer serves: how far behind the first missing frame
-    # repeats are still known, segments of unfinished messages, and frames until an ack goes alone.
+    # The older relay, which the reference no longer serves: the number of recent frames that are
+    # remembered to recognise repeated ones, segments of incomplete messages, and frames until an
+    # ack is sent alone.
     relay_seen_frames: int = 1024
     relay_segments: int = 4096
     relay_ack_frames: int = 32
-    # A socket to the rendezvous that takes nothing for so long is given up.
+    # A socket to the rendezvous that accepts no data for this time is closed.
     relay_write_timeout: float = 60.0
 
-    # The executor's way to its rendezvous: one registration or verdict, the pauses between two
-    # attempts to register (doubled four times, and up to half as much again), and those between two
-    # sockets, which begin anew after one that lasted. An executor that holds sessions hurries:
-    # harnesses look for theirs for 25 s and no longer.
+    # The executor and its registry: the time limit for one request, and the pauses between two
+    # registrations (they are doubled four times, with up to half as much jitter). The pauses
+    # between two sockets to the rendezvous start again from the first after a socket that lasted.
+    # They are shorter while the executor holds sessions, because harnesses try to resume theirs
+    # for 25 s.
     registry_timeout: float = 10.0
     registry_answer_bytes: int = 1 * MIB
     registry_pause: float = 0.5
@@ -171,90 +174,92 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     rendezvous_max_pause: float = 30.0
     rendezvous_hurried_pause: float = 5.0
     rendezvous_lasting: float = 120.0
-    # The harness's: one request, all of them for the first connection, and how often they are
-    # repeated.
+    # The harness and the registry: the time limits for one request and for all requests of the
+    # first connection, and the number of retries.
     bundle_timeout: float = 6.0
     bundle_window: float = 14.0
     bundle_retries: int = 4
-    # Forwarding: until the destination has accepted, and the largest frame it is sent.
+    # Forwarding: the time limit for the destination to accept, and the largest frame to it.
     forward_timeout: float = 10.0
     forward_frame_bytes: int = 8 * MIB
 
-    # The registry and rendezvous. Bodies and headers of requests, and what may be named.
+    # The registry and rendezvous: the sizes of request bodies and headers, and of names.
     hub_request_bytes: int = 64 * KIB
     hub_name_bytes: int = 128
     hub_stream_id_bytes: int = 1024
-    # How long the URLs are good: the executor's is asked for anew when it is over; the harness's
-    # is used at once, as is the authorization beside it.
+    # How long URLs are valid. The executor asks for a new one when its own has expired. The
+    # harness uses its URL and the authorization beside it at once.
     hub_executor_url_seconds: float = 24 * 3600.0
     hub_harness_url_seconds: float = 60.0
-    # A new registration counts as present for so long, so that those it replaces do not come back
-    # before its socket is there; the reference waits a second at most.
+    # A new registration counts as connected for this time, so that the executor that it replaces
+    # does not come back before its socket is there. The reference connects within a second.
     hub_registration_grace: float = 15.0
-    # Sockets in all, harnesses of one executor, and streams of one harness (the reference has one).
+    # Sockets in all, harnesses of an executor, and streams of a harness (the reference uses one).
     hub_sockets: int = 20_000
     hub_harnesses: int = 256
     hub_harness_streams: int = 16
-    # What waits for one reader: from the first number on its sender is not read where that harms
-    # nobody else, at the second one the stream is reset; and what waits for everybody.
+    # Bytes that wait for one reader. Above the first number its sender is not read, if that does
+    # not delay other streams. Above the second the stream is reset. The other two are the limits
+    # for all that waits for one executor, and for all on the node.
     hub_waiting_bytes: int = 1 * MIB
     hub_stream_bytes: int = 32 * MIB
     hub_executor_bytes: int = 64 * MIB
     hub_total_bytes: int = 512 * MIB
-    # A stream that was silent for so long is not harmed when its executor's socket is not read.
+    # A stream that was silent for this time is not delayed if its executor's socket is not read.
     hub_quiet_seconds: float = 5.0
-    # A socket that takes nothing for so long is dropped. It is less than the 60 s in which both
-    # ends want their pings answered, which must not wait for somebody else.
+    # A socket that accepts no data for this time is closed. It is less than the 60 s in which both
+    # ends expect answers to their pings, which must not wait for another socket.
     hub_write_timeout: float = 30.0
-    # Failed attempts to say who one is: so many at once from one address, one more in so many
-    # seconds, and addresses that are remembered.
+    # Failed authentications: how many one address may have at once, after how many seconds it may
+    # have one more, and the number of addresses that are remembered.
     hub_failures: int = 10
     hub_failure_seconds: float = 6.0
     hub_failing_addresses: int = 10_000
-    # How soon a revoked token's connections end, and how long what happened is remembered.
+    # How soon the connections of a revoked token end, and how long the audit log is kept.
     hub_revocation_seconds: float = 1.0
     hub_audit_days: int = 90
-    # What the state may take for an answer, and events that wait for it to come back.
+    # The time limit for the store, and the audit events that may wait for it.
     hub_store_timeout: float = 5.0
     hub_audit_waiting: int = 10_000
-    # Requests and upgrades at work at once, and others that wait for their turn: twice as many of
-    # those for whom a refusal is the end. How long a connect waits, and everybody else; clients
-    # give up after 6 and 10 seconds. And how long one that waits for other nodes keeps its place.
+    # Requests and upgrades that run at once, and how many may wait. Twice as many may wait of those
+    # that a refusal would end. Then how long a harness's connect waits, and how long all others:
+    # clients give up after 6 and 10 s. The last is how long a request that waits for other nodes
+    # keeps its slot.
     hub_admissions: int = 256
     hub_admissions_waiting: int = 2048
     hub_admission_seconds: float = 3.0
     hub_long_admission_seconds: float = 5.0
     hub_admission_lent: float = 1.0
-    # Pairing: how long a code is good, wrong codes in a minute from everybody, and codes at once.
+    # Pairing: how long a code is valid, wrong codes per minute from all clients, and open codes.
     hub_pairing_seconds: float = 300.0
     hub_pairing_failures: int = 30
     hub_pairings: int = 1000
-    # Codes for machines without a token, where they get any: so many at once for one address and
-    # for everybody, and one more in so many seconds.
+    # Pairing codes for machines without a token, if that is allowed: the number at once for one
+    # address, the seconds until it may have one more, and the same for all addresses together.
     hub_open_offers: int = 10
     hub_open_offer_seconds: float = 30.0
     hub_all_open_offers: int = 100
     hub_all_open_offer_seconds: float = 6.0
-    # The bus between nodes: how long it may take to come to be, and any answer of its servers; what
-    # waits to be sent before more is lost; how often a server is asked whether it lives (at the
-    # third time it is given up), the least pause between two attempts to find another one, and
-    # after how long without any the whole connection is made anew.
+    # The bus between nodes: the time limits for the first connection and for an answer of a server,
+    # the bytes that may wait to be sent before messages are dropped, the interval of pings (a
+    # server is given up when three are unanswered), the shortest pause between two attempts to
+    # reach another server, and after how long without a server the connection is made anew.
     bus_start_timeout: float = 10.0
     bus_timeout: float = 5.0
     bus_waiting_bytes: int = 64 * MIB
     bus_ping_interval: float = 2.0
     bus_pause: float = 0.25
     bus_patience: float = 30.0
-    # How long an executor that has come waits for the fence, whose servers may elect a leader for
-    # several seconds, before it is served without.
+    # How long a new executor waits for the compare-and-set of its registration before it is served
+    # without one. The servers of the bus may need several seconds to elect a leader.
     hub_ownership_seconds: float = 2.0
-    # Between nodes: how often each says that it lives, how long it may be silent, and how long the
-    # subscriptions of one that changes its server may be missing.
+    # Between nodes: the interval of heartbeats, how long a node may be silent, and how long the
+    # subscriptions of a node that changes its bus server may be missing.
     hub_beat_seconds: float = 1.0
     hub_peer_seconds: float = 5.0
     hub_settle_seconds: float = 2.0
-    # What a frame between nodes may wait for: bytes that the other one has not taken, how often an
-    # unanswered packet is sent again, and how many times.
+    # Channels between nodes: the bytes that the other node has not acknowledged, the interval at
+    # which an unanswered packet is sent again, and how many times it is.
     hub_channel_window: int = 4 * MIB
     hub_channel_tick: float = 0.25
     hub_channel_patience: int = 40
@@ -265,35 +270,35 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     info_timeout: float = 30.0
     status_timeout: float = 10.0
     calls_in_flight: int = 1024
-    # After a lost connection: how long the session is tried to be resumed, which stays inside of
-    # what a server keeps it, and the pause between two attempts.
+    # After a lost connection: how long the client tries to resume the session, which is less than
+    # the server's retention, and the first pause between two attempts.
     recovery_window: float = 25.0
     recovery_pause: float = 0.1
-    # The pause grows up to this where the server keeps the session for longer than usual.
+    # The pause grows up to this if the server has granted a longer retention.
     recovery_max_pause: float = 5.0
-    # One recovery read of a process with a window: short enough for links that never last.
+    # The size of one recovery read of a process with a window; small, for unstable links.
     recovery_page_bytes: int = 512 * KIB
-    # Recovery reads that are under way at once.
+    # Recovery reads that run at once.
     recovery_reads: int = 64
     reorder_events: int = 256
     reorder_bytes: int = 1 * MIB
     event_bytes: int = 1 * MIB
-    # The reference's client waits for ever; a minute is far beyond what a living server takes.
+    # The reference's client waits for ever. A minute is far more than a working server needs.
     call_timeout: float = 60.0
-    # Output of one process that nobody has taken yet: from the first number on the connection is
-    # no longer read while that harms nobody else, at the second one the rest is discarded.
+    # Output of one process that the caller has not read. Above the first number the connection is
+    # not read, if that does not delay other processes. Above the second the output is discarded.
     untaken_bytes: int = 1 * MIB
     untaken_max_bytes: int = 64 * MIB
-    # The window that is asked for where the server lets its processes wait; 0 asks for none. More
-    # brings nothing on a fast link, and this is 80 MB/s at a distance of 50 ms.
+    # The window that the client asks for if the server supports windows; 0 asks for none. A larger
+    # one is not faster on a fast link. With 50 ms of latency this one allows 80 MB/s.
     flow_window: int = 4 * MIB
-    # How long others wait for a consumer that is behind and takes nothing.
+    # How long other consumers wait for one that is behind and reads nothing.
     reader_patience: float = 5.0
-    # A larger write travels in pieces of this size, each with its own answer.
+    # A larger write is sent in pieces of this size, each with its own answer.
     write_bytes: int = 256 * KIB
-    # Streamed HTTP bodies that nobody has taken yet, of all together; beyond it the next fails.
+    # The size of all streamed HTTP bodies that the caller has not read; more makes one fail.
     untaken_body_bytes: int = 16 * MIB
-    # A program that is spoken to by its stdin and stdout: from terminate to kill.
+    # The time between SIGTERM and SIGKILL for a program that is a stdio transport.
     program_kill_delay: float = 2.0
 
 

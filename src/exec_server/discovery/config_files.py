@@ -20,7 +20,7 @@ from exec_server.protocol.paths import to_uri
 Paths = Sequence[Sequence[str]]
 
 _DEFAULT_ROOT_MARKERS = [".git"]
-# What a project may not decide for whoever opens it.
+# Settings that a project cannot make for the user who opens it.
 _NOT_FOR_PROJECTS = (
     "openai_base_url",
     "chatgpt_base_url",
@@ -49,7 +49,7 @@ class Layer(NamedTuple):
 def read(
     params: environment.ConfigReadParams, environ: Mapping[str, str], *, limits: Limits
 ) -> environment.ConfigReadResult:
-    """Everything anew from the files. Raises InternalError for those that cannot be read."""
+    """Read the files anew. Raises InternalError for a file that cannot be read."""
     try:
         homes = find_homes(environ)
     except InternalError as exc:
@@ -68,7 +68,7 @@ def read(
     )
 
 
-# Layers, from the lowest to the highest.
+# The layers, from the lowest to the highest precedence.
 
 
 def _config_layers(homes: Homes, cwd: bytes, limits: Limits) -> list[Layer]:
@@ -103,7 +103,7 @@ def _requirement_layers(homes: Homes, limits: Limits) -> list[Layer]:
 
 
 def _as_requirements(managed: Table) -> Table:
-    """What an administrator sets, as what users may choose."""
+    """The settings of an administrator, as requirements for the users' choice."""
     table: Table = {}
     if "approval_policy" in managed:
         table["allowed_approval_policies"] = [managed["approval_policy"]]
@@ -116,7 +116,7 @@ def _as_requirements(managed: Table) -> Table:
 
 
 def _load(kind: str, directory: bytes, name: bytes, *, limits: Limits) -> list[Layer]:
-    """The layer of a file; none when there is no such file."""
+    """The layer of a file, in a list that is empty if there is no such file."""
     path = os.path.join(directory, name)
     try:
         with open(path, "rb") as file:
@@ -181,7 +181,7 @@ def _ancestors(path: bytes) -> Iterator[bytes]:
 def _has_marker(directory: bytes, marker: bytes) -> bool:
     path = os.path.join(directory, marker)
     if marker == b".git" and os.path.isdir(path):
-        # An empty directory of the name is no repository.
+        # An empty directory with this name is not a repository.
         return os.path.exists(os.path.join(path, b"HEAD"))
     return os.path.exists(path)
 
@@ -212,10 +212,10 @@ def _without_forbidden(table: Table) -> Table:
 
 
 def _selected(layers: list[Layer], paths: Paths, homes: Homes) -> environment.ConfigLayers:
-    """Layers with what *paths* select; those with nothing are left out."""
+    """The layers with the parts that *paths* select, without empty layers."""
     kept = [layer._replace(table=select(layer.table, paths)) for layer in layers]
     kept = [layer for layer in kept if layer.table]
-    # What comes from elsewhere goes between the system's layer and all others.
+    # Layers from other sources belong between the system's layer and all others.
     has_system = bool(kept) and kept[0].directory == homes.system and _is_first(kept[0])
     return environment.ConfigLayers(
         [
@@ -235,8 +235,8 @@ def _is_first(layer: Layer) -> bool:
 def select(table: Table, paths: Paths) -> Table:
     """The parts of *table* at *paths*, in its own order.
 
-    What stands in the way of a path and is no table is kept whole; a table in the way is kept
-    even when nothing of it is.
+    If a value on the way of a path is not a table, the whole value is kept. If it is a table, it is
+    kept even if no part of it is selected.
     """
     chosen: Table = {}
     for key, value in table.items():
@@ -250,7 +250,7 @@ def select(table: Table, paths: Paths) -> Table:
 
 @functools.cache
 def hostname() -> str | None:
-    """The full name, if the resolver knows one; asked once."""
+    """The full name of this host if the resolver knows one. It is asked only once."""
     name = socket.gethostname()
     try:
         found = socket.getaddrinfo(name, None, flags=socket.AI_CANONNAME)

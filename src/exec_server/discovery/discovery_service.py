@@ -1,4 +1,4 @@
-"""Questions about the executor's own files, answered by threads, or by helpers in a sandbox."""
+"""Reads the executor's own configuration and capabilities, in threads or in confined helpers."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from exec_server.protocol.sandbox import SandboxContext
 
 
 class ConfinedScans(Protocol):
-    """Scans that see what a sandbox lets them see; answers are JSON."""
+    """Scans in a sandbox; their answers are JSON."""
 
     async def discover_root(self, root: environment.CapabilityRoot, limits: Limits) -> Encoded: ...
 
     async def discover_installed(self, homes: Homes, limits: Limits) -> Encoded: ...
 
 
-# None for a sandbox that keeps nothing from being seen. Raises RpcError for one without sense.
+# Returns None for a sandbox that hides nothing. Raises RpcError for one that makes no sense.
 Confine = Callable[[SandboxContext], ConfinedScans | None]
 
 
 class Discovery:
-    """One for a server; every answer is read from the files anew."""
+    """The discovery of one server. Every answer is read from the files anew."""
 
     def __init__(self, environ: Mapping[str, str], *, limits: Limits, confine: Confine) -> None:
         self._environ = environ

@@ -1,4 +1,4 @@
-"""Where the executor's own files are."""
+"""The directories of the executor's own files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SYSTEM_DIRECTORY = b"/etc/codex"
 
 
 class Homes(NamedTuple):
-    """Native paths. `user` is None when nobody can tell."""
+    """Native paths; `user` is None if it is unknown."""
 
     user: bytes | None
     codex: bytes
@@ -21,7 +21,7 @@ class Homes(NamedTuple):
 
 
 def find_homes(environ: Mapping[str, str]) -> Homes:
-    """As the environment says. Raises InternalError for a CODEX_HOME that is not there."""
+    """Find the directories from *environ*. Raises InternalError if CODEX_HOME does not exist."""
     user = home_directory(environ)
     named = environ.get("CODEX_HOME", "")
     if not named:

@@ -28,7 +28,7 @@ _LOCAL_VERSION = b"local"
 
 
 def discover(homes: Homes, *, limits: Limits) -> CapabilitiesResult:
-    """Everything anew from the files."""
+    """Read all capabilities anew from the files."""
     return _InstalledScan(homes, limits).result()
 
 
@@ -64,7 +64,7 @@ class _InstalledScan:
             self._warnings.append(UNRESOLVED)
         skills = [_skill(path, reader, namespace) for path in sorted(found.skills, key=to_uri)]
         if None in skills:
-            # Once for all of them.
+            # There is one warning for all of them.
             self._warnings.append(UNLOADED)
         return [skill for skill in skills if skill is not None]
 
@@ -81,7 +81,7 @@ class _InstalledScan:
         return sorted(found, key=lambda plugin: plugin.id)
 
     def _plugin(self, market: bytes, directory: bytes) -> Plugin | None:
-        """The version of an installed plugin that is in use."""
+        """An installed plugin, in the version that is in use."""
         version = _version_in_use(_folders(directory))
         if version is None:
             return None
@@ -108,7 +108,7 @@ class _InstalledScan:
 
 
 def _skill(path: bytes, reader: BoundedReader, namespace: str) -> Skill | None:
-    """None when its file describes none."""
+    """The skill of the file *path*; None if the file describes none."""
     folder = os.path.dirname(path)
     instructions = reader.read(path)
     if instructions is None:
@@ -144,12 +144,12 @@ def _version_in_use(versions: list[bytes]) -> bytes | None:
 
 
 def _version_key(version: bytes) -> tuple[list[int], bytes]:
-    # A number of a thousand digits is no version, and slow to compare.
+    # Longer numbers are not versions, and are slow to compare.
     return [int(digits[:18]) for digits in re.findall(rb"[0-9]+", version)], version
 
 
 def _remote_id(directory: bytes, reader: BoundedReader) -> str | None:
-    """What the shop calls the plugin that was installed here."""
+    """The marketplace's id of the plugin that is installed here."""
     file = reader.read(os.path.join(directory, _INSTALLATION))
     try:
         installed: Any = json.loads(file.contents) if file is not None else None

@@ -1,4 +1,4 @@
-"""A plugin's manifest and the files that it names."""
+"""The manifest of a plugin, and the files that it names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEFAULT_MCP = b".mcp.json"
 
 
 def read_manifest(directory: bytes, reader: BoundedReader) -> CapabilityFile | None:
-    """The first manifest of a plugin directory that can be read."""
+    """The first readable manifest of a plugin directory."""
     for name in MANIFEST_NAMES:
         manifest = reader.read(os.path.join(directory, name))
         if manifest is not None:
@@ -23,7 +23,7 @@ def read_manifest(directory: bytes, reader: BoundedReader) -> CapabilityFile | N
 
 
 def read_plugin(directory: bytes, manifest: CapabilityFile, reader: BoundedReader) -> PluginFiles:
-    """A manifest with the files that it names, or by default has."""
+    """A manifest with the files that it names, or with the default ones."""
     declared = parse_manifest(manifest) or {}
     servers = declared.get("mcpServers")
     mcp: bytes | None = None if isinstance(servers, dict) else _DEFAULT_MCP
@@ -41,7 +41,7 @@ def read_plugin(directory: bytes, manifest: CapabilityFile, reader: BoundedReade
 
 
 def parse_manifest(manifest: CapabilityFile) -> dict[str, Any] | None:
-    """What a manifest declares; None when it is no JSON object."""
+    """The declarations of a manifest; None if it is not a JSON object."""
     try:
         declared = json.loads(manifest.contents)
     except (ValueError, RecursionError):
@@ -50,7 +50,7 @@ def parse_manifest(manifest: CapabilityFile) -> dict[str, Any] | None:
 
 
 def _below(name: str, text: str, manifest: CapabilityFile, reader: BoundedReader) -> bytes | None:
-    """A declared path, relative to the plugin; None, with a warning, when it leads elsewhere."""
+    """A declared path below the plugin; None and a warning if it leads out of the plugin."""
     parts = [part for part in re.split(r"[/\\]", text) if part not in ("", ".")]
     if not text.startswith("./"):
         problem = "path must start with `./`"

@@ -14,7 +14,7 @@ from exec_server.protocol.paths import to_uri
 
 
 def discover(root: environment.CapabilityRoot, limits: Limits) -> DiscoveredRoot:
-    """Everything of one root. What is wrong with it is part of the answer."""
+    """All capabilities of one root. Problems are a part of the answer."""
     result = DiscoveredRoot(root.id, root.path.text)
     result.error = _inspect(root)
     if result.error is not None:
@@ -36,7 +36,7 @@ def discover(root: environment.CapabilityRoot, limits: Limits) -> DiscoveredRoot
 
 
 def not_inspected(root: environment.CapabilityRoot, reason: Exception) -> DiscoveredRoot:
-    """The answer about a root that cannot be looked into."""
+    """The answer for a root that cannot be inspected."""
     return DiscoveredRoot(root.id, root.path.text, error=_failure(root, reason))
 
 
@@ -45,7 +45,7 @@ def _failure(root: environment.CapabilityRoot, reason: object) -> str:
 
 
 def _inspect(root: environment.CapabilityRoot) -> str | None:
-    """Why a root cannot be walked."""
+    """The reason why a root cannot be walked, or None."""
     try:
         is_directory = os.path.isdir(root.path.native) or not os.stat(root.path.native)
     except InvalidRequest as exc:

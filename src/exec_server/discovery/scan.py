@@ -1,4 +1,4 @@
-"""Walk one capability root and read small files of it, within bounds."""
+"""Walks one capability root and reads its small files, within limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from exec_server.limits import Limits
 from exec_server.protocol.environment import CapabilityFile
 from exec_server.protocol.paths import to_uri
 
-# In the order of their priority.
+# The names are in the order of their priority.
 MANIFEST_NAMES = (
     b".codex-plugin/plugin.json",
     b".claude-plugin/plugin.json",
@@ -25,15 +25,16 @@ class FoundCapabilities(NamedTuple):
     """Native paths below a root."""
 
     skills: list[bytes]
-    # Directories that hold a manifest of any name.
+    # The directories with a manifest of any of the names.
     plugins: list[bytes]
     is_complete: bool
 
 
 def walk(root: bytes, limits: Limits) -> FoundCapabilities:
-    """Skills and plugins at most so many levels below *root*.
+    """The skills and plugins below *root*, up to a limited depth.
 
-    Links to directories are followed, each directory once; a file that is a link is none.
+    Links to directories are followed, and each directory is entered once. A skill's file that is a
+    link does not count.
     """
     skills: list[bytes] = []
     plugins: list[bytes] = []
@@ -62,7 +63,7 @@ def walk(root: bytes, limits: Limits) -> FoundCapabilities:
 
 
 def _entries(directory: bytes, seen: set[tuple[int, int]]) -> list[os.DirEntry[bytes]] | None:
-    """What is in a directory, by name; None when it was seen before or cannot be read."""
+    """The entries of a directory by name; None if it was seen before or cannot be read."""
     try:
         status = os.stat(directory)
         identity = (status.st_dev, status.st_ino)
@@ -83,7 +84,7 @@ def _is_regular(path: bytes) -> bool:
 
 
 class BoundedReader:
-    """Reads files of one root, as many bytes of all as are allowed, and says what is wrong."""
+    """Reads files of one root up to a total size, and collects warnings."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -91,7 +92,7 @@ class BoundedReader:
         self.warnings: list[str] = []
 
     def read(self, path: bytes) -> CapabilityFile | None:
-        """A file; None when it is not there, and with a warning when it cannot be used."""
+        """A file; None if it does not exist, and None with a warning if it cannot be used."""
         uri = to_uri(path)
         try:
             data = self._bytes_of(path)

@@ -8,12 +8,12 @@ from exec_server.discovery.yaml_text import Value, YamlError, YamlMapping, parse
 from exec_server.protocol.environment import SkillDependencies, SkillPolicy, SkillTool
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
-# A line whose plain value has a colon and a blank in it, which YAML refuses, and people write.
+# A line whose plain value contains a colon and a blank. YAML refuses it, but people write it.
 _COLON_IN_VALUE = re.compile(
     r"""(?P<key>\s*+(?:-\s++)*+[\w-][^:]*+:\s++)(?P<value>[^\s'"#&*!|>%@`\[\]{},?-].*:\s.*)"""
 )
 _COMMENT = re.compile(r"\s#.*")
-# Each repair reads the text again.
+# Each repair parses the text again.
 _MAX_REPAIRS = 8
 _BOOLEANS = {
     "true": True,
@@ -87,7 +87,7 @@ def _repaired(text: str, line: int | None) -> str | None:
 
 
 def agent_metadata(text: str | None) -> tuple[SkillDependencies | None, SkillPolicy | None]:
-    """Dependencies and policy of `agents/openai.yaml`; nothing when any of it is wrong."""
+    """The dependencies and policy of `agents/openai.yaml`; both are None if it is malformed."""
     if text is None:
         return None, None
     try:
@@ -100,7 +100,7 @@ def agent_metadata(text: str | None) -> tuple[SkillDependencies | None, SkillPol
 
 
 def _one_line(value: Value) -> str | None:
-    """Text with its white space evened out; None when there is none."""
+    """Text with single blanks as its only white space; None if nothing is left."""
     return " ".join(value.split()) or None if isinstance(value, str) else None
 
 

@@ -1,4 +1,4 @@
-"""Tables back to TOML, which the standard library only reads; no I/O."""
+"""Writes tables as TOML, which the standard library can only read; no I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dumps(table: Table) -> str:
 def _sections(table: Table, path: tuple[str, ...], *, header: str = "[{}]") -> Iterator[str]:
     values = [f"{_key(k)} = {_inline(v)}" for k, v in table.items() if not _is_section(v)]
     sections = {key: value for key, value in table.items() if _is_section(value)}
-    # A table that only holds others is there by their names.
+    # A table that contains only tables needs no header: their headers name it.
     if path and (values or not sections or header != "[{}]"):
         values.insert(0, header.format(".".join(map(_key, path))))
     if values:
@@ -63,5 +63,5 @@ def _inline(value: Any) -> str:
 
 
 def _string(text: str) -> str:
-    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped.
+    # TOML has the same escapes as JSON, but also wants DEL escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -12,8 +12,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-# A front matter or a policy has some hundred characters. The pure Python parser, which PyYAML uses
-# where libyaml is missing, reads about 100,000 characters in a second.
+# Front matter and policies have some hundred characters. The parser in Python, which PyYAML uses
+# without libyaml, reads about 100,000 characters in a second.
 MAX_CHARS = 256 * 1024
 MAX_DEPTH = 32
 
@@ -22,7 +22,7 @@ _NULLS = ("", "~", "null", "Null", "NULL")
 
 
 class YamlError(ValueError):
-    """Text that is not one YAML document of plain data; *line* counts from 0, if it is known."""
+    """The text is not one YAML document of plain data. *line* counts from 0, if it is known."""
 
     def __init__(self, text: str, *, line: int | None = None) -> None:
         super().__init__(text)
@@ -53,20 +53,20 @@ def parse(text: str) -> Value:
     yaml = _yaml()
     try:
         events = yaml.parse(text.removeprefix(_BYTE_ORDER_MARK), Loader=_loader())
-        return _Reader(yaml, events).document()
+        return _EventReader(yaml, events).document()
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         raise YamlError(str(exc), line=mark.line if mark is not None else None) from exc
     except YamlError:
         raise
     except (ValueError, OverflowError) as exc:
-        # The pure Python parser lets these pass for escapes that are no characters.
+        # The parser in Python raises these for escapes that are no characters.
         raise YamlError(str(exc)) from exc
 
 
 @cache
 def _yaml() -> ModuleType:
-    # Loaded with the first discovery; most servers are never asked for one.
+    # This is loaded with the first discovery, which most servers are never asked for.
     import yaml
 
     return yaml
@@ -78,7 +78,7 @@ def _loader() -> Any:
     return getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
-class _Reader:
+class _EventReader:
     """Makes values from the events of one stream."""
 
     def __init__(self, yaml: ModuleType, events: Iterator[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The one place where a file request's sandbox is judged: free, or by a helper, or not at all."""
+"""Decides whether a file request runs in the server, in a confined helper, or not at all."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from exec_server.sandbox.policy import resolve
 
 
 class FileAdmission:
-    """Judges for a server whose environment is *env*."""
+    """The decision for a server with the environment *env*."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._tmpdir = os.fsencode(env.get("TMPDIR", "")) or None
 
     def policy(self, sandbox: Sandbox, *, is_read: bool) -> Policy | None:
-        """What a request may touch; None when that is all that the server itself may.
+        """The policy of a request; None if *sandbox* restricts nothing.
 
-        Raises RpcError when *sandbox* makes no sense here.
+        Raises RpcError if *sandbox* makes no sense here.
         """
         if sandbox is None:
             return None
@@ -34,14 +34,15 @@ class FileAdmission:
 
 @lru_cache(maxsize=256)
 def _for_reading(policy: Policy) -> Policy:
-    """The same for who only looks: nothing is writable, and so nothing needs protection from it.
+    """*policy* for a request that only reads: nothing is writable, so no name is protected.
 
-    Where something is denied, what is writable below it is visible for that reason alone.
+    A policy that denies something stays as it is, because a writable path below a denied one is
+    visible only as such.
     """
     if policy.globs or any(rule.access is Access.DENY for rule in policy.rules):
         return policy
     reads = {structs.replace(rule, access=Access.READ) for rule in policy.rules}
     if whole := [rule for rule in reads if rule.path == b"/"]:
-        # All policies that show everything have the same helper.
+        # All policies that show everything then share one helper.
         reads = set(whole)
     return structs.replace(policy, rules=tuple(sorted(reads)))

@@ -12,13 +12,13 @@ R = TypeVar("R")
 
 
 class FileCalls(Protocol):
-    """What `file_service.Files` and `confined_files.ConfinedFiles` can both be asked."""
+    """The calls that `file_service.Files` and `confined_files.ConfinedFiles` both have."""
 
     def call(self, method: Method[P, R], params: P) -> Reply[R]:
         """Do the operation of *method*, which has an entry in `operations.table`."""
         ...
 
-    # These are calls of their own, because without a sandbox they need no thread most of the time.
+    # These calls have names, because without a sandbox they mostly need no thread.
 
     def read_file(self, params: fs.ReadFileParams) -> Reply[fs.ReadFileResult]: ...
 

@@ -1,4 +1,5 @@
-"""What a connection can do with files: at once where that is possible, else in a thread."""
+"""The files of connections without a sandbox: calls that cannot block are answered at once, the
+others in threads."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ R = TypeVar("R")
 
 
 class FileService:
-    """What the connections of a server share: threads, helpers, and what is known of the mounts.
+    """The parts that all connections of a server share: threads, helpers and the list of mounts.
 
     *start_helper* starts the process that does the work of sandboxed requests.
     """
@@ -53,11 +54,11 @@ class FileService:
         keep_freed_memory(16 * MIB)
 
     def connect(self, notify: Callable[[fs.MissingChangedEvent], None]) -> Files:
-        """What a new connection can do; *notify* tells its client of what it watches."""
+        """The files of a new connection; *notify* sends the event of its watch."""
         return Files(self, notify)
 
     def discovery_within(self, sandbox: SandboxContext) -> ConfinedDiscovery | None:
-        """What scans capabilities under *sandbox*; None when it hides nothing. Raises RpcError."""
+        """The scans under *sandbox*; None if it restricts nothing. Raises RpcError."""
         policy = self.admission.policy(sandbox, is_read=True)
         if policy is None:
             return None
@@ -71,8 +72,11 @@ class FileService:
 
 
 class Files:
-    """The files of one connection. What carries content waits while the client does not read
-    what it was sent already, so that no number of requests fills the memory."""
+    """The files of one connection.
+
+    Calls with large answers wait while the client does not read the answers before them, so that
+    requests cannot fill the memory.
+    """
 
     def __init__(
         self, service: FileService, notify: Callable[[fs.MissingChangedEvent], None]
@@ -86,7 +90,7 @@ class Files:
         self.missing = MissingPathsWatch(self._runner, service.limits, notify)
 
     def within(self, sandbox: fs.Sandbox, *, is_read: bool) -> FileCalls:
-        """What a request may do that asks for *sandbox*. Raises RpcError."""
+        """The file calls of a request with *sandbox*. Raises RpcError."""
         policy = self._service.admission.policy(sandbox, is_read=is_read)
         if policy is None:
             return self
@@ -105,7 +109,7 @@ class Files:
         self._runner.catch_up()
 
     def close(self) -> None:
-        """The connection is lost: nothing is kept open, and nobody waits for an answer."""
+        """Close all files and end all waiting; the connection is lost."""
         self._runner.lose()
         self.open_files.close_all()
         self.missing.drop()

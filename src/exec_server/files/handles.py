@@ -1,4 +1,4 @@
-"""Files that a connection keeps open, by the names that its client gave them."""
+"""The files that a connection keeps open, under the names that its client chose."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from exec_server.limits import Limits
 
 
 class Handle:
-    """One file, open or about to be.
+    """One file that is open or about to be opened.
 
-    Closing it waits for those who use it, so that they never meet another file by its number.
+    It is closed after its last user is done. Otherwise its descriptor could become another file
+    while it is in use.
     """
 
     __slots__ = ("_close", "_is_closed", "_users", "fd", "pace")
@@ -37,7 +38,7 @@ class Handle:
         self._close_if_unused()
 
     def close(self) -> None:
-        """Once; nobody may acquire it any more."""
+        """Close the file after its last user. Called once; `acquire` must not follow."""
         self._is_closed = True
         self._close_if_unused()
 
@@ -77,12 +78,12 @@ class Handles:
         return handle
 
     def drop(self, handle_id: str, handle: Handle) -> None:
-        """Forget *handle*, unless its name stands for another one by now."""
+        """Forget *handle*, unless its name is used by another file now."""
         if self._handles.get(handle_id) is handle:
             self.close(handle_id)
 
     def close(self, handle_id: str) -> None:
-        """Forget a name; unknown ones do no harm."""
+        """Close the file with this name, if there is one."""
         handle = self._handles.pop(handle_id, None)
         if handle is not None:
             handle.close()
@@ -93,7 +94,7 @@ class Handles:
 
 
 def read_block(fd: int, offset: int, size: int) -> bytes:
-    """Up to *size* bytes at *offset*; fewer only where the file ends. Raises OSError."""
+    """Read *size* bytes at *offset*, or fewer at the end of the file. Raises OSError."""
     block = os.pread(fd, size, offset)
     while len(block) < size:
         more = os.pread(fd, size - len(block), offset + len(block))

@@ -1,4 +1,4 @@
-"""fs/open and what follows it: files that are read and written by blocks."""
+"""fs/open, fs/readBlock, fs/writeBlock and fs/close: files that are read and written in blocks."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class OpenFiles:
         return fs.OpenResult(params.handle_id)
 
     async def adopt(self, handle_id: str, open_it: Callable[[], Awaitable[int]]) -> fs.OpenResult:
-        """Keep the descriptor that *open_it* returns, under a name that is taken before."""
+        """Keep the descriptor that *open_it* returns; the name is reserved before the call."""
         self._handles.check_id(handle_id)
         handle = self._handles.reserve(handle_id)
         try:
@@ -106,7 +106,7 @@ class OpenFiles:
         if offset + len(data) > _OFFSET_MAX:
             raise InvalidRequest("file write range exceeds the signed 64-bit file offset limit")
         handle = self._handles.get(params.handle_id)
-        # A write that fails leaves the handle, unlike a read.
+        # A failed write keeps the handle; a failed read closes it.
         if self._quick.may_write(len(data), handle.pace):
             return translated(_write_block, handle.fd, offset, data)
         return self._use(handle, None, _write_block, handle.fd, offset, data)
@@ -132,7 +132,7 @@ class OpenFiles:
         function: Callable[[*Args], T],
         *args: *Args,
     ) -> Awaitable[T]:
-        """Call *function* in a thread, and then *after*, while *handle* stays open."""
+        """Call *function* in a thread and then *after*; *handle* stays open until then."""
 
         def release(outcome: object, error: BaseException | None) -> None:
             if after is not None:

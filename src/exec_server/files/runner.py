@@ -1,4 +1,4 @@
-"""Where the file work of one connection is done: at once, in a thread, or when the client reads."""
+"""Runs the file work of one connection in threads, and delays large answers for slow readers."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from exec_server.files.workers import Settle, Share, Workers
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
-# Half a millisecond of a processor's time, and less than a block of a file.
+# This takes half a millisecond of a processor's time, and is less than a block of a file.
 _TURN_BYTES = 512 * 1024
-# Not counted.
+# Smaller answers are not counted.
 _SMALL_BYTES = 32 * 1024
 
 
 class Runner:
-    """Also knows whether there is still somebody to work for, and whether they keep up."""
+    """The threads of one connection; also knows if it is lost, and if its client is behind."""
 
     def __init__(self, workers: Workers, *, width: int) -> None:
         self.workers = workers
         self._share = Share(workers, width=width)
         self._is_lost = False
-        # There while the client is behind with reading, and done when it has caught up.
+        # Exists while the client is behind with reading; it is done when the client has caught up.
         self._caught_up: asyncio.Future[None] | None = None
-        # What was answered at once since the loop last looked at everybody.
+        # Bytes that were answered without a thread in this turn of the event loop.
         self._turn_bytes = 0
 
     def run(
         self, function: Callable[[*Args], T], *args: *Args, after: Settle | None = None
     ) -> asyncio.Future[T]:
-        """Call *function* in a thread, its OSError told as a client should hear it.
+        """Call *function* in a thread; its OSError becomes an RpcError.
 
-        *after* is told the outcome, also when nobody waits for the future any more.
+        *after* gets the outcome in any case, also if the future was cancelled.
         """
         return self._share.run(translated, function, *args, after=after)
 
     @property
     def is_behind(self) -> bool:
-        """Whether large answers have to wait: the client has yet to read what it was sent, or
-        has been served for so long that it is the others' turn."""
+        """True if large answers have to wait: the client does not read what it was sent, or it
+        was served for so long that other clients have their turn."""
         return self._caught_up is not None or self._turn_bytes >= _TURN_BYTES
 
     def answer_now(self, size: int) -> None:
-        """So many bytes are answered without a thread. A loop may read from one socket again and
-        again before it looks at the others."""
+        """Count *size* bytes that are answered without a thread. An event loop may read from one
+        socket many times before it serves the others."""
         if size < _SMALL_BYTES:
-            # To be called back would cost more than the answer.
+            # A callback would cost more than the answer.
             return
         if self._turn_bytes == 0:
             asyncio.get_running_loop().call_soon(self._end_turn)
@@ -59,13 +59,13 @@ class Runner:
         self._turn_bytes = 0
 
     async def later(self, start: Callable[[], T | Awaitable[T]]) -> T:
-        """What *start* answers, once the client has caught up."""
+        """Call *start* when the client has caught up, and return its result."""
         await self.caught_up()
         result = start()
         return await result if isinstance(result, Awaitable) else result
 
     async def caught_up(self) -> None:
-        """Wait until the client has read what it was sent."""
+        """Wait until the client has read the answers so far."""
         while self.is_behind:
             if self._caught_up is None:
                 await asyncio.sleep(0)
@@ -82,7 +82,7 @@ class Runner:
             caught_up.set_result(None)
 
     def is_lost(self) -> bool:
-        """Whether the connection is gone, and with it whoever wanted an answer."""
+        """True if the connection is lost, so that an answer has no use any more."""
         return self._is_lost
 
     def lose(self) -> None:
@@ -91,7 +91,7 @@ class Runner:
 
 
 def translated(function: Callable[[*Args], T], *args: *Args) -> T:
-    """Call *function*; its OSError becomes the error that a client is told."""
+    """Call *function*; its OSError becomes an RpcError for the client."""
     try:
         return function(*args)
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""Threads for what may wait: shared by all connections, of which none gets more than its share."""
+"""Threads for blocking work: all connections share them, and each has a limited share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
-# Is called on the event loop with what a function returned, or what it raised.
+# Called on the event loop with the result of a function, or with its exception.
 Settle = Callable[[Any, BaseException | None], None]
 
 
@@ -27,9 +27,9 @@ class _FileJob(NamedTuple):
 
 
 class Workers:
-    """Up to *limit* threads, started when needed and ended when idle for long.
+    """Up to *limit* threads, which start when they are needed and end after *idle_seconds*.
 
-    They are daemons: one that hangs in a system call does not keep the process from ending.
+    They are daemons, so a thread that hangs in a system call does not keep the process alive.
     """
 
     def __init__(self, *, limit: int, idle_seconds: float) -> None:
@@ -39,7 +39,7 @@ class Workers:
         self._jobs: SimpleQueue[_FileJob | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
-        # Threads that wait for a job, less the jobs that wait for one.
+        # The number of idle threads minus the number of waiting jobs.
         self._idle = 0
 
     def submit(self, job: _FileJob) -> None:
@@ -56,11 +56,11 @@ class Workers:
     def call(
         self, function: Callable[[*Args], object], *args: *Args, settle: Settle | None = None
     ) -> None:
-        """Call *function* in a thread, and then *settle*, if anybody cares for the outcome."""
+        """Call *function* in a thread, and then *settle* on the event loop, if it is given."""
         self.submit(_FileJob(function, args, settle or _ignore))
 
     def stop(self) -> None:
-        """Let every thread end once it has nothing to do."""
+        """Let every thread end when it has nothing to do."""
         self._idle_seconds = 0.0
         for _ in range(self._threads):
             self._jobs.put(None)
@@ -71,17 +71,17 @@ class Workers:
                 outcome, error = job.function(*job.args), None
             except BaseException as exc:
                 outcome, error = None, exc
-            # Before anybody is told, who might have the next job and start a thread for it.
+            # This comes before `settle`, which may submit the next job and would start a thread.
             with self._lock:
                 self._idle += 1
-            # A loop that is closed has nobody left to tell.
+            # The event loop may be closed already.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(job.settle, outcome, error)
-            # What waits for the next job should not hold on to this one's data.
+            # An idle thread must not keep the data of its last job alive.
             del job, outcome, error
 
     def _next_job(self) -> _FileJob | None:
-        """The next job; None when there will be none for this thread."""
+        """The next job; None if this thread should end."""
         while True:
             try:
                 job = self._jobs.get(timeout=self._idle_seconds)
@@ -90,7 +90,7 @@ class Workers:
             if job is not None:
                 return job
             with self._lock:
-                # Otherwise a job was counted on this thread, and is about to be put.
+                # If it is 0 or less, a job is counted on this thread and about to be put.
                 if self._idle > 0:
                     self._threads -= 1
                     self._idle -= 1
@@ -98,7 +98,7 @@ class Workers:
 
 
 class Share:
-    """One connection's part of the workers: at most *width* at a time, the others in order."""
+    """One connection's part of the workers: at most *width* jobs at a time, in order."""
 
     def __init__(self, workers: Workers, *, width: int) -> None:
         self._workers = workers
@@ -109,8 +109,8 @@ class Share:
     def run(
         self, function: Callable[[*Args], T], *args: *Args, after: Settle | None = None
     ) -> asyncio.Future[T]:
-        """Call *function* in a thread. Cancelling the future does not end the call, of whose
-        outcome *after* is told in any case, before anybody else."""
+        """Call *function* in a thread. Cancelling the future does not end the call. *after* gets
+        the outcome in any case, before the future is settled."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def settle(outcome: Any, error: BaseException | None) -> None:

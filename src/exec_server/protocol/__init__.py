@@ -1,0 +1,23 @@
+"""The wire protocol: the names of methods and events, and the shapes of their messages. No I/O.
+
+method.py          how a method or an event is declared
+envelope.py        JSON-RPC messages, decoded and encoded
+bulk.py            messages with one long base64 member
+base64.py          strict base64
+numbers.py         unsigned 64-bit numbers
+paths.py           file: URIs and native paths
+hooks.py           our own types for msgspec
+
+lifecycle.py       `initialize`, `initialized` and `session/retain`
+process.py         `process/*`
+env_policy.py      the variables that a process inherits
+fs.py              `fs/*`
+http.py            `http/*`
+network.py         `network/*` and the managed network of a process
+environment.py     `environment/*`, configuration and the discovery of capabilities
+
+sandbox.py         the `sandbox` member of requests, in every dialect
+permissions.py     the profile inside of it
+legacy_sandbox.py  the policies of older clients
+sandbox_errors.py  errors in a `sandbox` member, in the words of the reference
+"""

@@ -1,4 +1,4 @@
-"""Strict base64 as the wire has it: standard alphabet, padded, unused bits zero, no blanks."""
+"""Strict base64: standard alphabet, padded, unused bits zero, no white space."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pybase64
 
 from exec_server.errors import ExecServerError
 
-# By how many bytes the last group holds: its last letter, whose low bits no byte uses. Text gives
-# letters, bytes give numbers.
+# The allowed last letters of a group, by the number of bytes in it: their unused low bits are
+# zero. Items of a text are letters, and items of bytes are numbers.
 _CLEAN_ENDS = {
     1: frozenset("AQgw") | frozenset(b"AQgw"),
     2: frozenset("AEIMQUYcgkosw048") | frozenset(b"AEIMQUYcgkosw048"),
 }
 
-# What is decoded at a time: a multiple of four, and little enough for a processor's cache.
+# Letters that are decoded at a time. The number is a multiple of four and fits a processor's cache.
 PIECE_CHARS = 512 * 1024
 
 
@@ -42,8 +42,10 @@ class Blob:
 
 
 class LongBase64:
-    """What long base64 holds, decoded piece by piece: one block for all of it would cost more
-    time, and for a moment twice the memory."""
+    """The bytes of long base64, decoded piece by piece.
+
+    One block for all of it would take more time, and for a moment twice the memory.
+    """
 
     __slots__ = ("_pieces",)
 
@@ -52,7 +54,7 @@ class LongBase64:
 
     @classmethod
     def of(cls, text: memoryview) -> LongBase64:
-        """What *text* holds. Raises Base64Error."""
+        """The bytes of *text*. Raises Base64Error."""
         last = (len(text) - 1) // PIECE_CHARS * PIECE_CHARS
         starts = range(0, last, PIECE_CHARS)
         pieces = [decode_piece(text[start : start + PIECE_CHARS]) for start in starts]
@@ -70,16 +72,16 @@ class LongBase64:
 
 
 class LazyBlob:
-    """Bytes that travel as base64 and are judged by the method, not with its parameters."""
+    """Bytes that travel as base64. The method checks it, not the decoder of the parameters."""
 
     __slots__ = ("_value",)
 
     def __init__(self, value: str | bytes | LongBase64) -> None:
-        # Text as it was received, or the bytes themselves.
+        # The text as it was received, or the bytes.
         self._value = value
 
     def content(self) -> bytes | LongBase64:
-        """The bytes, or where to get them in pieces. Raises Base64Error."""
+        """The bytes, in one piece or in several. Raises Base64Error."""
         return decode_base64(self._value) if isinstance(self._value, str) else self._value
 
     def decode(self) -> bytes:
@@ -96,13 +98,13 @@ def encode_base64(data: bytes | memoryview) -> bytes:
 
 
 def decode_base64(text: str | bytes | bytearray | memoryview) -> bytes:
-    """The bytes of *text*. Raises Base64Error unless it is exactly what encoding them gives."""
+    """The bytes of *text*. Raises Base64Error if encoding them gives another text."""
     try:
-        # By position, because names double what a short text costs: validate=True.
+        # This is validate=True. Keyword arguments would double the time for a short text.
         data = pybase64.b64decode(text, None, True)
     except ValueError as exc:
         raise Base64Error(f"invalid base64: {exc}") from exc
-    # Decoders drop the unused bits of the last group; only one spelling of them is right.
+    # The decoder ignores the unused bits of the last group, but they must be zero.
     tail = len(data) % 3
     if tail and text[tail - 4] not in _CLEAN_ENDS[tail]:
         raise Base64Error("invalid base64: unused bits are set")
@@ -110,7 +112,7 @@ def decode_base64(text: str | bytes | bytearray | memoryview) -> bytes:
 
 
 def decode_piece(text: bytearray | memoryview) -> bytes:
-    """The bytes of *text*, which is not the last of its base64. Raises Base64Error."""
+    """The bytes of *text*, a piece of base64 that is not the last one. Raises Base64Error."""
     data = decode_base64(text)
     if len(data) * 4 != len(text) * 3:
         raise Base64Error("invalid base64: padding before the end")

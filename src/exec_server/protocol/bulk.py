@@ -1,7 +1,7 @@
-"""Messages whose bulk is one long base64 member: it is cut out before the JSON is parsed.
+"""Cut one long base64 member out of a message before the JSON is parsed.
 
-So megabytes never become a Python string. Where such a message arrives in pieces, its base64 is
-decoded while they do, and the text is never there as a whole.
+This way megabytes never become a Python string. If such a message arrives in pieces, its base64 is
+decoded piece by piece, and the whole text is never in memory.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from exec_server.protocol.base64 import (
     encode_base64,
 )
 
-# Members that carry file or process bytes.
+# The members that carry bytes of files or processes.
 QUOTED = {name: f'"{name}"'.encode() for name in ("chunk", "dataBase64")}
 MARKERS = tuple((name, quoted + b':"') for name, quoted in QUOTED.items())
-# What surrounds the bytes is looked for no further than this.
+# The text around the base64 may have at most this many bytes at either end.
 AROUND_BYTES = 16 * 1024
-# Less than that is joined before it is decoded: a multiple of four.
+# Shorter pieces are joined before they are decoded. The number is a multiple of four.
 _LEAST_CHARS = 64 * 1024
 BACKSLASH = 0x5C
 
 
 class Cut:
-    """A message in three parts: up to a member's opening quote, what its base64 holds, the rest."""
+    """A message in three parts: the text up to a member's quote, its decoded bytes, the rest."""
 
     __slots__ = ("_size", "bulk", "head", "name", "tail")
 
@@ -40,16 +40,16 @@ class Cut:
         self._size = len(head) + sum((len(piece) + 2) // 3 * 4 for piece in pieces) + len(tail)
 
     def __len__(self) -> int:
-        """As many bytes as the message came in."""
+        """The size of the message in bytes."""
         return self._size
 
     def text(self) -> bytes:
-        """The message as it came: of all bytes there is one base64 that is strict."""
+        """The message as it came; strict base64 has only one spelling for given bytes."""
         return b"".join((self.head, *map(encode_base64, self.bulk.pieces()), self.tail))
 
 
 def member_start(data: bytes | bytearray, marker: bytes, until: int) -> int:
-    """Where the text of the member begins that *marker* introduces; 0 if it does not so far."""
+    """Where the text of the member after *marker* begins; 0 if it is not there yet."""
     start = data.find(marker, 0, until)
     return start + len(marker) if start > 0 and data[start - 1] != BACKSLASH else 0
 
@@ -58,12 +58,12 @@ class Assembly:
     """One message that arrives in pieces of any size."""
 
     def __init__(self) -> None:
-        # All of it, or what stands before the base64.
+        # The whole message, or the text before the base64.
         self._text = bytearray()
-        # What follows what is decoded: the base64's last piece, and what stands behind it.
+        # The text after the decoded part: the last piece of the base64 and all that follows.
         self._rest = bytearray()
         self._pieces: list[bytes] = []
-        # Of the member that is decoded; None while, or because, there is none.
+        # The name of the member that is decoded; None if there is none so far.
         self._name: str | None = None
         self._is_decoding = False
         self._is_searched = False
@@ -85,9 +85,9 @@ class Assembly:
         return _is_utf8(self._text) and _is_utf8(self._rest)
 
     def finish(self) -> bytes | Cut:
-        """The message; not to be used any more afterwards."""
+        """The message. The assembly must not be used afterwards."""
         if self._name is None:
-            # As it is, since nobody changes it: a copy would take as much memory again.
+            # This is not copied, which would take as much memory again; it is not changed any more.
             return cast("bytes", self._text)
         head, rest = bytes(self._text), self._rest
         try:
@@ -95,7 +95,7 @@ class Assembly:
             last = decode_base64(memoryview(rest)[:end])
             return Cut(head, self._name, [*self._pieces, last], bytes(rest[end:]))
         except (ValueError, Base64Error):
-            # Whoever parses it can say what is wrong with it.
+            # The parser of the whole text will say what is wrong with it.
             return Cut(head, self._name, self._pieces, bytes(rest)).text()
 
     def _search(self) -> None:
@@ -110,7 +110,7 @@ class Assembly:
                 return
 
     def _decode(self, text: memoryview) -> None:
-        """Decode what can be; from where that is not base64 on, everything is kept as it is."""
+        """Decode as much as possible. From the first fault in the base64 on, the text is kept."""
         if self._rest and self._is_decoding:
             room = _LEAST_CHARS - len(self._rest)
             self._rest += text[:room]

@@ -1,4 +1,4 @@
-"""What a child may inherit from the server's environment, as `process/start` asks for it."""
+"""The `envPolicy` of `process/start`: which variables a child inherits from the server."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import msgspec
 
 
 class EnvPolicy(msgspec.Struct, rename="camel", frozen=True):
-    """Patterns match whole names without case; ``*`` is any run and ``?`` one character."""
+    """Patterns match whole names in any case; ``*`` is any text and ``?`` one character."""
 
     inherit: Literal["all", "core", "none"]
-    # Otherwise names that look like a credential's are not inherited.
+    # False leaves out variables whose names look like those of credentials.
     ignore_default_excludes: bool
     exclude: list[str]
     set: dict[str, str]
-    # When not empty, only names that match are kept, those of `set` included.
+    # If this is not empty, only variables that match are kept, also of those in `set`.
     include_only: list[str]

@@ -1,8 +1,8 @@
-"""One JSON-RPC message in, one out: the four kinds, and what is refused before it costs anything.
+"""Decode and encode JSON-RPC messages of all four kinds, and refuse harmful ones early.
 
-msgspec checks the grammar, UTF-8 and surrogates. Repeated keys, the number of values and the
-depth are ours: they are proven harmless by counting bytes where that suffices, and counted
-exactly on the message's skeleton (the text without its strings) where it does not.
+msgspec checks the grammar, UTF-8 and surrogates. This module checks repeated keys, the number of
+values and the depth. Counting bytes is enough to accept most messages. For the others the values
+are counted exactly in the message's skeleton, which is the text without its strings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Request(msgspec.Struct, gc=False):
     method: str
     params: Any
     trace: dict[str, Any] | None
-    # How many bytes it came in, for whoever bounds what waits.
+    # The size of the message in bytes, by which waiting requests are bounded.
     size: int = 0
 
 
@@ -49,12 +49,12 @@ Message = Request | Notification | Response | ErrorResponse
 
 _I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
 
-# From here on the cut is cheaper than looking at every byte for what JSON forbids.
+# From this size on, cutting a member out costs less than checking every byte of it.
 _BULK_BYTES = 1024
-# And from here on the bytes stay in pieces: more than the largest block of a file.
+# From this size on the bytes stay in pieces. It is above the largest block of a file.
 _LONG_BYTES = 2 * 1024 * 1024
 
-# The hook, because msgspec alone refuses what no double can hold, which is JSON all the same.
+# Without the hook msgspec refuses numbers that are too large for a double; JSON allows them.
 _decode = msgspec.json.Decoder(float_hook=float).decode
 _encode = msgspec.json.Encoder().encode
 _SPACED_COLON = re.compile(rb"[ \t\r\n]:")
@@ -73,7 +73,7 @@ def decode(data: bytes | Cut, limits: Limits = DEFAULT_LIMITS) -> Message:
     assert not isinstance(data, Cut)
     tree = _decode_around_bulk(data, limits) if len(data) > _BULK_BYTES else None
     if tree is None:
-        # The shortest value is two bytes with its separator: a short message has too few.
+        # A value with its separator has at least two bytes, so a short message has too few values.
         if len(data) >= 2 * limits.json_values and _value_count(data) > limits.json_values:
             raise MalformedMessage(f"more than {limits.json_values} JSON values")
         tree = _parse(data, limits)
@@ -95,19 +95,19 @@ def _parse(data: bytes, limits: Limits) -> Any:
         if containers > limits.json_depth and _depth(tree) > limits.json_depth:
             raise MalformedMessage(f"nested deeper than {limits.json_depth}")
     else:
-        # The usual request: the root and its params, and nothing inside them.
+        # In the usual request only the root and its params have keys.
         params = tree.get("params") if type(tree) is dict else None
         keys = len(tree) + len(params) if type(params) is dict else _key_count(tree)
-    # Every key has a colon, so equal numbers prove that no repeated key was lost.
+    # Every key has a colon, so equal counts prove that no key occurred twice.
     if data.count(b":") != keys:
         _check_keys(data, keys)
     return tree
 
 
 def _check_keys(data: bytes, keys: int) -> None:
-    """Refuse a text that has more keys than the *keys* its tree has kept."""
-    # When no colon has a blank before it, `":` occurs at least once for each key; inside strings
-    # it only makes the numbers differ.
+    """Refuse a text with more than *keys* keys, which are those that its tree has kept."""
+    # If no colon has a blank before it, `":` occurs at least once for each key. If it also occurs
+    # inside of strings, the counts differ and the exact way is taken.
     if data.count(b'":') == keys and not (_has_blanks(data) and _SPACED_COLON.search(data)):
         return
     if _skeleton(data).count(b":") != keys:
@@ -115,7 +115,7 @@ def _check_keys(data: bytes, keys: int) -> None:
 
 
 def _has_blanks(data: bytes) -> bool:
-    # Looking for a number costs a third of looking for bytes.
+    # Searching for an integer takes a third of the time of searching for bytes.
     return 0x20 in data or 0x0A in data or 0x09 in data or 0x0D in data
 
 
@@ -128,7 +128,7 @@ def _key_count(value: Any) -> int:
 
 
 def _depth(value: Any) -> int:
-    """Nesting including the root, without recursion: the value may be nested very deeply."""
+    """The depth of nesting with the root. Not recursive, because the value may be very deep."""
     deepest, level = 0, [value]
     while level:
         level = [item for item in level if type(item) in _CONTAINERS]
@@ -144,17 +144,19 @@ def _skeleton(data: bytes) -> bytes:
 
 
 def _value_count(data: bytes) -> int:
-    """How many values valid JSON holds: the root, and per container its commas plus one."""
+    """The number of values in valid JSON: the root, and for each container its commas plus one."""
     text = _skeleton(data)
     containers = text.count(b"[") + text.count(b"{") - text.count(b"[]") - text.count(b"{}")
     return 1 + text.count(b",") + containers
 
 
 def _decode_around_bulk(data: bytes, limits: Limits) -> dict[str, Any] | None:
-    """Parse around one long base64 member of the params or the result; None when the plain way
-    must be taken."""
+    """Parse around one long base64 member of the params or the result.
+
+    Returns None if the message must be parsed as a whole.
+    """
     for name, marker in MARKERS:
-        # Most often it stands near the beginning; looking through all the base64 costs more.
+        # The member is mostly near the beginning, and a search through all the base64 is slow.
         start = member_start(data, marker, _BULK_BYTES // 2)
         if not start and len(data) > AROUND_BYTES:
             start = member_start(data, marker, AROUND_BYTES)
@@ -173,9 +175,11 @@ def _decode_around_bulk(data: bytes, limits: Limits) -> dict[str, Any] | None:
 def _parse_around(
     rest: bytes, name: str, bulk: Blob | LongBase64, limits: Limits
 ) -> dict[str, Any] | None:
-    """The message of which *rest* is left when the text of the member *name* is cut out of it;
-    None when that cannot be told apart from another message."""
-    # One key of this name, and no escapes in which another could hide: then it is this one.
+    """The message whose text is *rest* after the text of the member *name* was cut out of it.
+
+    Returns None if it could also be another message.
+    """
+    # With one key of this name and no escapes, in which a second could hide, it is this key.
     if BACKSLASH in rest or rest.count(QUOTED[name]) != 1:
         return None
     if len(rest) > AROUND_BYTES or len(rest) > 2 * limits.json_values:
@@ -234,14 +238,14 @@ def _error_response(tree: dict[str, Any]) -> ErrorResponse:
 
 
 def encode_result(request_id: Any, result: bytes) -> bytes:
-    """The answer to *request_id*, whose result is JSON already."""
+    """The answer to *request_id*; *result* is JSON."""
     if type(request_id) is int:
         return b'{"id":%d,"result":%b}' % (request_id, result)
     return b'{"id":%b,"result":%b}' % (_encode(request_id), result)
 
 
 def around_result(request_id: Any) -> tuple[bytes, bytes]:
-    """What stands before and after a result, for one that is sent in pieces."""
+    """The text before and after a result that is sent in pieces."""
     return b'{"id":%b,"result":' % _encode(request_id), b"}"
 
 

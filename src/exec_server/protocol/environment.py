@@ -12,7 +12,7 @@ from exec_server.protocol.sandbox import SandboxContext
 
 
 class Shell(msgspec.Struct, rename="camel", frozen=True):
-    """A shell's kind (``zsh``, ``bash``, ``sh``, ``powershell`` or ``cmd``) and where it is."""
+    """A shell's kind (``zsh``, ``bash``, ``sh``, ``powershell`` or ``cmd``) and its path."""
 
     name: str
     path: str
@@ -27,7 +27,7 @@ class SandboxBackend(msgspec.Struct, rename="camel", frozen=True):
 
     rung: str
     works: bool
-    # What was found, such as a path or a version.
+    # A path or a version, for example.
     found: str | None = None
     obstacle: str | None = None
     remedy: str | None = None
@@ -36,41 +36,41 @@ class SandboxBackend(msgspec.Struct, rename="camel", frozen=True):
 class SandboxInfo(msgspec.Struct, rename="camel", frozen=True):
     """How sandboxes are enforced."""
 
-    # The strongest backend that works; "none" when none does.
+    # The strongest backend that works, or "none".
     rung: str
     # Every backend, the strongest first.
     rungs: list[SandboxBackend] = msgspec.field(default_factory=list)
 
 
 class EnvironmentInfo(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """What a client may want to know of the machine; directories are file: URIs.
+    """Facts about the executor's machine; directories are file: URIs.
 
-    Older servers send only some of it, down to `shell`: None and empty then mean unknown, and
-    a capability that is not named is not there.
+    Older servers send only some of them; the oldest send only `shell`. None and empty values mean
+    unknown, and a capability that is not named is missing.
     """
 
     shell: Shell
     executor_version: str | None = None
-    # Opaque, and the same whenever the server runs on this machine.
+    # An opaque text that stays the same on this machine.
     provider_id: str | None = None
     cwd: str | None = None
-    # Left out rather than null when unknown.
+    # The member is absent, not null, if the directory is unknown.
     user_home_dir: str | UnsetType | None = UNSET
     platform_os: str | None = None
-    # What a client should put in front of PATH.
+    # Directories that a client should put in front of PATH.
     prepend_path_dirs: list[str] = msgspec.field(default_factory=list)
-    # Those that the server's environment names, where tempDir falls back to a default.
+    # The directories that the server's environment names; unlike tempDir there is no default.
     temporary_directories: list[str] = msgspec.field(default_factory=list)
     temp_dir: str | None = None
     capabilities: dict[str, bool] = msgspec.field(default_factory=dict)
-    # Ours. Left out until it is known, which `environment/info` waits for.
+    # Ours. The member is absent until it is known; `environment/info` waits for it.
     sandbox: SandboxInfo | UnsetType = UNSET
 
 
 class ConfigReadParams(msgspec.Struct, rename="camel"):
-    """Which keys of the executor's configuration to read, each as the path to it."""
+    """The keys of the executor's configuration to read, each as a path of names."""
 
-    # Need not exist.
+    # The directory need not exist.
     cwd: PathUri
     config_paths: list[list[str]]
     requirements_paths: list[list[str]]
@@ -84,17 +84,17 @@ class ConfigReadParams(msgspec.Struct, rename="camel"):
 
 
 class ConfigLayer(msgspec.Struct, rename="camel", frozen=True):
-    # For people.
+    # A description for people.
     source: str
-    # What relative paths in the text are relative to.
+    # The base of relative paths in the text.
     base_dir: str
     toml: str
 
 
 class ConfigLayers(msgspec.Struct, rename="camel", frozen=True):
-    # From the lowest to the highest precedence.
+    # The layers are ordered from the lowest to the highest precedence.
     layers: list[ConfigLayer]
-    # Where layers from elsewhere belong.
+    # The index at which layers from other sources are inserted.
     cloud_insertion_index: int
 
 
@@ -107,10 +107,10 @@ class ConfigReadResult(msgspec.Struct, rename="camel", frozen=True, kw_only=True
 
 
 class CapabilityRoot(msgspec.Struct, rename="camel"):
-    # The client's own; may repeat.
+    # The client chooses this id, and may use it more than once.
     id: str
     path: PathUri
-    # What the scan may see; None is everything that the server itself may.
+    # The files that the scan may see; None is no restriction.
     sandbox: SandboxContext | None = None
 
 
@@ -141,7 +141,7 @@ class DiscoveredRoot(msgspec.Struct, rename="camel"):
     skills: list[SkillFiles] = msgspec.field(default_factory=list)
     namespace_manifests: list[CapabilityFile] = msgspec.field(default_factory=list)
     warnings: list[str] = msgspec.field(default_factory=list)
-    # Why nothing could be found.
+    # The reason if the root could not be inspected.
     error: str | None = None
 
 
@@ -183,14 +183,14 @@ class Skill(msgspec.Struct, rename="camel", kw_only=True):
     description: str
     short_description: str | None
     path: str
-    # Left out for those of plugins.
+    # The skills of plugins do not have this.
     discovery_root: DiscoveryRoot | UnsetType = UNSET
     dependencies: SkillDependencies | None
     policy: SkillPolicy | None
 
 
 class Plugin(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    # PLUGIN@MARKETPLACE
+    # The id has the form PLUGIN@MARKETPLACE.
     id: str
     display_name: str
     remote_plugin_id: str | None

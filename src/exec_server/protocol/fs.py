@@ -15,11 +15,11 @@ from exec_server.protocol.sandbox import OldSandbox, SandboxContext
 
 FAMILY = "filesystem"
 
-# Milliseconds since 1970; earlier is negative. What a signed 64-bit number of nanoseconds holds.
+# Milliseconds since 1970, within the range of a signed 64-bit number of nanoseconds.
 Instant = Annotated[int, msgspec.Meta(ge=-(2**63) // 1_000_000 + 1, le=2**63 // 1_000_000 - 1)]
-# Permission, set-id and sticky bits.
+# The permission, set-id and sticky bits.
 Mode = Annotated[int, msgspec.Meta(ge=0, le=0o7777)]
-# What the request may touch; None is everything that the server itself may.
+# The files that the request may touch; None is no restriction.
 Sandbox = SandboxContext | None
 
 
@@ -29,9 +29,9 @@ def _check_u64(*values: int) -> None:
 
 
 class Confined(msgspec.Struct):
-    """Parameters with a `sandbox`, where that of the first revisions is found as well.
+    """Parameters with a `sandbox`; the value of `sandboxPolicy`, its older name, moves to it.
 
-    Its two members are declared last in each shape, which is why this one has none.
+    Each shape declares both members last, so this base class declares none.
     """
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ def _adopt_old_sandbox(params: Any) -> None:
 
 class ReadFileParams(Confined, rename="camel", omit_defaults=True):
     path: PathUri
-    # Here and below: only False refuses symbolic links, wherever in the path they are.
+    # False refuses a symbolic link anywhere in the path; None and True follow links.
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
     sandbox_policy: OldSandbox | None = None
@@ -56,7 +56,7 @@ class ReadFileResult(msgspec.Struct, rename="camel"):
 
 
 class OpenParams(Confined, rename="camel", omit_defaults=True):
-    # Chosen by the client, and its own name for the file until `fs/close`.
+    # The client chooses this name for the file, which is valid until `fs/close`.
     handle_id: str
     path: PathUri
     # `replace` creates the file or empties it at once.
@@ -80,7 +80,7 @@ class ReadBlockParams(msgspec.Struct, rename="camel"):
 
 class ReadBlockResult(msgspec.Struct, rename="camel"):
     chunk: Blob
-    # Fewer bytes came than were asked for; a block that ends where the file does has it false.
+    # True if fewer bytes came than were asked for.
     eof: bool
 
 
@@ -98,11 +98,11 @@ class CloseParams(msgspec.Struct, rename="camel"):
 
 
 class WriteFileParams(Confined, rename="camel", omit_defaults=True):
-    """Replaces what a file holds, in place: its inode, mode and hard links stay.
+    """Replaces the content of a file in place: its inode, mode and hard links stay.
 
-    Ours: with `atomic` the new content takes the file's place in one step, or not at all. It is
-    written beside the file, flushed to disk and renamed; the mode and, where the system allows
-    it, the owner are kept, hard links are not, and a symbolic link to the file stays one.
+    Ours: with `atomic` the new content replaces the old in one step, or not at all. It is written
+    to a new file beside the old one, flushed to disk and renamed. The mode is kept, and the owner
+    if the system allows it. Hard links are not kept. A symbolic link to the file stays a link.
     """
 
     path: PathUri
@@ -115,7 +115,7 @@ class WriteFileParams(Confined, rename="camel", omit_defaults=True):
 
 class CreateDirectoryParams(Confined, rename="camel", omit_defaults=True):
     path: PathUri
-    # None is True.
+    # None means True.
     recursive: bool | None = None
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
@@ -130,14 +130,14 @@ class GetMetadataParams(Confined, rename="camel", omit_defaults=True):
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):
-    """Of what the path leads to; `is_symlink` alone is about its last component."""
+    """Describes the target of the path; only `is_symlink` is about the last component itself."""
 
     is_directory: bool
     is_file: bool
-    # Absent in the oldest dialects, and so is `size`.
+    # The oldest dialects have neither this nor `size`.
     is_symlink: bool = False
     size: int = 0
-    # Milliseconds since 1970; 0 where the file system does not know.
+    # Milliseconds since 1970; 0 if the file system does not know.
     created_at_ms: int = 0
     modified_at_ms: int = 0
 
@@ -159,7 +159,7 @@ class ReadDirectoryParams(Confined, rename="camel", omit_defaults=True):
 
 
 class DirectoryEntry(msgspec.Struct, rename="camel", gc=False):
-    # What is not UTF-8 in it became U+FFFD.
+    # Bytes that are not UTF-8 are replaced by U+FFFD.
     file_name: str
     is_directory: bool
     is_file: bool
@@ -205,7 +205,7 @@ class WalkResult(msgspec.Struct, rename="camel"):
 
 class RemoveParams(Confined, rename="camel", omit_defaults=True):
     path: PathUri
-    # None is True, for both.
+    # None means True for both.
     recursive: bool | None = None
     force: bool | None = None
     follow_symlinks: bool | None = None
@@ -241,9 +241,9 @@ class MissingChangedEvent(msgspec.Struct, rename="camel"):
 class RenameParams(Confined, rename="camel", omit_defaults=True):
     """Ours: renames a file, directory or symbolic link within one file system.
 
-    What is at the destination is replaced in the same step, as rename(2) does: a file by a file,
-    an empty directory by a directory. Without `overwrite` anything there is an error, and stays.
-    A symbolic link at the end of either path is itself meant, never its target.
+    Like rename(2) it replaces the destination in the same step: a file by a file, an empty
+    directory by a directory. Without `overwrite` it is an error if the destination exists.
+    A symbolic link at the end of either path is renamed or replaced itself, never its target.
     """
 
     source_path: PathUri
@@ -255,7 +255,7 @@ class RenameParams(Confined, rename="camel", omit_defaults=True):
 
 
 class SetPermissionsParams(Confined, rename="camel", omit_defaults=True):
-    """Ours: sets the mode and the times that are given, and leaves the others alone."""
+    """Ours: sets the mode and the times that are given, and keeps the others."""
 
     path: PathUri
     mode: Mode | None = None
@@ -267,11 +267,11 @@ class SetPermissionsParams(Confined, rename="camel", omit_defaults=True):
 
 
 class AppendParams(Confined, rename="camel", omit_defaults=True):
-    """Ours: writes at the end of a regular file, wherever that is by then."""
+    """Ours: writes at the end of a regular file."""
 
     path: PathUri
     data_base64: Blob
-    # Whether a missing file is made; its parent must be there in any case.
+    # True makes a missing file. Its parent must exist in any case.
     create: bool = True
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
@@ -279,7 +279,7 @@ class AppendParams(Confined, rename="camel", omit_defaults=True):
 
 
 class AppendResult(msgspec.Struct, rename="camel"):
-    # Of the file, with what was appended.
+    # The size of the file after the write.
     size: int
 
 

@@ -1,4 +1,4 @@
-"""How msgspec reads and writes the types of ours that shapes use."""
+"""How msgspec decodes and encodes our own types in the shapes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from exec_server.protocol.base64 import (
 from exec_server.protocol.paths import PathUri
 from exec_server.protocol.sandbox import OldSandbox, SandboxContext, decoded, decoded_policy
 
-# Clients ask about the same few paths again and again; what is longer is not worth the memory.
+# Clients ask for the same few paths again and again. Longer texts are not remembered.
 _REMEMBERED_CHARS = 512
 _recent_path = lru_cache(maxsize=1024)(PathUri)
 
 
 def decode_hook(kind: type, value: Any) -> Any:
-    """*value*, as JSON has it, as a *kind* of ours. Long texts in base64 come as what they hold."""
+    """*value* from JSON as our type *kind*. A long base64 text comes as its decoded bytes."""
     if kind is PathUri and type(value) is str:
         return _recent_path(value) if len(value) < _REMEMBERED_CHARS else PathUri(value)
     if kind is Blob or kind is LazyBlob:
@@ -51,12 +51,12 @@ def _blob(text: str) -> Blob:
 
 
 def encode_hook(value: Any) -> Any:
-    """A value of ours as something that msgspec can write."""
+    """A value of our types as one that msgspec can encode."""
     if type(value) is PathUri:
         return value.text
     if isinstance(value, SandboxContext):
         return value.wire
-    # Raw, because base64 needs no look for characters to escape.
+    # As Raw, base64 is not searched for characters to escape.
     if type(value) is Blob:
         return msgspec.Raw(b'"%b"' % encode_base64(value.data))
     if type(value) is LazyBlob:

@@ -18,11 +18,11 @@ _NO_BODY = Blob(b"")
 class RequestHeader(msgspec.Struct, rename="camel", omit_defaults=True):
     name: str
     value: str
-    # A variable of the server's environment, whose value is put behind `value`.
+    # A variable of the server's environment; its value is appended to `value`.
     value_env_var: str | None = None
 
     def __repr__(self) -> str:
-        # Values may be credentials.
+        # The value is left out, because it may be a credential.
         return f"RequestHeader({self.name!r})"
 
 
@@ -36,10 +36,10 @@ class RequestParams(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=
     url: str
     headers: list[RequestHeader] = msgspec.field(default_factory=list)
     body_base64: Blob | None = None
-    # For the whole exchange, redirects and body included; None waits for ever.
+    # The limit for the whole exchange with redirects and body; None is no limit.
     timeout_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
     redirect_policy: RedirectPolicy = "follow"
-    # Names the body's deltas when it is streamed.
+    # The `requestId` of the body's notifications when it is streamed.
     request_id: str
     stream_response: bool = False
 
@@ -50,18 +50,18 @@ class RequestParams(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=
 
 class RequestResult(msgspec.Struct, rename="camel"):
     status: int
-    # Names in lower case, those of a name together.
+    # The names are in lower case; headers of the same name follow one another.
     headers: list[Header]
-    # Empty when the body is streamed.
+    # This is empty when the body is streamed.
     body_base64: Blob = _NO_BODY
 
 
 class BodyDelta(msgspec.Struct, rename="camel"):
     request_id: str
-    # From 1 on, without gaps.
+    # Numbers start at 1 and have no gaps.
     seq: int
     delta_base64: Blob
-    # The last one: nothing follows, and `error` says whether the body is whole.
+    # True in the last delta; the body is complete unless `error` is set.
     done: bool = False
     error: str | None = None
 

@@ -1,4 +1,4 @@
-"""Policies of older clients, and what they are in today's words."""
+"""The policies of older clients, and their translation into a profile."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from exec_server.protocol.permissions import (
 
 
 class FullReads(msgspec.Struct, frozen=True, tag="full-access"):
-    """Everything may be read."""
+    """All files can be read."""
 
 
 class SomeReads(msgspec.Struct, frozen=True, tag="restricted"):
-    """The working directory, what programs need, and *readable_roots*."""
+    """The working directory, the files that programs need, and *readable_roots* can be read."""
 
     include_platform_defaults: bool = True
     readable_roots: tuple[PathUri, ...] = ()
@@ -69,7 +69,7 @@ class KindExternal(msgspec.Struct, frozen=True, tag_field="kind", tag="external-
 
 
 class KindRestricted(msgspec.Struct, frozen=True, tag_field="kind", tag="restricted"):
-    """Entries in place of those that the policy beside it stands for."""
+    """Entries that replace those of the policy beside it."""
 
     entries: tuple[Entry, ...] = ()
     glob_scan_max_depth: int | None = None
@@ -79,10 +79,10 @@ FileSystemPolicy = KindUnrestricted | KindExternal | KindRestricted
 
 
 def projected(policy: LegacyPolicy, files: FileSystemPolicy | None = None) -> Permissions:
-    """The profile that *policy* is today, whose roots are the client's working directory.
+    """*policy* as a profile; its roots are the client's working directory.
 
-    *files* that restrict take the place of the policy's own entries; others change nothing,
-    so that the narrower of the two holds.
+    *files* with restrictions replace the policy's own entries. Others change nothing, so that the
+    stricter of the two applies.
     """
     plain = _projected(policy)
     if not isinstance(files, KindRestricted):

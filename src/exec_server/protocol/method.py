@@ -1,4 +1,4 @@
-"""A wire name with its shapes: the one place where a method or an event is declared."""
+"""How methods and events are declared: a wire name with the shapes of its messages."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ NOTHING = Nothing()
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """A result that is JSON already, in pieces: megabytes are made elsewhere, and not copied."""
+    """A result that is JSON already, in pieces, so that megabytes are not copied."""
 
     parts: tuple[bytes, ...]
 
 
-# What a handler returns for a method whose result is R: the answer now or later.
+# A handler of a method with the result R returns the answer, or an awaitable of it.
 Reply: TypeAlias = R | Encoded | Awaitable[R | Encoded]
 
 
 class Method(Generic[P, R]):
-    """A request: its name, what it takes, what it answers, and the family its errors name."""
+    """A request: its name, its parameters, its result, and the family that its errors name."""
 
     __slots__ = ("family", "is_control", "name", "params", "result")
 
@@ -40,7 +40,7 @@ class Method(Generic[P, R]):
         self.params = params
         self.result = result
         self.family = family
-        # Control methods keep a lane of their own, so that long polls never delay them.
+        # Control methods have their own lane, so that long polls never delay them.
         self.is_control = is_control
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Method(Generic[P, R]):
 
 
 class Event(Generic[P]):
-    """A notification: its name and what it carries."""
+    """A notification: its name and its parameters."""
 
     __slots__ = ("name", "params")
 
@@ -61,5 +61,5 @@ class Event(Generic[P]):
 
 
 def is_unit(params: Any) -> bool:
-    """Whether *params* is what a method without parameters accepts: nothing, null or ``{}``."""
+    """True if a method without parameters accepts *params*: nothing, null or ``{}``."""
     return params is None or params == {}

@@ -22,7 +22,7 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 
 class ProxyConfig(msgspec.Struct, rename="camel", kw_only=True):
-    """What the proxy of one process lets through."""
+    """The rules of the proxy of one process."""
 
     enabled: bool
     enable_socks5: bool
@@ -31,15 +31,15 @@ class ProxyConfig(msgspec.Struct, rename="camel", kw_only=True):
     dangerously_allow_all_unix_sockets: bool
     mode: Mode
     allow_local_binding: bool
-    # Pattern of a host to its rule; `deny` beats `allow`, and `none` says nothing.
+    # Maps host patterns to rules. `deny` overrides `allow`, and `none` has no effect.
     domains: dict[str, DomainRule] | None = None
-    # Hosts that the client is asked about although they are allowed.
+    # The client is asked about these hosts although they are allowed.
     review_domains: list[str] = []
     unix_sockets: dict[str, SocketRule] | None = None
 
 
 class AuditMetadata(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Whose process it is; for logs."""
+    """The owner of the process, for logs."""
 
     conversation_id: str | None = None
     app_version: str | None = None
@@ -59,7 +59,7 @@ class NetworkProxy(msgspec.Struct, rename="camel", omit_defaults=True):
     audit_metadata: AuditMetadata = AuditMetadata()
     environment_id: str | None = None
     execution_id: str | None = None
-    # Given, the client is asked about hosts that no rule decides.
+    # If this is given, the client is asked about hosts that no rule decides.
     policy_decision_timeout_ms: Count | None = None
 
     def __post_init__(self) -> None:
@@ -68,14 +68,14 @@ class NetworkProxy(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class ManagedNetwork(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Ports of proxies that are there already; nothing depends on it on Linux."""
+    """The ports of proxies that exist already; Linux does not need them."""
 
     loopback_ports: list[Port] = []
     allow_local_binding: bool = False
 
 
 class ConnectionAttempt(msgspec.Struct, rename="camel", frozen=True):
-    """What a process wants to reach."""
+    """A host and port that a process wants to reach."""
 
     protocol: Protocol
     host: str
@@ -88,17 +88,17 @@ class PolicyRequestParams(msgspec.Struct, rename="camel"):
 
 
 class Allow(msgspec.Struct, tag="allow"):
-    """Let it through."""
+    """Allow the connection."""
 
 
 class Deny(msgspec.Struct, tag="deny"):
-    """Refuse it; *reason* is shown to the process."""
+    """Refuse the connection; *reason* is shown to the process."""
 
     reason: str
 
 
 class Ask(msgspec.Struct, tag="ask"):
-    """Refuse it, and say that somebody has to be asked first."""
+    """Refuse the connection, and tell the process that a person has to be asked first."""
 
     reason: str
 
@@ -108,7 +108,7 @@ class PolicyRequestResult(msgspec.Struct, rename="camel"):
 
 
 class PolicyDecisionEvent(msgspec.Struct, rename="camel"):
-    """What became of one attempt."""
+    """The outcome of one attempt."""
 
     process_id: str
     timestamp: str
@@ -119,13 +119,13 @@ class PolicyDecisionEvent(msgspec.Struct, rename="camel"):
     protocol: Protocol
     host: str
     port: int
-    # Of HTTP; SOCKS has none.
+    # The HTTP method; SOCKS has none.
     method: str | UnsetType = UNSET
     client: str | UnsetType = UNSET
     policy_override: bool = False
 
 
-# The server asks, the client answers.
+# The server sends this request, and the client answers it.
 POLICY_REQUEST = Method(
     "network/policyRequest", PolicyRequestParams, PolicyRequestResult, family="network"
 )

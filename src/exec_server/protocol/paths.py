@@ -1,8 +1,8 @@
 """file: URIs ↔ native POSIX paths, as bytes.
 
-Reading follows the WHATWG URL rules for the scheme ``file``, as the reference does. Texts are
-refused in two steps: what is no path URI at all is an `InvalidParams`; what is one, but of another
-host or platform, is its subclass `ForeignPath`.
+Reading follows the WHATWG URL rules for the scheme ``file``, as the reference does. A text that is
+no path URI raises `InvalidParams`. A path URI of another host or platform raises its subclass
+`ForeignPath`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import re
 from exec_server.errors import InvalidParams, InvalidRequest
 from exec_server.protocol.base64 import Base64Error, decode_base64, encode_base64
 
-# How a path is written whose plain URI would name something else. No plain URI holds %00.
+# The form of a path whose plain URI would name something else. No plain URI contains %00.
 _RESERVED = "file:///%00/bad/path/"
 _RESERVED_URI = re.compile(re.escape(_RESERVED) + "([A-Za-z0-9_-]+)")
 _TO_URL_SAFE = str.maketrans("+/", "-_", "=")
 _FROM_URL_SAFE = str.maketrans("-_", "+/")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-# URLs lose these around them, and the three in _BREAKS anywhere.
+# A URL parser removes these at both ends, and the three in _BREAKS anywhere.
 _BLANKS = "".join(map(chr, range(0x21)))
 _BREAKS = str.maketrans("", "", "\t\n\r")
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
-# What may stand for itself in a URI that we write. A URI that we read and repeat in an error
-# keeps its own percent signs.
+# Bytes that we percent-encode in a URI. A URI that we read and repeat in an error keeps its own
+# percent signs.
 _ENCODED = re.compile(rb"[^A-Za-z0-9!$&'()*+,\-./:;=@\[\]^_|~]")
 _ENCODED_AGAIN = re.compile(rb"[^A-Za-z0-9!$%&'()*+,\-./:;=@\[\]^_|~]")
 
@@ -33,7 +33,7 @@ _DOT = frozenset({".", "%2e"})
 _DOT_DOT = frozenset({"..", ".%2e", "%2e.", "%2e%2e"})
 
 _DRIVE = re.compile(r"[A-Za-z][:|]")
-# `C|` is a drive as well where no authority precedes it; after one it is a name like any other.
+# `C|` is also a drive if no authority precedes it. After an authority it is an ordinary name.
 _DRIVE_BAR = re.compile(r"(?<=\A[A-Za-z])\|(?=/|\Z)")
 _DRIVE_PATH = re.compile(rb"/[A-Za-z](?::|%3[Aa])(?:/|\Z)")
 
@@ -41,7 +41,7 @@ _FORBIDDEN_IN_HOST = re.compile(r"[\x00-\x20#%/:<>?@\[\\\]^|\x7f]")
 _IPV6 = re.compile(r"\[[0-9A-Fa-f:.]+\]")
 
 
-# URIs that need no work: no escapes, no dot segments, no empty ones, nothing like a drive.
+# URIs that need no work: they have no escapes, no dot or empty segments, and no drive.
 _PLAIN_URI = re.compile(
     r"file://((?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9!$&'()*+,\-.;=@\[\]^_~]+)+)", re.ASCII
 )
@@ -58,8 +58,8 @@ class ForeignPath(InvalidParams):
 class PathUri:
     """A path as a member of a message, in either dialect; shapes use it as a member's type.
 
-    Text that is no path is refused while the message is decoded; a path of another host or
-    platform only where it is used.
+    A text that is no path is refused while the message is decoded. A path of another host or
+    platform is refused when it is used.
     """
 
     __slots__ = ("_native", "text")
@@ -83,7 +83,7 @@ class PathUri:
 
     @property
     def native(self) -> bytes:
-        """The native path, lexically normal. Raises InvalidRequest where it means nothing."""
+        """The normalised native path. Raises InvalidRequest for a path of another platform."""
         if type(self._native) is bytes:
             return self._native
         raise InvalidRequest(str(self._native))
@@ -99,10 +99,11 @@ class PathUri:
 
 
 def to_native(text: str) -> bytes:
-    """The native path that *text* names, in any dialect: a text that starts with ``/`` is
-    the path itself, letter for letter, and anything else a URI as in `from_uri`.
+    """The native path that *text* names, in any dialect.
 
-    Raises InvalidParams as `from_uri` does; the result holds no NUL.
+    A text that starts with ``/`` is the path itself. Any other text is a URI as in `from_uri`.
+
+    Raises InvalidParams as `from_uri` does. The result contains no NUL.
     """
     if not text.startswith("/"):
         return from_uri(text)
@@ -116,9 +117,9 @@ def to_native(text: str) -> bytes:
 
 
 def from_uri(text: str) -> bytes:
-    """The native path of a file: URI: absolute, lexically normal, without NUL.
+    """The native path of a file: URI. It is absolute and normalised, and contains no NUL.
 
-    Raises InvalidParams when *text* is no path URI, and ForeignPath when it is not of this host.
+    Raises InvalidParams if *text* is no path URI, and ForeignPath if it is not of this host.
     """
     host, encoded = _parse(text)
     path = _percent_decoded(encoded)
@@ -132,10 +133,10 @@ def from_uri(text: str) -> bytes:
 
 
 def to_uri(path: bytes | str) -> str:
-    """The file: URI of an absolute native path, the one that `from_uri` takes back to it.
+    """The file: URI of an absolute native path; `from_uri` turns it back into the path.
 
-    The path is made lexically normal first: a URI cannot say ``..``. Raises ValueError for a
-    path that is relative or holds a NUL.
+    The path is normalised first, because a URI cannot contain ``..``. Raises ValueError for a
+    path that is relative or contains a NUL.
     """
     if isinstance(path, str):
         path = path.encode("utf-8", "surrogateescape")
@@ -149,14 +150,14 @@ def to_uri(path: bytes | str) -> str:
 
 
 def encoded(name: bytes) -> str:
-    """A path or a part of one as it stands in the URIs that we write."""
+    """A path or a part of one, percent-encoded for a URI."""
     return _percent_encoded(_ENCODED, name).decode()
 
 
 def normalised(path: bytes) -> bytes:
     """*path* from the root, without ``.``, ``..``, repeated or trailing slashes.
 
-    Only the letters count: ``..`` after a symbolic link does not follow the link.
+    The file system is not asked: ``..`` after a symbolic link removes the link's name.
     """
     kept: list[bytes] = []
     for part in path.split(b"/"):
@@ -168,7 +169,7 @@ def normalised(path: bytes) -> bytes:
 
 
 def _parse(text: str) -> tuple[str, bytes]:
-    """Host ("" for this one) and path of a file: URI, the path still percent-encoded."""
+    """The host ("" is this one) and the percent-encoded path of a file: URI."""
     text = text.strip(_BLANKS).translate(_BREAKS)
     scheme = _SCHEME.match(text)
     if scheme is None:
@@ -206,19 +207,19 @@ def _host(authority: str) -> str:
         host = _percent_decoded(authority.encode()).decode().lower()
     except UnicodeError:
         host = "%"
-    # Credentials and a port need signs that no host may have.
+    # Credentials and ports need characters that a host name cannot have.
     if _FORBIDDEN_IN_HOST.search(host):
         raise InvalidParams("invalid URI: invalid international domain name")
     return "" if host == "localhost" else host
 
 
 def _without_dot_segments(path: str) -> str:
-    """*path* from the root. Empty segments count: ``a//../b`` is ``/a/b``."""
+    """*path* from the root. Empty segments count, so that ``a//../b`` is ``/a/b``."""
     kept: list[str] = []
     segment = ""
     for segment in path.split("/"):
         if segment.lower() in _DOT_DOT:
-            # A drive is a root of its own, so that none hides behind `C:/..`.
+            # A drive is a root: `..` does not go above it.
             if len(kept) != 1 or not _DRIVE.fullmatch(kept[0]):
                 del kept[-1:]
         elif segment.lower() not in _DOT:
@@ -229,9 +230,9 @@ def _without_dot_segments(path: str) -> str:
 
 
 def _from_reserved(uri: str) -> bytes:
-    """The path of a URI that holds %00, which only the reserved form may.
+    """The path of a URI that contains %00, which only the reserved form may.
 
-    A path that has a plain URI is refused in this form, so that each path has one spelling.
+    A path that has a plain URI is refused in this form, so that each path has one URI.
     """
     match = _RESERVED_URI.fullmatch(uri)
     if match is None:
@@ -247,7 +248,7 @@ def _from_reserved(uri: str) -> bytes:
 
 
 def _invalid_here(uri: str) -> str:
-    # The reference's words; every platform that we run on has the paths of this one.
+    # This is the reference's text. Every platform that we run on has paths like Linux.
     return f"'{uri}' is invalid on 'linux'"
 
 
@@ -261,5 +262,5 @@ def _percent_encoded(pattern: re.Pattern[bytes], raw: bytes) -> bytes:
 
 
 def _percent_decoded(raw: bytes) -> bytes:
-    """*raw* with each ``%XX`` replaced; a percent sign without two digits stands for itself."""
+    """*raw* with each ``%XX`` decoded; a percent sign without two digits is kept."""
     return _PERCENT.sub(lambda match: bytes.fromhex(match[1].decode()), raw)

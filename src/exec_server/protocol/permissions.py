@@ -1,4 +1,4 @@
-"""What a sandbox allows, as it is said on the wire: the profile inside a `sandbox` member."""
+"""The profile inside a `sandbox` member: what a sandbox allows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from exec_server.protocol.paths import PathUri
 Network = Literal["restricted", "enabled"]
 Access = Literal["read", "write", "deny"]
 
-# Names right below a writable directory that stay as they are, whether they exist or not.
+# Entries of a writable directory that stay protected, also if they do not exist.
 PROTECTED_NAMES = (".git", ".agents", ".codex", ".aws")
 
 
@@ -21,13 +21,13 @@ class Root(msgspec.Struct, frozen=True, tag_field="kind", tag="root"):
 
 
 class Minimal(msgspec.Struct, frozen=True, tag_field="kind", tag="minimal"):
-    """What programs need to run at all."""
+    """The files that every program needs to run."""
 
 
 class ProjectRoots(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="project_roots"
 ):
-    """Each of the workspace's roots, or something below each."""
+    """Each root of the workspace, or a path below each."""
 
     subpath: str | None = None
 
@@ -37,7 +37,7 @@ class CurrentDirectory(ProjectRoots, frozen=True, tag="current_working_directory
 
 
 class Tmpdir(msgspec.Struct, frozen=True, tag_field="kind", tag="tmpdir"):
-    """What the variable TMPDIR says."""
+    """The directory that the variable TMPDIR names."""
 
 
 class SlashTmp(msgspec.Struct, frozen=True, tag_field="kind", tag="slash_tmp"):
@@ -45,7 +45,7 @@ class SlashTmp(msgspec.Struct, frozen=True, tag_field="kind", tag="slash_tmp"):
 
 
 class Unknown(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="unknown"):
-    """Something of a newer client; it grants nothing."""
+    """A path kind of a newer client; it grants nothing."""
 
     path: str
     subpath: str | None = None
@@ -69,12 +69,12 @@ class AtSpecial(msgspec.Struct, frozen=True, tag="special"):
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     path: AtPath | AtGlob | AtSpecial
     access: Literal["read", "write", "deny", "none"]
-    # Other platforms care; here a missing path is the same with and without it.
+    # This matters on other platforms; here it changes nothing for a missing path.
     missing_path_behavior: Literal["skip"] | None = None
 
     @property
     def kind(self) -> Access:
-        """The access, of whose names `none` is another one for `deny`."""
+        """The access; `none` is another name for `deny`."""
         return "deny" if self.access == "none" else self.access
 
 
@@ -83,7 +83,7 @@ class Unrestricted(msgspec.Struct, frozen=True, tag="unrestricted"):
 
 
 class Restricted(msgspec.Struct, frozen=True, omit_defaults=True, tag="restricted"):
-    """What the entries give, and nothing else."""
+    """Only the files that the entries name."""
 
     entries: tuple[Entry, ...]
     glob_scan_max_depth: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -98,7 +98,7 @@ class Disabled(msgspec.Struct, frozen=True, tag="disabled"):
 
 
 class External(msgspec.Struct, frozen=True, tag="external"):
-    """Somebody else confines the files."""
+    """Another program restricts the access to files."""
 
     network: Network
 
@@ -117,7 +117,7 @@ def special(value: Special, access: Access) -> Entry:
 
 
 def protected(path: AtPath | AtSpecial) -> Entry:
-    """The entry that spells out the protection of one of `PROTECTED_NAMES`."""
+    """The entry that protects one of `PROTECTED_NAMES`."""
     return Entry(path, "read", "skip")
 
 
@@ -128,7 +128,7 @@ def workspace_entries(
     has_tmpdir: bool = True,
     has_slash_tmp: bool = True,
 ) -> tuple[Entry, ...]:
-    """The entries of a workspace that may be written, besides *reads*."""
+    """The entries of a writable workspace, after *reads*."""
     writes = [special(ProjectRoots(), "write")]
     if has_slash_tmp:
         writes.append(special(SlashTmp(), "write"))

@@ -38,7 +38,7 @@ class ShellSnapshot(msgspec.Struct, rename="camel"):
 
 
 class Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
-    # A UUID in any spelling; children see the usual one.
+    # A UUID in any spelling; children get the canonical one.
     thread_id: str | None = None
     tool_call_id: str | None = None
 
@@ -62,19 +62,19 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     enforce_managed_network: bool = False
     managed_network: ManagedNetwork | None = None
     network_proxy: NetworkProxy | None = None
-    # Ours: the terminal's size, where the reference has 24 by 80 for everybody.
+    # Ours: the terminal's size. The reference always has 24 rows and 80 columns.
     rows: Cells | None = None
     cols: Cells | None = None
-    # Ours: the server is to keep all output that the client has not acknowledged, up to so much,
-    # and to let the program wait beyond.
+    # Ours: the server keeps up to this many bytes of output that the client has not acknowledged.
+    # When there are more, the program has to wait.
     flow_window: Window | None = None
-    # What the first revisions called `sandbox`; it is found there.
+    # The name of `sandbox` in the first revisions; its value moves to `sandbox`.
     sandbox_policy: OldSandbox | None = None
 
     def __post_init__(self) -> None:
         if self.sandbox_policy is not None:
             self.sandbox, self.sandbox_policy = self.sandbox or self.sandbox_policy, None
-        # A cwd that is no path is refused with the parameters, before anything else is judged.
+        # A cwd that is no path is refused with the parameters, before all other checks.
         try:
             to_native(self.cwd)
         except ForeignPath as exc:
@@ -84,13 +84,13 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
 
 class StartResult(msgspec.Struct, rename="camel"):
     process_id: str
-    # Absent in the oldest dialects.
+    # The oldest dialects do not have this.
     sandbox_type: str | None = None
     # Ours, for a sandboxed process: the backend that enforces its sandbox; "none" when nothing has
     # to be enforced, or the command may not run. The wire name `sandboxRung` is kept for earlier
     # clients and servers; the client's attribute is called like it.
     sandbox_rung: str | UnsetType = UNSET
-    # Ours: what was granted of the window that was asked for.
+    # Ours: the size of the window that the server grants.
     flow_window: int | UnsetType = UNSET
 
 
@@ -119,16 +119,16 @@ class ReadResult(msgspec.Struct, rename="camel"):
     closed: bool
     failure: str | None = None
     sandbox_denied: bool = False
-    # Ours: sent when output after the cursor is gone; how many bytes of it the process lost.
+    # Ours: how many bytes of output after the cursor were dropped; absent if none were.
     dropped_bytes: int | UnsetType = UNSET
-    # Ours: the window of a process that has one.
+    # Ours: the size of the window, if the process has one.
     flow_window: int | UnsetType = UNSET
 
 
 class WriteParams(msgspec.Struct, rename="camel", omit_defaults=True):
     process_id: str
     chunk: Blob
-    # Absent in the older dialects: such a write is done unconditionally.
+    # Older dialects do not have this; such a write is always done.
     write_id: str | UnsetType = UNSET
 
 
@@ -161,7 +161,7 @@ class CloseStdinParams(msgspec.Struct, rename="camel"):
 
 class AckParams(msgspec.Struct, rename="camel"):
     process_id: str
-    # Everything up to this number has been taken; None gives up the window.
+    # The client has taken all output up to this number. None gives up the window.
     seq: Count | None
 
 
@@ -195,7 +195,7 @@ class ExitedEvent(msgspec.Struct, rename="camel"):
 
 class ClosedEvent(msgspec.Struct, rename="camel", omit_defaults=True):
     process_id: str
-    # Absent in the oldest dialects.
+    # The oldest dialects do not have this.
     seq: int | None = None
 
 
@@ -213,11 +213,11 @@ LIST = Method("process/list", Nothing, ListResult, family="exec", is_control=Tru
 OUTPUT = Event("process/output", OutputEvent)
 EXITED = Event("process/exited", ExitedEvent)
 CLOSED = Event("process/closed", ClosedEvent)
-# Ours, and the only one from the client.
+# Ours. This is the only event that a client sends.
 ACK = Event("process/ack", AckParams)
 
 
-# Output is what a server sends most, so its message is put together from pieces that are ready.
+# Servers mostly send output, so its message is put together from prepared pieces.
 _encode = msgspec.json.Encoder().encode
 OUTPUT_TAIL = b'"}}'
 

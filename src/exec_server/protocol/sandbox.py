@@ -1,8 +1,8 @@
 """The `sandbox` member of requests, in every dialect.
 
-`SandboxContext` is the member as it was said, and its `intent` what it comes down to: today's
-profile, and the directories that its relative parts are relative to. `read_only` and
-`workspace_write` make the usual ones::
+`SandboxContext` is the member as it was received. Its `intent` is the same in the newest dialect:
+a profile, and the directories that its relative paths belong to. `read_only` and
+`workspace_write` make the usual contexts::
 
     client.fs.sandboxed(workspace_write(["/home/u/project"]))
 """
@@ -36,20 +36,20 @@ from exec_server.protocol.sandbox_errors import in_reference_words
 
 WindowsLevel = Literal["disabled", "restricted-token", "elevated", "mxc"]
 
-# The same client sends the same few contexts with every call; a usual one has 1.5 KiB.
+# A client sends the same few contexts with every call; one has about 1.5 KiB.
 _REMEMBERED_CONTEXTS = 256
 _REMEMBERED_BYTES = 16 * 1024
 
 
 class PolicyContext(msgspec.Struct, frozen=True, rename="camel"):
-    """Takes the place of both `cwd` and `workspaceRoots` where it is present."""
+    """Replaces both `cwd` and `workspaceRoots` if it is present."""
 
     cwd: PathUri | None = None
     workspace_roots: tuple[PathUri, ...] = ()
 
 
 class _Wire(msgspec.Struct, frozen=True, rename="camel"):
-    """All members of all dialects; what we do not know is ignored."""
+    """All members of all dialects; unknown members are ignored."""
 
     permissions: Permissions | UnsetType = UNSET
     windows_sandbox_level: WindowsLevel = "disabled"
@@ -57,30 +57,30 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel"):
     workspace_roots: tuple[PathUri, ...] = ()
     use_legacy_landlock: bool = False
     policy_context: PolicyContext | None = None
-    # Ours: False leaves all names in writable directories to the command.
+    # Ours: False protects no names in writable directories.
     protect_metadata: bool = True
-    # These have no meaning here, but must be well-formed.
+    # These have no effect on this server, but must be well-formed.
     windows_sandbox_proxy_settings_mode: Literal["reconcile", "preserve"] | None = None
     sandbox_override: Literal[
         "noOverride", "escalatedSandboxWithRestrictions", "bypassSandboxFirstAttempt"
     ] = "noOverride"
     user_home_dir: PathUri | None = None
     temporary_directories: tuple[PathUri, ...] | None = None
-    # Older dialects. Their `additionalPermissions` would only give more, and are not given.
+    # Members of older dialects. Their `additionalPermissions` only grant more, and are ignored.
     sandbox_policy: LegacyPolicy | UnsetType = UNSET
     sandbox_policy_cwd: PathUri | None = None
     file_system_sandbox_policy: FileSystemPolicy | None = None
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """What a context comes down to, whatever its dialect."""
+    """The meaning of a context, the same for all dialects."""
 
     permissions: Permissions
-    # What relative parts are relative to.
+    # The base of relative paths.
     cwd: PathUri | None = None
-    # None in older dialects, in which the working directory is the one root there is.
+    # None in older dialects, where the working directory is the only root.
     workspace_roots: tuple[PathUri, ...] | None = ()
-    # Whether any working directory was given, even one that `policyContext` overrides.
+    # True if a working directory was given, also if `policyContext` overrides it.
     has_cwd: bool = False
     use_legacy_landlock: bool = False
     windows_sandbox_level: WindowsLevel = "disabled"
@@ -88,10 +88,10 @@ class Intent(msgspec.Struct, frozen=True):
 
 
 class SandboxContext:
-    """What a request may touch, as the client says it; *wire* is the member's plain JSON.
+    """The `sandbox` member of a request; *wire* is its plain JSON.
 
-    Contexts that are spelled alike are equal. Nothing is checked before `intent` is asked for,
-    which `decoded` does.
+    Two contexts are equal if their JSON is equal. They are checked when `intent` is first asked
+    for, which `decoded` does.
     """
 
     def __init__(self, wire: Any) -> None:
@@ -99,12 +99,12 @@ class SandboxContext:
 
     @cached_property
     def intent(self) -> Intent:
-        """What it comes down to. Raises InvalidParams when it breaks the grammar."""
+        """The meaning of this context. Raises InvalidParams if it is malformed."""
         return _intent(self._spelling)
 
     @property
     def is_short(self) -> bool:
-        """Whether it is worth the memory to remember it."""
+        """True if the context is short enough to be remembered."""
         return len(self._spelling) <= _REMEMBERED_BYTES
 
     @cached_property
@@ -127,21 +127,21 @@ class SandboxContext:
         return f"SandboxContext({self.wire!r})"
 
 
-# What callers of a client may give.
+# The types that a caller of the client may pass.
 Sandboxed = SandboxContext | dict[str, Any] | None
 
 
 def as_context(sandbox: Sandboxed) -> SandboxContext | None:
-    """*sandbox* as a member to send; a plain dict is not looked into."""
+    """*sandbox* as a member to send; a dict is sent as it is."""
     return SandboxContext(sandbox) if isinstance(sandbox, dict) else sandbox
 
 
 class OldSandbox(SandboxContext):
-    """The context of the first revisions, where a policy was a member of the request itself."""
+    """The context of the first revisions, in which the policy was a member of the request."""
 
 
 def decoded(wire: Any) -> SandboxContext:
-    """A request's context, checked; for a while equal ones are the same object.
+    """The checked context of a request. Recent contexts that are equal are the same object.
 
     Raises InvalidParams.
     """
@@ -223,7 +223,7 @@ Path = str | bytes | PurePath
 
 
 def read_only(*, network: bool = False) -> SandboxContext:
-    """Everything may be read, and nothing written."""
+    """Everything can be read and nothing can be written."""
     return _context((special(Root(), "read"),), (), network=network)
 
 
@@ -235,12 +235,12 @@ def workspace_write(
     exclude_tmp: bool = False,
     protect_metadata: bool = True,
 ) -> SandboxContext:
-    """Everything may be read; *roots*, *writable_roots*, /tmp and TMPDIR may be written.
+    """Everything can be read; *roots*, *writable_roots*, /tmp and TMPDIR can be written.
 
-    In every writable directory `PROTECTED_NAMES` stay as they are; without *protect_metadata*
-    they may be written, too, on servers other than ours only in *roots* and *writable_roots*.
-    *exclude_tmp* leaves out /tmp and TMPDIR. The first root is what relative parts are relative
-    to. Raises ValueError for a path that is relative or holds a NUL.
+    `PROTECTED_NAMES` cannot be changed in any writable directory. With ``protect_metadata=False``
+    they can; on servers other than ours only in *roots* and *writable_roots*. *exclude_tmp*
+    leaves out /tmp and TMPDIR. The first root is the base of relative paths. Raises ValueError
+    for a path that is relative or contains a NUL.
     """
     places = [_uri(root) for root in roots]
     others = tuple(_uri(root) for root in writable_roots)
@@ -255,15 +255,15 @@ def workspace_write(
         entries = (*kept, *_lifted(others))
     context = _context(entries, tuple(place.text for place in places), network=network)
     if not protect_metadata:
-        # Other servers know only the entries.
+        # Other servers read only the entries.
         context.wire["protectMetadata"] = False
     return context
 
 
 def _lifted(others: tuple[PathUri, ...]) -> Iterator[Entry]:
-    """The entries that make what is protected in workspace roots and *others* writable.
+    """The entries that make the protected names in workspace roots and *others* writable.
 
-    That makes directories of these names writable ones, in which the names are protected in turn.
+    A directory of such a name is then itself a writable directory with protected names.
     """
     inner = (f"{name}/{each}" for name in PROTECTED_NAMES for each in PROTECTED_NAMES)
     for path in (*PROTECTED_NAMES, *inner):

@@ -1,4 +1,4 @@
-"""What is wrong with a sandbox context, in the words that clients know."""
+"""Errors in a sandbox context, in the words of the reference."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _MISSING = re.compile(r"Object missing required field (`[^`]*`)")
 _UNKNOWN = re.compile(r"Invalid (?:enum )?value '(.*)' - at `(.*)`", re.DOTALL)
-# By the end of where in the member they stand.
+# The keys are the ends of paths in the member.
 _VARIANTS = {
     "permissions.type": ("managed", "disabled", "external"),
     "file_system.type": ("restricted", "unrestricted"),
@@ -40,7 +40,7 @@ _VARIANTS = {
 
 
 def in_reference_words(text: str) -> str:
-    """msgspec's complaint as clients know it."""
+    """The error of msgspec in the words of the reference."""
     missing = _MISSING.match(text)
     if missing is not None:
         return f"missing field {missing[1]}"

@@ -1,0 +1,12 @@
+"""The server: connections, sessions, and the handlers of all methods.
+
+serving.py         listens on an address, for the command line and to embed
+server.py          the server without a listener: connections and sessions
+context.py         one connection, as its handlers see it
+session.py         one session, which outlives its connections
+handlers/          which function answers which method
+authentication.py  the `--ws-auth` modes
+capabilities.py    the capabilities that the server reports
+sandbox_info.py    the sandbox backends that it reports
+file_helpers.py    starts the helpers of sandboxed file requests
+"""

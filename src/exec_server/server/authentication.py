@@ -1,4 +1,4 @@
-"""Who may upgrade to a WebSocket: the ``--ws-auth`` modes.
+"""Authentication of WebSocket clients: the ``--ws-auth`` modes.
 
 Secrets are read once, when the server starts, and never appear in a ``repr`` or a log.
 """
@@ -17,13 +17,13 @@ from exec_server.errors import ConfigurationError
 
 AuthMode = Literal["capability-token", "signed-bearer-token"]
 
-# What the reference grants when --ws-max-clock-skew-seconds is absent.
+# The reference's default of --ws-max-clock-skew-seconds.
 DEFAULT_CLOCK_SKEW = 30
-# HMAC-SHA-256 is as strong as its key up to the size of its digest.
+# A key for HMAC-SHA-256 should be as long as its digest.
 MIN_SECRET_BYTES = 32
 
 _I64_MIN, _I64_MAX = -(2**63), 2**63 - 1
-# Unicode White_Space. `str.strip()` would also take U+001C to U+001F, which are not in it.
+# The characters of Unicode White_Space. `str.strip()` also removes U+001C to U+001F.
 _WHITE_SPACE = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
@@ -31,15 +31,15 @@ _WHITE_SPACE = (
 
 
 class Authenticator(Protocol):
-    """Decides from the ``Authorization`` header alone; asked once for each upgrade."""
+    """Checks the ``Authorization`` header of each upgrade."""
 
     def check(self, authorization: str | None) -> str | None:
-        """None lets the client in; a text is the body of the 401 answer."""
+        """Return None to accept the client, or the body of the 401 answer."""
         ...
 
 
 class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The ``--ws-*`` options as they were given; None means absent, which blank is not."""
+    """The ``--ws-*`` options as they were given. None means absent; blank text does not."""
 
     mode: AuthMode | None = None
     token_file: str | None = None
@@ -51,11 +51,11 @@ class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _TokenRefused(Exception):
-    """Carries the body of a 401 answer."""
+    """The token is refused; the text is the body of the 401 answer."""
 
 
 class _BearerAuthenticator(ABC):
-    """Finds the bearer token and leaves it to a subclass to verify."""
+    """Extracts the bearer token, which a subclass verifies."""
 
     __slots__ = ()
 
@@ -75,7 +75,7 @@ class _BearerAuthenticator(ABC):
 
 
 class CapabilityToken(_BearerAuthenticator):
-    """Lets in whoever shows the token with this SHA-256 digest."""
+    """Accepts the token with this SHA-256 digest."""
 
     __slots__ = ("_sha256",)
 
@@ -93,10 +93,11 @@ class CapabilityToken(_BearerAuthenticator):
 
 
 class SignedBearerToken(_BearerAuthenticator):
-    """Lets in whoever shows a current HS256 JWT signed with the shared secret.
+    """Accepts a valid HS256 JWT that is signed with the shared secret.
 
-    *issuer* and *audience*, when given, must equal ``iss`` and be among ``aud``. *max_clock_skew*
-    is in seconds and widens both ends of a token's validity. A token can be used many times.
+    If *issuer* is given, it must equal ``iss``. If *audience* is given, ``aud`` must contain it.
+    *max_clock_skew* is in seconds and extends a token's validity at both ends. A token can be used
+    many times.
     """
 
     __slots__ = ("_audience", "_clock", "_issuer", "_secret", "_skew")
@@ -118,7 +119,7 @@ class SignedBearerToken(_BearerAuthenticator):
     def _verify(self, token: str) -> None:
         try:
             claims = _signed_claims(token, self._secret)
-        # Deep nesting is a RecursionError; msgspec and binascii raise ValueErrors.
+        # msgspec and binascii raise ValueErrors, and deep nesting raises RecursionError.
         except (ValueError, RecursionError):
             raise _TokenRefused("invalid websocket jwt") from None
         self._check_times(claims, int(self._clock()))
@@ -154,8 +155,8 @@ def _is_visible_ascii(text: str) -> bool:
 _I64 = Annotated[int, msgspec.Meta(ge=_I64_MIN, le=_I64_MAX)]
 
 
-# Members that nothing reads are declared because the reference refuses a token in which one of
-# them has another type or comes twice; any others are ignored.
+# Some members are declared although nothing reads them: the reference refuses a token in which one
+# of them has another type or occurs twice. It ignores all other members.
 class _JwtHeader(msgspec.Struct):
     alg: Literal["HS256"]
     typ: str | None = None
@@ -184,7 +185,7 @@ class _BearerClaims(msgspec.Struct):
 
 
 def _signed_claims(token: str, secret: bytes) -> _BearerClaims:
-    """The claims of a JWT with a good signature; whatever is wrong is a ValueError."""
+    """The claims of a JWT with a valid signature. Raises ValueError for anything else."""
     import hmac
 
     signed, _, signature = token.rpartition(".")
@@ -199,7 +200,7 @@ def _signed_claims(token: str, secret: bytes) -> _BearerClaims:
 
 
 def _base64url(text: str) -> bytes:
-    """Decode unpadded base64url; only the one canonical spelling of the bytes is accepted."""
+    """Decode unpadded base64url. Raises ValueError for a spelling that is not canonical."""
     from binascii import a2b_base64, b2a_base64
 
     padding = "=" * (-len(text) % 4)
@@ -214,7 +215,7 @@ _TO_URL_ALPHABET = bytes.maketrans(b"+/", b"-_")
 
 
 class _MemberName(str):
-    """A key of an object; msgspec hands each one to a hook, repeated ones too."""
+    """A key of an object. msgspec calls a hook for each key, also for repeated ones."""
 
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -235,7 +236,7 @@ def _decode_object(data: bytes, kind: type[_T]) -> _T:
 
 
 def check_options(options: AuthOptions) -> None:
-    """Raise ConfigurationError for options that cannot go together; no file is touched."""
+    """Raise ConfigurationError for options that contradict each other. Reads no file."""
     if options.mode == "capability-token":
         _check_capability_options(options)
     elif options.mode == "signed-bearer-token":
@@ -250,8 +251,8 @@ def check_options(options: AuthOptions) -> None:
 def from_options(options: AuthOptions) -> Authenticator | None:
     """The authenticator that the options describe, or None when they ask for none.
 
-    Reads the token or secret file. Options that contradict each other and files that do not
-    serve raise ConfigurationError; its text goes after ``Error: ``.
+    Reads the token or secret file. Raises ConfigurationError for options that contradict each
+    other and for files that cannot be used; its text follows ``Error: ``.
     """
     check_options(options)
     if options.mode is None:
@@ -343,7 +344,7 @@ def _clock_skew(options: AuthOptions) -> int:
 
 
 def _given(text: str | None) -> str | None:
-    """The trimmed text; blank means that nothing was given."""
+    """The trimmed text; None if it is blank."""
     return _trim(text or "") or None
 
 
@@ -352,7 +353,7 @@ def _trim(text: str) -> str:
 
 
 def _read_secret(path: str) -> str:
-    """The trimmed content of a file, which is UTF-8 and not blank."""
+    """The trimmed content of a file, which must be UTF-8 and not blank."""
     try:
         with open(path, "rb") as file:
             secret = _trim(file.read().decode())
@@ -370,7 +371,7 @@ def _unreadable(path: str, why: str) -> ConfigurationError:
 
 
 def _absolute(path: str) -> str:
-    """The path from the root, with a leading ``~/`` replaced; ``~name`` is an ordinary name."""
+    """The absolute path, with a leading ``~/`` expanded; ``~name`` is an ordinary name."""
     if path == "~" or path.startswith("~/"):
         path = _home() + path[1:]
     return os.path.abspath(path)

@@ -1,10 +1,10 @@
-"""What this server can do, as `environment/info` tells clients; true only for what works."""
+"""The capabilities of this server that `environment/info` reports."""
 
 from __future__ import annotations
 
 import sys
 
-# The reference's names: clients gate newer requests on them.
+# The reference's capabilities; its clients send newer requests only if they are true.
 _OF_THE_REFERENCE = {
     "networkProxyLaunch": True,
     "networkProxyReviewDomains": True,
@@ -23,7 +23,7 @@ _OF_THE_REFERENCE = {
     "linuxApprovedRootWritePreservesRestrictions": False,
 }
 
-# Ours; everybody else ignores them.
+# Our own capabilities, which other clients ignore.
 _OF_OURS = {
     "processResize": True,
     "processCloseStdin": True,

@@ -1,4 +1,4 @@
-"""What a handler is given: one connection, its handshake, and the session it holds."""
+"""The context of a handler: one connection, its handshake, and the session that it holds."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ class ServerCore(Protocol):
 
 
 class Context:
-    """One connection to the server; refuses work before `initialize` and `initialized`."""
+    """One connection to the server. It refuses work before `initialize` and `initialized`."""
 
     def __init__(self, server: ServerCore, connection: Connection) -> None:
         self.server = server
         self.connection = connection
         self.session: Session | None = None
         self.routes = server.routes
-        # What the client asked for, or what the command line grants everybody.
+        # How many requests run at once; the client may raise it in `initialize`.
         self.concurrency = server.limits.concurrent_requests
         self._is_ready = False
         self.peer = Peer(connection, self, limits=server.limits, context=self)
 
     def require(self, family: str) -> Session:
-        """The session, once the handshake is complete; the error names the method's family."""
+        """The session, if the handshake is complete. Raises an error that names *family*."""
         if self.session is None:
             raise InvalidRequest(f"client must call initialize before using {family} methods")
         if not self._is_ready:
@@ -85,18 +85,18 @@ class Context:
 
     @property
     def can_acknowledge(self) -> bool:
-        """Whether acknowledgements overtake requests: a write may wait for one behind it."""
+        """True if acknowledgements overtake requests. A write may wait for one that follows it."""
         return self.concurrency > 1
 
     @cached_property
     def files(self) -> Files:
-        """What belongs to the connection alone: a resumed session finds no handles of before."""
+        """The files of the connection. Handles end with it, also if the session is resumed."""
         self.require(fs.FAMILY)
         return self.server.files.connect(partial(self.peer.notify, fs.MISSING_CHANGED))
 
     @cached_property
     def exchanges(self) -> Exchanges:
-        """Requests to other machines, which end with the connection."""
+        """The HTTP requests of the connection, which end with it."""
         self.require(http.REQUEST.family)
         exchanges = self.server.outbound.connect(self.connection.send)
         if self.peer.is_writing_paused:
@@ -105,10 +105,10 @@ class Context:
 
     @property
     def _holders(self) -> list[Files | Exchanges]:
-        """What was made for this connection, so far."""
+        """The parts of this connection that have been made so far."""
         return [self.__dict__[name] for name in ("files", "exchanges") if name in self.__dict__]
 
-    # What the peer reports.
+    # Called by the peer.
 
     def notification_received(self, method: str, params: Any) -> None:
         if method == process.ACK.name and self._is_ready:

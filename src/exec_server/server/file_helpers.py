@@ -1,4 +1,4 @@
-"""Starts the helpers of sandboxed file requests: confined like a command, through the keeper."""
+"""Starts the helpers of sandboxed file requests, confined like commands and by the keeper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exec_server.process.spawn import Launch, Spawner
 from exec_server.sandbox.launch import ConfinedCommand, RequestedCommand, confine
 from exec_server.sandbox.model import Plan, Unenforceable
 
-# What a helper that fails may have said about it.
+# The size of a failed helper's last words that a client is told.
 _LAST_WORDS_BYTES = 4096
 
 
@@ -27,12 +27,12 @@ class FileHelpers:
         self._env = {os.fsencode(k): os.fsencode(env[k]) for k in PASSED_ON if k in env}
 
     async def start(self, plan: Plan) -> Started:
-        """A helper that is held to *plan*, or says why not. Raises RpcError."""
+        """Start a helper that is confined by *plan*. Raises RpcError."""
         loop = asyncio.get_running_loop()
         argv = [os.fsencode(word) for word in arguments()]
         command = RequestedCommand(argv[0], argv, dict(self._env), b"/", is_tty=False)
         try:
-            # Looks at the file system, and may try out what this machine can do.
+            # This reads the file system, and may have to try out the backends.
             confined = await loop.run_in_executor(None, confine, command, plan)
         except (OSError, Unenforceable) as exc:
             raise InternalError(f"fs sandbox helper failed: {exc}") from exc
@@ -45,7 +45,7 @@ class FileHelpers:
 
 
 class Running:
-    """A helper's process; *ended* is told how it went, and what it said last."""
+    """The process of a helper; *ended* gets its exit status and its last words."""
 
     def __init__(self, spawner: Spawner) -> None:
         self._spawner = spawner
@@ -73,7 +73,7 @@ class Running:
 
     def on_exit(self, status: int | None) -> None:
         self._status, self._has_ended = status, True
-        # It may have ended before its descriptors were here.
+        # The process may end before its descriptors have arrived.
         if self._stderr is not None:
             self._tell()
 

@@ -1,4 +1,4 @@
-"""What enforces sandboxes here, for `environment/info`."""
+"""The sandbox backends of this machine, for `environment/info`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from msgspec import UNSET, UnsetType
 
 from exec_server.protocol.environment import SandboxBackend, SandboxInfo
 
-# Trying it takes some 50 ms, once. Only a bubblewrap that hangs takes longer than this.
+# A trial takes about 50 ms. Only a bubblewrap that hangs takes longer than this.
 _PATIENCE = 3.0
 
 
 class SandboxTrial:
-    """Tries out what this machine offers, once, in a thread, when first asked."""
+    """Tries out the backends of this machine, once and in a thread, when it is first asked."""
 
     async def found(self) -> SandboxInfo | UnsetType:
-        """UNSET when it takes too long; whoever asks later is told."""
+        """The outcome; UNSET if it takes too long. A later call gets it."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 return await asyncio.shield(self._trial)
@@ -30,8 +30,8 @@ class SandboxTrial:
 
 
 def sandbox_info() -> SandboxInfo:
-    """Every backend with what stops it. Runs bubblewrap when called first."""
-    # Not every server is asked.
+    """Every backend with its obstacle, if any. The first call runs bubblewrap."""
+    # Most servers are never asked, so the module is loaded here.
     from exec_server.sandbox.backends import HERE
 
     backends = [

@@ -1,4 +1,4 @@
-"""ExecServer: accept connections, keep sessions, expire them, stop."""
+"""ExecServer: serves connections, keeps sessions, lets them expire, and stops."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROUTES = Router(lifecycle, environment, process, fs, http).routes
 
 
 class ExecServer:
-    """The server core, without any listener: give it connections with `serve`."""
+    """The server without a listener; `serve` gives it connections."""
 
     def __init__(
         self,
@@ -83,25 +83,25 @@ class ExecServer:
         self._server_env = dict(os.environ)
 
     def prepare(self) -> None:
-        """Get ready for the first process ahead of time."""
-        # What the system refuses now, the first process is told.
+        """Start the keeper before the first process needs it."""
+        # If this fails, the start of the first process reports the error.
         with contextlib.suppress(InternalError):
             self._spawner.start()
 
     @cached_property
     def environment_info(self) -> EnvironmentInfo:
-        """Facts that stay the same as long as this process lives."""
+        """Facts about this machine that do not change while the server runs."""
         return host.environment_info(version=VERSION, capabilities=CAPABILITIES)
 
     async def full_environment_info(self) -> EnvironmentInfo:
-        """The same with what enforces sandboxes, which has to be tried out once."""
+        """The same facts with the sandbox backends, which have to be tried out once."""
         found = await self._sandbox_trial.found()
         self.environment_info = structs.replace(self.environment_info, sandbox=found)
         return self.environment_info
 
     @cached_property
     def files(self) -> FileService:
-        """Loaded and made for the first client that asks, so that others start sooner."""
+        """The files, loaded with the first file request, so that the server starts sooner."""
         from exec_server.files.file_admission import FileAdmission
         from exec_server.files.file_service import FileService
         from exec_server.server.file_helpers import FileHelpers
@@ -111,15 +111,15 @@ class ExecServer:
 
     @cached_property
     def http_loaded(self) -> asyncio.Future[ModuleType]:
-        """Done once `outbound` can be had at once; asking for it begins to load.
+        """A future that is done when `outbound` is loaded. The first use starts to load it.
 
-        An HTTP client takes a tenth of a second, which a thread can spend.
+        Loading the HTTP client takes 0.1 s, so a thread does it.
         """
         return self._loop.run_in_executor(None, import_module, "exec_server.outbound.exchanges")
 
     @cached_property
     def outbound(self) -> Outbound:
-        """Made for the first client that asks."""
+        """The HTTP client, made for the first request."""
         from exec_server.outbound.exchanges import Outbound
 
         return Outbound(self._server_env, limits=self.limits)
@@ -137,13 +137,13 @@ class ExecServer:
     # Connections.
 
     def serve(self, connection: Connection) -> None:
-        """Answer *connection* until it is lost; its session is then left detached."""
+        """Answer *connection* until it is lost. Its session is then detached."""
         self._contexts.add(Context(self, connection))
         self._idle.clear()
         logger.info("connection from %s (%s)", connection.peer_name, connection.transport_name)
 
     def release(self, context: Context) -> None:
-        """A connection is lost."""
+        """Detach the session of a lost connection."""
         self._contexts.discard(context)
         if not self._contexts:
             self._idle.set()
@@ -165,7 +165,7 @@ class ExecServer:
         self._alarm.set()
 
     async def wait_idle(self) -> None:
-        """Until no connection is left."""
+        """Wait until no connection is left."""
         await self._idle.wait()
 
     # Sessions.
@@ -200,7 +200,7 @@ class ExecServer:
         return session
 
     def _open_network(self, session: Session, params: StartParams) -> ManagedProxy:
-        """The proxy that a start asks for; it listens later."""
+        """The proxy for a new process; it does not listen yet."""
         from exec_server.network.proxy import ManagedProxy
 
         assert params.network_proxy is not None
@@ -214,7 +214,7 @@ class ExecServer:
         )
 
     def _open_bridge(self, proxy: ManagedProxy | None, env: Mapping[str, str]) -> Bridge | None:
-        """The way of a sandboxed process to *proxy*, or to what *env* names; None without any."""
+        """The bridge of a sandboxed process to *proxy*, or to the proxies in *env*, if any."""
         from exec_server.network.bridge import Bridge
         from exec_server.network.proxy_environment import NoProxy
 
@@ -224,7 +224,7 @@ class ExecServer:
             return None
 
     def retain(self, session: Session, seconds: float) -> float:
-        """Keep a session that long after each loss of its connection; how long it really is."""
+        """Set the retention of a session after a lost connection. Returns the granted time."""
         own = self.limits.detached_session_seconds
         if not self._resumable:
             return 0.0
@@ -234,7 +234,7 @@ class ExecServer:
         return own if session.retained_seconds is None else granted
 
     def _retained_seconds(self, session: Session) -> float | None:
-        """For how long a session goes on alone; None for the usual time."""
+        """The retention of a session that is detached now; None is the default."""
         is_full = self._attachments.detached_count >= self.limits.retained_sessions
         return None if is_full or not session.processes else session.retained_seconds
 
@@ -248,13 +248,13 @@ class ExecServer:
 
     @property
     def holds_sessions(self) -> bool:
-        """Whether somebody is connected, or may come back to what is kept."""
+        """True if there is a session, attached or detached."""
         return bool(self._sessions)
 
     # The end.
 
     async def stop(self) -> None:
-        """End every connection, session and process tree; bounded in time."""
+        """End every connection, session and process tree, within a limited time."""
         self._alarm.cancel()
         for context in tuple(self._contexts):
             context.connection.close("server is shutting down")

@@ -1,4 +1,4 @@
-"""Serve on an address until told to stop: for the command line, and to embed."""
+"""Serve on an address until the caller stops it: for the command line, and to embed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from exec_server.transport.address import (
 from exec_server.transport.listen import Listener, listen_tcp, listen_unix
 
 _PUBLIC_BIND = (
-    "refusing to listen on {url} without authentication: anybody who can reach it could run "
+    "refusing to listen on {url} without authentication: anyone who can reach it could run "
     "commands as you. Turn it on with `--ws-auth capability-token --ws-token-file PATH`, listen "
     "on 127.0.0.1, or accept the risk with `--insecure-no-auth`"
 )
 
 
 class ExecServerRuntimePaths(msgspec.Struct, frozen=True, kw_only=True):
-    """Programs that a server may need beside itself; None looks in the usual places."""
+    """Paths of programs that a server may need; None searches in the usual places."""
 
     linux_sandbox_exe: str | None = None
 
@@ -51,7 +51,7 @@ async def serve(
     insecure_no_auth: bool = False,
     proxy_private_ips_via_upstream: bool = False,
 ) -> AsyncIterator[RunningServer]:
-    """Listen on a `ws://` or `unix://` URL; leaving the block ends everything that was started.
+    """Listen on a `ws://` or `unix://` URL. Leaving the block ends all processes of the server.
 
     A WebSocket address that other machines can reach needs an *authenticator*, unless
     *insecure_no_auth* waives it.
@@ -66,7 +66,7 @@ async def serve(
     core = ExecServer(limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream)
     try:
         listener = await _listen(address, core, authenticator)
-        # After the bind: the first client should not wait for it, nor it for the first process.
+        # This comes after the bind, so that the first client need not wait for it.
         preparing = asyncio.get_running_loop().call_soon(core.prepare)
         try:
             yield RunningServer(listener.url, core)
@@ -95,7 +95,7 @@ async def serve_stdio(
     writer: int = 1,
     proxy_private_ips_via_upstream: bool = False,
 ) -> None:
-    """Serve one connection on a pair of descriptors until input ends; then end what it started."""
+    """Serve one connection on two descriptors until the end of input, and then stop."""
     from exec_server.transport.stdio import StdioConnection
 
     core = ExecServer(
@@ -123,7 +123,7 @@ async def run_main(
 ) -> None:
     """Serve in the caller's event loop until cancelled, as the command does.
 
-    *on_ready* is given the URL that was bound; without it the URL is printed as the only line on
+    *on_ready* gets the URL that was bound. By default the URL is printed as the only line on
     stdout.
     """
     if isinstance(parse_listen_url(listen_url), StdioAddress):

@@ -1,4 +1,4 @@
-"""One logical client: its processes, and the connection that now hears of them, if any."""
+"""A session: one logical client with its processes, and its connection while one is attached."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from exec_server.transport.connection import Connection
 
 
 class Session:
-    """Outlives its connections; its processes talk to whichever is attached."""
+    """Outlives its connections. Events of its processes go to the attached connection."""
 
     processes: ProcessTable
 
     def __init__(self, session_id: SessionId, *, limits: Limits) -> None:
         self.id = session_id
         self.gate = OutputGate()
-        # How long it is kept without a connection, where that is not the server's own time.
+        # The retention that the client asked for; None is the server's default.
         self.retained_seconds: float | None = None
         self._connection: Connection | None = None
         self._peer: Peer | None = None
@@ -37,24 +37,24 @@ class Session:
         self._peer = peer
 
     def detach(self) -> None:
-        """Go on without a client: events are only retained, so nothing holds the output back."""
+        """Go on without a connection. Events are only retained, so output does not have to wait."""
         self._connection = self._peer = None
         self.gate.open()
 
     def push(self, *parts: bytes) -> None:
-        """Send an event to the attached client, or nowhere: the log has it."""
+        """Send an event to the attached client. Without one, only the log keeps it."""
         if self._connection is not None:
             self._connection.send(*parts)
 
     def ask_policy(self, params: network.PolicyRequestParams) -> asyncio.Future[Any] | None:
-        """Ask the attached client; None when there is none, or it has enough open questions."""
+        """Ask the attached client; None if there is none, or if too many questions are open."""
         peer = self._peer
         if peer is None or peer.calls_under_way >= self._limits.policy_questions:
             return None
         return peer.call(network.POLICY_REQUEST, params)
 
     def report_decision(self, event: network.PolicyDecisionEvent) -> None:
-        """Tell the attached client, unless it is behind: nobody depends on it."""
+        """Tell the attached client, unless it is behind with reading."""
         if self._peer is not None and not self._peer.is_writing_paused:
             self._peer.notify(network.POLICY_DECISION, event)
 

@@ -1,16 +1,16 @@
-"""File calls in a sandbox: done by a helper process that is confined as the policy says.
+"""File calls in a sandbox: a helper process does them, and is confined by the request's policy.
 
-    files.py     the methods of `files.service`, for one policy
-    discovery.py the scans of `discovery`, for one policy
-    calls.py     what both have in common
-    pool.py      one warm helper for each distinct plan, a bounded number, for a bounded time
-    mounted.py   whether a helper's walls still stand
-    helper.py    one helper as the server sees it: calls out, answers in, its end
-    packets.py   how both sides write what they say
-    child.py     the helper itself
-    interpreter.py  how it is run
-    work.py      what it can be asked to do
+    confined_files.py      the file calls for one policy
+    confined_discovery.py  the scans of `discovery` for one policy
+    helper_calls.py        the part that both share
+    helper_pool.py         warm helpers, one for each distinct plan
+    mounted.py             checks that a helper's mount points are in place
+    helper.py              the server's side of one helper
+    packets.py             the packets between both sides
+    helper_main.py         the helper process
+    interpreter.py         how the process is started
+    work.py                everything that a helper can be asked to do
 
-A helper opens, lists and changes; only answers come back, and descriptors of regular files that it
-has opened inside of the sandbox. It lives for one plan: nothing it is told widens what it sees.
+A helper opens, lists and changes files. It answers with JSON, or with descriptors of regular files
+that it has opened inside of the sandbox. It serves one plan, and no call widens its access.
 """

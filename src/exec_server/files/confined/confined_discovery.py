@@ -1,4 +1,4 @@
-"""The discovery of capabilities in a sandbox: the same scans, done by a confined helper."""
+"""The discovery of capabilities in a sandbox: a confined helper does the scans."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from exec_server.protocol.method import Encoded
 
 
 class ConfinedDiscovery(ConfinedCalls):
-    """What can be found under one policy."""
+    """The scans under one policy."""
 
     async def discover_root(self, root: CapabilityRoot, limits: Limits) -> Encoded:
-        """A DiscoveredRoot. Raises RpcError when the sandbox itself fails."""
+        """Return a DiscoveredRoot. Raises RpcError if the sandbox itself fails."""
         args = root.id, root.path.text, _numbers(limits)
         return await self._call(DISCOVER_ROOT, args)
 
     async def discover_installed(self, homes: Homes, limits: Limits) -> Encoded:
-        """A CapabilitiesResult. Raises RpcError when the sandbox itself fails."""
+        """Return a CapabilitiesResult. Raises RpcError if the sandbox itself fails."""
         return await self._call(DISCOVER_INSTALLED, (homes, _numbers(limits)))
 
 
 def _numbers(limits: Limits) -> dict[str, int]:
-    """What a scan is bounded by."""
+    """The limits of a scan."""
     names = (name for name in limits.__struct_fields__ if name.startswith("capability_"))
     return {name: getattr(limits, name) for name in names}

@@ -1,4 +1,4 @@
-"""One helper as the server sees it: calls out, answers in, and its end."""
+"""The server's side of one helper: it sends calls, receives answers, and sees the end."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class HelperProcess(Protocol):
-    """What speaks at the other end; *ended* gets a sentence about how."""
+    """The process of a helper; *ended* gets a sentence that says how it ended."""
 
     ended: asyncio.Future[str]
 
     def kill(self) -> None: ...
 
     def discard(self) -> None:
-        """Kill it; nobody asks how it ended."""
+        """Kill it; how it ends does not matter any more."""
 
 
 class Helper:
-    """Speaks on *sock*, which it owns, with *process*.
+    """Owns *sock* and speaks on it with *process*.
 
-    A helper that breaks its word, takes longer than *call_seconds* over a call or ends is closed:
-    every call that waits for it fails, and `is_closed` says that another one is needed.
+    A helper is closed if it sends nonsense, needs more than *call_seconds* for a call, or ends.
+    Then every waiting call fails, and `is_closed` says that another helper is needed.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Helper:
         self._loop.add_reader(sock, self._on_readable)
 
     async def wait_ready(self) -> None:
-        """Raises InternalError when it ends instead."""
+        """Wait until the helper can take calls. Raises InternalError if it ends before."""
         await asyncio.shield(self._ready)
 
     async def call(
@@ -131,7 +131,7 @@ class Helper:
             self._on_answer(packet, attached)
 
     def _on_end(self) -> None:
-        """It closed its end: fail everybody, once it is known why."""
+        """The helper closed its end: fail all calls once the reason is known."""
         self.is_closed = True
         self._loop.remove_reader(self._sock)
         self._process.kill()
@@ -166,7 +166,7 @@ class Helper:
             self.close("fs sandbox helper failed: it opened nothing")
 
     def close(self, reason: str) -> None:
-        """End it; calls that wait fail with *reason*."""
+        """End the helper; calls that wait fail with *reason*."""
         self.is_closed = True
         self._fail(reason)
 
@@ -184,7 +184,7 @@ class Helper:
         for waiting in everybody:
             if not waiting.done():
                 waiting.set_exception(InternalError(reason))
-        # Nobody may have asked for it.
+        # asyncio warns of an exception that was never retrieved.
         self._ready.exception()
 
 
@@ -198,7 +198,7 @@ def _result(answer: HelperAnswer, attached: int | None) -> tuple[bytes, ...]:
 
 
 def _let_go(answer: asyncio.Future[Encoded | int]) -> None:
-    """Close a file that was opened for somebody who has just left."""
+    """Close a file that was opened for a call that has just been cancelled."""
     if answer.done() and not answer.cancelled() and answer.exception() is None:
         opened = answer.result()
         if isinstance(opened, int):

@@ -1,6 +1,6 @@
-"""The helper: answers calls on the socket that is its stdin until the other side is gone.
+"""The helper process: it answers calls on the socket that is its stdin until the server is gone.
 
-It is confined before it starts, gives itself no limits, and does nothing but file calls.
+The sandbox is in force before this module runs. The helper does not restrict itself any further.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from exec_server.files.confined.packets import FileContent, HelperAnswer, Helper
 from exec_server.files.operations.oserrors import rpc_error
 from exec_server.files.operations.table import OpenedFile
 
-# Walks and copies at a time; more wait for one another.
+# The number of long tasks that run at a time; further ones wait.
 _THREADS = 4
-# Said once, before any answer, by a helper that is ready.
+# A helper sends this once, before any answer, when it can take calls.
 READY = b"ready"
 
 _decode = msgspec.msgpack.Decoder(HelperCall).decode
@@ -97,14 +97,14 @@ def _file_of(parts: tuple[bytes, ...]) -> int:
 
 def main() -> None:
     try:
-        # Said in full, because the filter refuses to ask the kernel what it is.
+        # The type is given, because the sandbox's filter refuses to ask the kernel for it.
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=sys.stdin.fileno())
         HelperServer(sock).run()
     except (BrokenPipeError, ConnectionResetError):
-        # The server is gone, and with it whoever would want an answer.
+        # The server is gone, so there is nothing left to answer.
         pass
     except Exception as exc:
-        # One line, which the client is told.
+        # The server passes this one line on to the client.
         sys.exit(f"{type(exc).__name__}: {exc}")
 
 

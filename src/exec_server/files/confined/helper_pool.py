@@ -1,10 +1,10 @@
 """Warm helpers: one for each distinct plan, a bounded number, for a bounded time.
 
-A helper is shared by everybody whose request comes to the same plan, and by nobody else: a plan is
-made anew for every request, from the policy and from the file system as it is, so that a helper
-never outlives what it was made for. Nor does it outlive what its walls stand on: see `mounted`. A
-plan with names that are missing, though a helper holds them as mount points, tells that somebody
-has removed those, and what was mounted there with them.
+Every request makes a new plan from its policy and from the file system as it is. Requests with
+equal plans share a helper; others do not. A helper is replaced in two cases although the plan is
+equal. In the first case a file at one of its mount points was replaced: see `mounted`. In the
+second case the plan lists a name as missing that the helper holds as a mount point: then the mount
+point was removed, and the mount with it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 
 class Started(NamedTuple):
-    """A confined process that will speak on *sock*."""
+    """A confined process that speaks on *sock*."""
 
     sock: socket.socket
     process: HelperProcess
 
 
-# Starts a helper that is confined as a plan says. Raises RpcError.
+# Starts a helper that is confined by a plan. Raises RpcError.
 Starter = Callable[[Plan], Awaitable[Started]]
 
 
 class _PooledHelper:
-    """A helper that is there, or is being started for everybody who waits for it."""
+    """A helper that runs, or one that is being started for all requests that wait for it."""
 
     def __init__(self, starting: asyncio.Task[Helper], mounted: Mounted) -> None:
         self.starting = starting
@@ -49,7 +49,7 @@ class _PooledHelper:
         self.idle_timer: asyncio.TimerHandle | None = None
 
     def can_serve(self, plan: Plan) -> bool:
-        """Whether it is as confined as one that would be started now for *plan*, an equal one."""
+        """True if the helper is confined like a new one for *plan*, which equals its own plan."""
         if self.is_closed or not self.mounted.is_still_there():
             return False
         return not (plan.placeholders and self.starting.done())
@@ -64,20 +64,20 @@ class _PooledHelper:
 
 
 class HelperPool:
-    """At most `sandbox_helpers` at a time; idle ones make room, the one used longest ago first."""
+    """At most `sandbox_helpers` helpers. The least recently used idle one is ended first."""
 
     def __init__(self, start: Starter, limits: Limits) -> None:
         self._start = start
         self._limits = limits
-        # In the order of their last use.
+        # The helpers, in the order of their last use.
         self._entries: OrderedDict[Plan, _PooledHelper] = OrderedDict()
-        # Set whenever one of them may have become idle.
+        # Set when a helper may have become idle.
         self._room = asyncio.Event()
         self._is_stopped = False
 
     @asynccontextmanager
     async def borrow(self, plan: Plan) -> AsyncIterator[Helper]:
-        """A helper for *plan*, for one block. Raises RpcError when none can be had."""
+        """A helper for *plan*, for one block. Raises RpcError if there is none in time."""
         entry = self._entry(plan) or await self._make_room(plan)
         entry.users += 1
         if entry.idle_timer is not None:
@@ -90,7 +90,7 @@ class HelperPool:
             self._put_back(_key(plan), entry)
 
     def _entry(self, plan: Plan) -> _PooledHelper | None:
-        """The helper for *plan*, there or started; None when there is no room for it."""
+        """The helper for *plan*, which may have to be started; None if there are too many."""
         key = _key(plan)
         entry = self._entries.get(key)
         if entry is not None and not entry.can_serve(plan):
@@ -105,7 +105,7 @@ class HelperPool:
         return entry
 
     async def _make_room(self, plan: Plan) -> _PooledHelper:
-        """Wait until one of the others is idle, and take its place."""
+        """Wait until another helper is idle, and start one for *plan* in its place."""
         try:
             async with asyncio.timeout(self._limits.sandbox_helper_start):
                 while (entry := self._entry(plan)) is None:
@@ -155,7 +155,7 @@ class HelperPool:
         self._room.set()
 
     def _forget(self, key: Plan, entry: _PooledHelper) -> None:
-        """Nobody gets it any more; it ends now, or with its last user."""
+        """Give the helper to no further request; it ends now, or after its last user."""
         if self._entries.get(key) is entry:
             del self._entries[key]
         if entry.users and not self._is_stopped:
@@ -176,5 +176,5 @@ class HelperPool:
 
 
 def _key(plan: Plan) -> Plan:
-    """What helpers are told apart by: a name that must not be is mounted over, missing or not."""
+    """The part of *plan* that distinguishes helpers: denied names are mounted over in any case."""
     return structs.replace(plan, placeholders=())

@@ -1,4 +1,4 @@
-"""How a helper is run: by this interpreter, with as little of this process as it needs."""
+"""How a helper is started: by the same interpreter, with a minimal environment."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from exec_server.sandbox.model import Plan, Policy
 from exec_server.sandbox.plan import plan
 from exec_server.sandbox.policy import MINIMAL_READS
 
-# The environment that a helper gets of the server's.
+# The variables that a helper inherits from the server.
 PASSED_ON = ("PATH", "TMPDIR", "TMP", "TEMP")
-# Isolated, and without the start-up of a virtual environment: its path is given.
+# The interpreter runs isolated and without the `site` module, so it is given its path.
 _START = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 _MODULE = "exec_server.files.confined.helper_main"
 
@@ -25,7 +25,7 @@ def arguments() -> tuple[str, ...]:
 
 
 def helper_plan(policy: Policy) -> Plan:
-    """*policy* as it can be enforced now on a process that is this interpreter.
+    """The plan for *policy* with the files that this interpreter needs.
 
     Raises Unenforceable.
     """

@@ -1,7 +1,7 @@
-"""Whether what a helper's walls stand on is still there.
+"""Checks that the mount points of a helper are still in place.
 
-A mount goes away with the directory or file that it lies on. Somebody who replaces `.git`, or saves
-a denied file under its old name, takes a warm helper's wall away, though the plan stays the same.
+A mount disappears when the file or directory under it is replaced. If a program replaces `.git`, or
+saves a denied file under its old name, a warm helper loses that mount although its plan is equal.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 
 from exec_server.sandbox.model import Plan
 
-# A descriptor keeps a number from being given to another file. Beyond so many, files are told apart
-# by their last change as well, and so mistaken for others now and then, which costs a new helper.
+# An open descriptor keeps the inode's number from being used again. Files beyond this number are
+# compared by their time of change as well; a change then costs a new helper without need.
 _MAX_PINS = 64
 
 _Identity = tuple[int, ...] | None
@@ -20,7 +20,7 @@ _Identity = tuple[int, ...] | None
 class Mounted:
     """The files at the paths of *plan*'s steps, as they were before they were mounted.
 
-    Names that were missing then are looked at in `settle`, once they have been made.
+    Names that were missing at that time are recorded in `settle`, after they were made.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -31,12 +31,12 @@ class Mounted:
             self._look(step.path)
 
     def settle(self) -> None:
-        """The helper is there, and what was missing has been made for it."""
+        """Record the mount points that were made for the helper, which runs now."""
         for path in [path for path, seen in self._seen.items() if seen is None]:
             self._look(path)
 
     def is_still_there(self) -> bool:
-        """Whether each path still has the file that was seen there."""
+        """True if each path still leads to the file that was recorded."""
         return all(
             seen is None or _identity(path, is_pinned=path in self._pinned) == seen
             for path, seen in self._seen.items()
@@ -54,7 +54,7 @@ class Mounted:
                 self._seen[path] = _key(os.fstat(self._pins[-1]), is_pinned=True)
                 return
         except OSError:
-            # Missing, or there are no descriptors left.
+            # The file is missing, or there are no descriptors left.
             pass
         self._seen[path] = _identity(path, is_pinned=False)
 

@@ -1,8 +1,8 @@
-"""What the server and a helper say to one another: one packet a call, one an answer.
+"""The packets between the server and a helper: one for each call and one for each answer.
 
 A packet is a MessagePack array with at most one descriptor. Content that would not fit into a
-packet travels in an anonymous file. Only sendmsg(2) and recvmsg(2) are used: the sandbox's filter
-refuses the others.
+packet travels in an anonymous file. Only sendmsg(2) and recvmsg(2) are used, because the sandbox's
+filter refuses the other calls.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 
 from exec_server.files.operations.content import Content, write_content
 
-# Below what a packet may hold with the kernel's default buffers; one copy less than a file costs.
+# This fits a packet with the kernel's default buffers, and saves a copy to a file.
 INLINE_BYTES = 64 * 1024
-# A path or an option that makes a packet longer than this is refused by the receiver's size.
+# The receiver refuses longer packets, for example one with a very long path.
 PACKET_BYTES = INLINE_BYTES + 32 * 1024
 _ANCILLARY = socket.CMSG_SPACE(array.array("i").itemsize)
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -40,7 +40,7 @@ class HelperCall(msgspec.Struct, array_like=True):
 class HelperAnswer(msgspec.Struct, array_like=True):
     """A result as JSON, or an error's text with its code.
 
-    With a descriptor the result is in it, or, if `is_opened`, it is the file that was opened.
+    A descriptor is the opened file if `is_opened` is true; otherwise it contains the result.
     """
 
     id: int
@@ -50,7 +50,7 @@ class HelperAnswer(msgspec.Struct, array_like=True):
 
 
 class FileContent:
-    """What an anonymous file holds, as something that can be written to another."""
+    """The content of an anonymous file, which can be written to another file."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -66,7 +66,7 @@ class FileContent:
 
 
 def anonymous_file(content: Content | FileContent) -> int:
-    """A new anonymous file that holds *content*."""
+    """Return the descriptor of a new anonymous file with *content*."""
     fd = os.memfd_create("content", os.MFD_CLOEXEC)
     try:
         write_content(fd, content)  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def anonymous_file(content: Content | FileContent) -> int:
 
 
 def send(sock: socket.socket, packet: bytes, fd: int | None = None) -> None:
-    """Send one packet whole. Raises OSError; BlockingIOError when there is no room."""
+    """Send one packet. Raises OSError, and BlockingIOError if the buffer is full."""
     ancillary = []
     if fd is not None:
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
@@ -85,7 +85,7 @@ def send(sock: socket.socket, packet: bytes, fd: int | None = None) -> None:
 
 
 def receive(sock: socket.socket) -> tuple[bytes, int | None]:
-    """One packet and its descriptor; an empty one when the other side is gone. Raises OSError."""
+    """Receive a packet and its descriptor. It is empty if the peer is gone. Raises OSError."""
     packet, ancillary, flags, _ = sock.recvmsg(PACKET_BYTES, _ANCILLARY, _CLOEXEC)
     fds = array.array("i")
     for level, kind, data in ancillary:
@@ -94,5 +94,5 @@ def receive(sock: socket.socket) -> tuple[bytes, int | None]:
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(fds) > 1:
         for fd in fds:
             os.close(fd)
-        raise OSError("a packet that is too long, or has no room for its descriptor")
+        raise OSError("the packet is too long, or its descriptor was lost")
     return packet, fds[0] if fds else None

@@ -1,7 +1,7 @@
-"""System calls of Linux that Python has no function for; elsewhere `IS_LINUX` is false.
+"""Linux system calls for which Python has no function; on other systems `IS_LINUX` is false.
 
-Those of a *quick* kind keep the interpreter's lock, because they never wait: letting go of it
-costs milliseconds when another thread computes.
+The *quick* functions keep the interpreter's lock, because they never wait. Releasing the lock can
+cost milliseconds when another thread computes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from functools import cache
 from typing import Any, NamedTuple
 
-# Where in memory the kernel finds how a file should be opened.
+# The address of a `struct open_how`, which tells the kernel how to open a file.
 How = ctypes.c_void_p
 
 IS_LINUX = sys.platform == "linux"
@@ -22,10 +22,10 @@ IS_LINUX = sys.platform == "linux"
 AT_FDCWD = -100
 AT_SYMLINK_NOFOLLOW = 0x100
 AT_EMPTY_PATH = 0x1000
-# The attributes as the kernel has them, without asking a server or a disk.
+# Use the attributes in the kernel's cache, and ask no server or disk.
 AT_STATX_DONT_SYNC = 0x4000
 
-# Fail with EAGAIN rather than leave the cache of names (Linux 5.12).
+# Fail with EAGAIN if a name is not in the kernel's cache (since Linux 5.12).
 RESOLVE_CACHED = 0x20
 RESOLVE_NO_SYMLINKS = 0x04
 
@@ -37,7 +37,7 @@ _STATX = struct.Struct("=I24xH2xQQ32xqI4x16xqI4x8xII112x")
 
 
 class Statx(NamedTuple):
-    """What statx says, as far as it is of use here."""
+    """The members of `struct statx` that are used here."""
 
     mask: int
     mode: int
@@ -52,7 +52,7 @@ class Statx(NamedTuple):
 
 
 _close = os.close
-# What `Statx._make` does, without counting.
+# This is `Statx._make` without its check of the length.
 _new_statx: Any = tuple.__new__
 
 
@@ -66,7 +66,7 @@ class _OpenHow(ctypes.Structure):
 
 @cache
 def _kept_how(flags: int, mode: int, resolve: int) -> _OpenHow:
-    # Only read by the kernel, so that one serves every thread, and never forgotten.
+    # The kernel only reads it, so that all threads can share it.
     return _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
 
 
@@ -74,14 +74,14 @@ def _how(flags: int, mode: int, resolve: int) -> How:
     return How(ctypes.addressof(_kept_how(flags, mode, resolve)))
 
 
-# Made once and passed as they are, arguments cost half of what those cost that ctypes has to
-# convert by a function's argtypes; so there are none.
+# Arguments that are made once take half of the time of those that ctypes converts in each call by
+# a function's argtypes, so the functions have no argtypes.
 _OPENAT2 = ctypes.c_long(_SYS_OPENAT2)
 _OPEN_HOW_BYTES = ctypes.c_long(ctypes.sizeof(_OpenHow))
 _CURRENT = ctypes.c_long(AT_FDCWD)
 _ITSELF = ctypes.c_char_p(b"")
 _QUICK_FLAGS = ctypes.c_int(AT_EMPTY_PATH | AT_STATX_DONT_SYNC)
-# The basic ones and the birth.
+# The basic attributes and the time of birth.
 _STATX_MASK = ctypes.c_uint(0xFFF)
 
 if IS_LINUX:
@@ -97,7 +97,7 @@ def has_statx() -> bool:
 
 
 def has_openat2(resolve: int) -> bool:
-    """Whether the kernel, and what stands before it, knows openat2 with these flags."""
+    """True if openat2 works with these flags; a container's filter may refuse it."""
     if not IS_LINUX:
         return False
     try:
@@ -110,7 +110,7 @@ def has_openat2(resolve: int) -> bool:
 
 
 def openat2(path: bytes, flags: int, *, resolve: int = 0) -> int:
-    """Open *path*; the descriptor is not inherited. Raises OSError."""
+    """Open *path* and return a descriptor that children do not inherit. Raises OSError."""
     how = _how(flags, 0, resolve)
     fd: int = _syscall(_OPENAT2, _CURRENT, path, how, _OPEN_HOW_BYTES)
     if fd < 0:
@@ -119,7 +119,7 @@ def openat2(path: bytes, flags: int, *, resolve: int = 0) -> int:
 
 
 def openat2_quick(path: bytes, how: How) -> int:
-    """Open *path*, with a *how* of `cached_how`. Raises BlockingIOError where that takes long."""
+    """Open *path* with a *how* of `cached_how`. Raises BlockingIOError if that would wait."""
     fd: int = _quick_syscall(_OPENAT2, _CURRENT, path, how, _OPEN_HOW_BYTES)
     if fd < 0:
         raise _error()
@@ -127,7 +127,7 @@ def openat2_quick(path: bytes, how: How) -> int:
 
 
 def cached_how(flags: int, resolve: int = 0) -> How:
-    """For `openat2_quick`: open only what the kernel finds without waiting."""
+    """The *how* for `openat2_quick`: open only files that the kernel finds in its cache."""
     return _how(flags, 0, resolve | RESOLVE_CACHED)
 
 
@@ -140,21 +140,21 @@ def statx(path: bytes, *, dir_fd: int = AT_FDCWD, flags: int = 0) -> Statx:
 
 
 class QuickStatx:
-    """statx without waiting, into one buffer: for one thread only."""
+    """statx without waiting. It has one buffer, so only one thread may use it."""
 
     def __init__(self) -> None:
         self._buffer = ctypes.create_string_buffer(_STATX.size)
         self._address = ctypes.c_void_p(ctypes.addressof(self._buffer))
 
     def of(self, fd: int) -> Statx:
-        """The attributes of what is open as *fd*."""
+        """The attributes of the open file *fd*."""
         if _quick_statx(fd, _ITSELF, _QUICK_FLAGS, _STATX_MASK, self._address) < 0:
             raise _error()
         found: Statx = _new_statx(Statx, _STATX.unpack(self._buffer))
         return found
 
     def at(self, path: bytes, how: How) -> Statx:
-        """The attributes of what `openat2_quick` would open, in as few steps as there can be."""
+        """The attributes of the file that `openat2_quick` would open, with few system calls."""
         fd = _quick_syscall(_OPENAT2, _CURRENT, path, how, _OPEN_HOW_BYTES)
         if fd < 0:
             raise _error()
@@ -167,7 +167,7 @@ class QuickStatx:
 
 
 def rename_new(source: bytes, destination: bytes, *, source_fd: int, destination_fd: int) -> None:
-    """Rename where nothing is yet. Raises OSError; EINVAL or ENOSYS where that cannot be done."""
+    """Rename to a free name. Raises OSError; EINVAL or ENOSYS if the system cannot do it."""
     renameat2 = getattr(_libc, "renameat2", None)
     if renameat2 is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

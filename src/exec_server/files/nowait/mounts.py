@@ -1,7 +1,7 @@
-"""Which file systems answer at once, as the kernel's list of mounts has it.
+"""Knows from the kernel's list of mounts which file systems can make a call wait.
 
-A file system over a network or in another process may take for ever to do anything; one on a disk
-can be asked for what needs no waiting; one in memory need not even be asked.
+A network file system or one in another process may take for ever. One on a disk can be told to
+fail instead of waiting. One in memory never waits.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ _ON_DISK = frozenset(
     b"ext2 ext3 ext4 xfs btrfs f2fs zfs bcachefs overlay squashfs erofs "
     b"jfs reiserfs nilfs2 vfat exfat ntfs3 iso9660 udf".split()
 )
-# Files on these may have device numbers that no mount has.
+# Files on these file systems may have device numbers that no mount has.
 _MANY_NUMBERED = frozenset({b"btrfs", b"bcachefs", b"overlay"})
 
 
 class Pace(IntEnum):
-    """How a file system behaves."""
+    """How long calls to a file system may take."""
 
-    # May wait for somebody else, or is no place for files.
+    # Calls may wait for another machine or process, or the file system is a special one.
     SLOW = 0
-    # Waits for a device at most, and can be asked to read only what needs no waiting.
+    # Calls may wait for a device, and reads can be told to fail instead.
     DISK = 1
-    # Reading and writing never wait, although it cannot be asked for that.
+    # Calls never wait; the flag to fail instead of waiting is not supported.
     MEMORY = 2
 
 
 class Mounts:
-    """The paces of what is mounted now; where there is no list of it, everything is slow."""
+    """The paces of all mounts. Everything is slow on systems without a list of mounts."""
 
     def __init__(self) -> None:
         self._paces: dict[int, Pace] = {}
         self._unlisted = Pace.SLOW
-        # Where slow ones are mounted, and others below those.
+        # Mount points of slow file systems, and of others below them.
         self._slow: tuple[bytes, ...] = (b"/",)
         self._others: tuple[bytes, ...] = ()
         self._fd = -1
@@ -59,21 +59,21 @@ class Mounts:
         return self._paces.get(device, self._unlisted)
 
     def is_plain(self, path: bytes) -> bool:
-        """Whether *path*, if it is normal and without links, stays clear of what is slow."""
+        """True if *path* is on no slow mount, if it is normalised and has no links."""
         return not path.startswith(self._slow) or path.startswith(self._others)
 
     def follow_changes(self) -> None:
-        """Look again whenever something is mounted or unmounted, until `close`."""
+        """Read the list again after every mount and unmount, until `close`."""
         if self._fd < 0:
             return
-        # The list is always readable; that it has changed is urgent, which only a poll of our own
-        # can be asked for. It becomes readable itself.
+        # The list is always readable, and a change is urgent data, for which event loops cannot
+        # wait. An epoll of our own can, and becomes readable itself.
         self._poll = select.epoll()
         self._poll.register(self._fd, select.EPOLLPRI)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._poll.fileno(), self._changed)
-        # A loop may begin to watch only when it next waits, which takes no notice of changes that
-        # came before.
+        # The loop may begin to watch only when it waits for the next time, and then misses
+        # earlier changes.
         self._loop.call_soon(self._loop.call_soon, self._changed)
 
     def close(self) -> None:
@@ -91,13 +91,13 @@ class Mounts:
             self._read()
 
     def _read(self) -> None:
-        # In one go: a list that is read in parts may change between them.
+        # This is one read, because the list may change between two.
         os.lseek(self._fd, 0, os.SEEK_SET)
         with open(self._fd, "rb", closefd=False) as table:
             self._take(table.read())
 
     def _take(self, table: bytes) -> None:
-        """What is mounted later at the same place hides what was there."""
+        """Take the mounts in order: a later mount hides an earlier one at the same place."""
         points: dict[bytes, Pace] = {}
         paces: dict[int, Pace] = {}
         kinds: set[bytes] = set()

@@ -1,8 +1,8 @@
-"""Answers that need no thread, because they provably do not wait.
+"""File calls that never wait, so that they need no thread.
 
-A name is looked up only in the kernel's cache of names, on file systems that do not wait for
-others, and content is read only from the cache of pages. Where any of that is not enough, None
-says so, and the slow way has the last word. The errors of the quick way are those of the slow one.
+Names are looked up only in the kernel's cache of names, and only on file systems that do not wait
+for other machines. Content is read only from the page cache. If that is not enough, a call returns
+None, and a thread does it with the functions of `operations`. Errors are the same in both ways.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from exec_server.protocol.method import NOTHING, Encoded, Nothing
 _O_PATH = getattr(os, "O_PATH", 0)
 _QUIET = os.O_NONBLOCK | os.O_NOCTTY
 
-# To look at: what the path leads to, or its last component itself.
+# To read attributes: of the target of a path, or of its last component itself.
 _TARGET = cached_how(_O_PATH)
 _ITSELF = cached_how(_O_PATH | os.O_NOFOLLOW)
 _ITSELF_PLAIN = cached_how(_O_PATH | os.O_NOFOLLOW, linux_calls.RESOLVE_NO_SYMLINKS)
 _PARENT = cached_how(_O_PATH | os.O_DIRECTORY)
-# To use: in any case, or if there is no link in the path.
+# To open a file; the plain ones fail if there is a link in the path.
 _READ = cached_how(os.O_RDONLY | _QUIET)
 _READ_PLAIN = cached_how(os.O_RDONLY | _QUIET, linux_calls.RESOLVE_NO_SYMLINKS)
 _WRITE = cached_how(os.O_WRONLY | _QUIET)
 _WRITE_PLAIN = cached_how(os.O_WRONLY | _QUIET, linux_calls.RESOLVE_NO_SYMLINKS)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | _QUIET
 
-# Beyond it a read is no longer small beside the cost of a thread.
+# For larger reads the cost of a thread does not matter.
 _READ_BYTES = 1024 * 1024
-# Writing takes the file system's locks even where it does not wait.
+# A write takes locks of the file system also when it does not wait.
 _WRITE_BYTES = 64 * 1024
 
 
@@ -53,7 +53,7 @@ class QuickFile(NamedTuple):
 
 
 class Quick:
-    """For one thread, the event loop's; its buffers are used again and again."""
+    """The calls, for the thread of the event loop only: they share their buffers."""
 
     def __init__(self, mounts: Mounts) -> None:
         self._mounts = mounts
@@ -98,13 +98,13 @@ class Quick:
         return Encoded((content.HEAD, encode_base64(data), content.TAIL))
 
     def read_block(self, fd: int, offset: int, size: int, pace: Pace) -> memoryview | None:
-        """Up to *size* bytes at *offset*; valid until the next call of anything."""
+        """Up to *size* bytes at *offset*, which are valid until the next call of any method."""
         if pace is Pace.SLOW or size > _READ_BYTES:
             return None
         return self._read(fd, offset, size, pace, until_end=True)
 
     def open(self, path: bytes) -> QuickFile | None:
-        """A regular file, for reading."""
+        """Open a regular file for reading."""
         opened = self._open(path, _READ_PLAIN, _READ)
         if opened is None or stat.S_ISREG(opened.mode):
             return opened
@@ -112,25 +112,25 @@ class Quick:
         return None
 
     def pace(self, fd: int) -> Pace:
-        """How a file that was opened the slow way may be read and written."""
+        """The pace of a file that a thread has opened."""
         return self._pace(self._statx.of(fd)) if self._is_possible else Pace.SLOW
 
     def write_file(self, path: bytes, data: content.Content) -> Nothing | None:
-        """Raises SpecialFile with a descriptor where that turns out to be a FIFO or a device."""
+        """Replace the content. Raises SpecialFile with a descriptor for a FIFO or a device."""
         if not isinstance(data, bytes) or len(data) > _WRITE_BYTES:
             return None
         opened = self._open_to_write(path)
         if opened is None:
             return None
         if not stat.S_ISREG(opened.mode):
-            # Not closed: whoever reads a FIFO would take that for the end.
+            # The descriptor stays open, because closing it would be the end of file for a reader.
             raise SpecialFile(opened.fd)
         try:
             written = os.write(opened.fd, data)
             if written < len(data):
                 content.write_all(opened.fd, memoryview(data)[written:])
-            # Cut afterwards, not emptied before: freeing blocks only to take them again costs
-            # more than the write, and what cannot be written leaves the file as it was.
+            # The file is truncated after the write, not before. Freeing blocks and taking them
+            # again costs more than the write, and a failed write leaves the file as it was.
             if opened.size > len(data):
                 os.ftruncate(opened.fd, len(data))
         finally:
@@ -145,15 +145,15 @@ class Quick:
         except OSError as exc:
             if exc.errno != errno.ENXIO:
                 raise
-            # A FIFO that nobody reads: the slow way waits for it.
+            # A FIFO without a reader: a thread waits for one.
             return None
 
     def may_write(self, size: int, pace: Pace) -> bool:
-        """Whether so much can be written to a file that is open already."""
+        """True if *size* bytes can be written to an open file without a thread."""
         return pace is not Pace.SLOW and size <= _WRITE_BYTES
 
     def _look(self, path: bytes, how: How) -> Statx | None:
-        """The attributes of what *path* leads to, on a file system that does not wait."""
+        """The attributes of *path*; None if it is on a slow file system or not cached."""
         if not self._is_possible:
             return None
         try:
@@ -166,7 +166,7 @@ class Quick:
         return self._mounts.pace_of(os.makedev(found.device_major, found.device_minor))
 
     def _open(self, path: bytes, plain: How, how: How) -> QuickFile | None:
-        """Open what *path* leads to. That alone may wait, so it is first known where it leads."""
+        """Open *path*. Opening may wait, so the file system is checked first."""
         try:
             if self._is_possible and self._mounts.is_plain(path):
                 try:
@@ -182,7 +182,7 @@ class Quick:
             return None
 
     def _opened(self, fd: int, inode: int | None = None) -> QuickFile | None:
-        """*fd*, if it is the file that was seen before; None is any."""
+        """*fd* with its facts, if it has the number *inode*; None accepts any file."""
         now = os.fstat(fd)
         pace = self._mounts.pace_of(now.st_dev)
         if pace and (inode is None or inode == now.st_ino):
@@ -191,7 +191,7 @@ class Quick:
         return None
 
     def _create(self, path: bytes) -> QuickFile | None:
-        """A new file; None where something is in the way, if only a link that leads nowhere."""
+        """Make a new file; None if the name exists, if only as a dangling link."""
         parent, _, name = path.rpartition(b"/")
         try:
             directory = openat2_quick(parent or b"/", _PARENT)
@@ -211,7 +211,7 @@ class Quick:
     def _read(
         self, fd: int, offset: int, size: int, pace: Pace, *, until_end: bool = False
     ) -> memoryview | None:
-        """*size* bytes, or fewer where the file ends if *until_end*; None if that would wait."""
+        """*size* bytes, or fewer at the end of the file if *until_end*; None if it would wait."""
         flags = 0 if pace is Pace.MEMORY else os.RWF_NOWAIT
         filled = 0
         while filled < size:

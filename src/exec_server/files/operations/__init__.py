@@ -1,0 +1,17 @@
+"""The blocking work of the file methods.
+
+table.py              every operation: its arguments, and the functions that do it
+task.py               the classes of the table
+local.py              the methods that follow symbolic links
+nofollow.py           the same methods for `followSymlinks: false`
+attributes.py         fs/rename and fs/setPermissions
+atomic_write.py       fs/writeFile with `atomic`
+fifo_writes.py        writes to FIFOs and devices
+copy.py               fs/copy
+remove.py             removes a directory with everything in it
+walk.py               fs/walk
+directory_listing.py  fs/readDirectory
+content.py            reads and writes the whole content of open files
+status.py             the attributes of files
+oserrors.py           errors of the system as errors of the protocol
+"""

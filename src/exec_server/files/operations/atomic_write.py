@@ -1,4 +1,4 @@
-"""Replacing a file in one step: either its old content is there, or all of the new one."""
+"""Replace a file in one step: it has either its old content, or all of the new one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from exec_server.files.operations.content import Content, write_content
 from exec_server.files.operations.local import canonicalize, not_a_file
 from exec_server.files.operations.oserrors import os_error
 
-# As many as the kernel follows.
+# The kernel follows as many.
 _MOST_LINKS = 40
 _AS_US = os.access in os.supports_effective_ids
 
 
 def write_file(path: bytes, content: Content, follow_symlinks: bool) -> None:
-    """Write *content* beside the file, to disk, and then put it in its place."""
+    """Write *content* to a new file beside *path*, flush it to disk, and rename it."""
     if follow_symlinks:
         path = _target(path)
         parent, name = os.path.split(path)
@@ -37,7 +37,7 @@ def write_file(path: bytes, content: Content, follow_symlinks: bool) -> None:
 
 
 def _target(path: bytes) -> bytes:
-    """Where *path* leads, which need not exist: links to the file stay what they are."""
+    """The target of *path*, which need not exist; links to the file stay links."""
     for _ in range(_MOST_LINKS):
         try:
             text = os.readlink(path)
@@ -65,7 +65,7 @@ def _replace(directory: int, name: bytes, content: Content, path: bytes) -> None
 
 
 def _regular(directory: int, name: bytes, path: bytes) -> os.stat_result | None:
-    """The file that is there now; None if there is none. Anything else cannot be replaced."""
+    """The regular file that exists, or None. Raises an error for anything else."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def _regular(directory: int, name: bytes, path: bytes) -> os.stat_result | None:
         raise os_error(errno.ELOOP)
     if not stat.S_ISREG(found.st_mode):
         raise not_a_file(path)
-    # Writing in place would need this right, too.
+    # Writing in place would need this permission as well.
     if not os.access(name, os.W_OK, dir_fd=directory, effective_ids=_AS_US):
         is_read_only = os.fstatvfs(directory).f_flag & os.ST_RDONLY
         raise os_error(errno.EROFS if is_read_only else errno.EACCES)
@@ -85,9 +85,9 @@ def _regular(directory: int, name: bytes, path: bytes) -> os.stat_result | None:
 
 @contextlib.contextmanager
 def _new_file(directory: int, old: os.stat_result | None) -> Iterator[tuple[int, bytes]]:
-    """An empty file in *directory*, which is gone afterwards unless it was renamed."""
+    """An empty file in *directory*, which is removed if the block fails."""
     temporary = b".%b.tmp" % secrets.token_hex(8).encode()
-    # What replaces a secret is one from the start.
+    # The new content of a secret file must never be readable for others.
     mode = 0o666 if old is None else 0o600
     fd = os.open(
         temporary,
@@ -106,17 +106,17 @@ def _new_file(directory: int, old: os.stat_result | None) -> Iterator[tuple[int,
 
 
 def _adopt(fd: int, old: os.stat_result) -> None:
-    """Give the new file the owner, as far as that is allowed, and the mode of the old one."""
+    """Give the new file the mode of the old one, and its owner if the system allows it."""
     new = os.fstat(fd)
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         with contextlib.suppress(PermissionError):
             os.fchown(fd, old.st_uid, old.st_gid)
-    # After the owner, whose change takes set-id bits away.
+    # The mode follows the owner, because changing the owner removes set-id bits.
     os.fchmod(fd, stat.S_IMODE(old.st_mode))
 
 
 def _sync(directory: int) -> None:
-    """Make the new name last. A directory that may not be read cannot be synchronised."""
+    """Flush the new name to disk. A directory without read permission cannot be flushed."""
     with contextlib.suppress(PermissionError):
         fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
         try:

@@ -42,7 +42,7 @@ def _rename_new(old: bytes, new: bytes, source_fd: int, destination_fd: int) -> 
             linux_calls.rename_new(old, new, source_fd=source_fd, destination_fd=destination_fd)
             return
         except OSError as exc:
-            # Not every file system can; a directory below itself is EINVAL on all of them.
+            # Not every file system can do it. EINVAL is also a directory below itself.
             if exc.errno not in (errno.EINVAL, errno.ENOSYS):
                 raise
     try:
@@ -68,7 +68,7 @@ def _parent(path: bytes) -> Iterator[tuple[int, bytes]]:
 def set_permissions(
     path: bytes, mode: int | None, modified_ms: int | None, accessed_ms: int | None
 ) -> None:
-    """Set what is not None. Nothing is opened for reading, so no right to read is needed."""
+    """Set the values that are not None. No permission to read the file is needed."""
     _set(path, mode, modified_ms, accessed_ms)
 
 

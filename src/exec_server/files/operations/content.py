@@ -1,4 +1,4 @@
-"""Whole contents of open files: in as base64, out as bytes."""
+"""Read all of an open file as base64, and write bytes to one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from exec_server.errors import InvalidRequest
 from exec_server.protocol.base64 import Base64Error, LazyBlob, LongBase64, encode_base64
 from exec_server.protocol.method import Encoded
 
-# A multiple of three, so that the pieces of base64 join without padding between them; each
-# becomes 1 MiB of text, which stays in a processor's cache between being read and encoded.
+# The number is a multiple of three, so that the pieces of base64 have no padding between them. Each
+# becomes 1 MiB of text, which stays in a processor's cache while it is read and encoded.
 _PIECE_BYTES = 768 * 1024
 
-# Asked by long work between its steps; what it returns when it is cancelled, nobody hears.
+# Long work asks this between its steps. Its result is not used after True.
 IsCancelled = Callable[[], bool]
 
 
@@ -22,14 +22,14 @@ def never() -> bool:
     return False
 
 
-# What should be in a file; much of it is decoded while it is written.
+# The new content of a file.
 Content = bytes | LongBase64
 
 HEAD, TAIL = b'{"dataBase64":"', b'"}'
 
 
 def content_of(blob: LazyBlob) -> Content:
-    """What fs/writeFile was given. Raises InvalidRequest when it is not base64."""
+    """The content in a request of fs/writeFile. Raises InvalidRequest if it is not base64."""
     try:
         return blob.content()
     except Base64Error as exc:
@@ -46,14 +46,14 @@ def too_large(limit: int) -> InvalidRequest:
 
 
 def read_all(fd: int, *, size: int, limit: int, is_cancelled: IsCancelled = never) -> Encoded:
-    """The answer of fs/readFile with everything in *fd*, which is about *size* bytes long.
+    """The answer of fs/readFile with the content of *fd*, which is about *size* bytes long.
 
-    Raises InvalidRequest when there are more than *limit* bytes, and OSError.
+    Raises InvalidRequest if there are more than *limit* bytes, and OSError.
     """
     if size > limit:
         raise too_large(limit)
     parts, total = [HEAD], 0
-    # More than is expected, so that the end is noticed in the same read.
+    # One byte more than expected, so that the same read finds the end of the file.
     buffer = _buffer(size + 1)
     while not is_cancelled():
         filled = fill(fd, buffer)
@@ -68,12 +68,12 @@ def read_all(fd: int, *, size: int, limit: int, is_cancelled: IsCancelled = neve
 
 
 def _buffer(size: int) -> memoryview:
-    """At least *size* bytes, but no more than a piece; a multiple of three in any case."""
+    """A buffer of *size* bytes or more, up to one piece; its length is a multiple of three."""
     return memoryview(bytearray(min(max(size, 12 * 1024) // 3 * 3 + 3, _PIECE_BYTES)))
 
 
 def fill(fd: int, buffer: memoryview) -> int:
-    """Read until *buffer* is full or the file ends; how many bytes it has now."""
+    """Read until *buffer* is full or the file ends. Returns how many bytes were read."""
     filled = 0
     while filled < len(buffer):
         size = os.readv(fd, [buffer[filled:]])
@@ -89,7 +89,7 @@ def whole(content: Content) -> bytes:
 
 
 def write_content(fd: int, content: Content) -> None:
-    """Write all of *content* where *fd* stands. Raises OSError."""
+    """Write all of *content* at the position of *fd*. Raises OSError."""
     if isinstance(content, bytes):
         write_all(fd, content)
         return
@@ -98,7 +98,7 @@ def write_content(fd: int, content: Content) -> None:
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Write all of *data* where *fd* stands. Raises OSError."""
+    """Write all of *data* at the position of *fd*. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -1,4 +1,4 @@
-"""fs/copy: files, links and whole directories."""
+"""fs/copy: copies files, links and directories with all that is in them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from exec_server.errors import InvalidRequest
 from exec_server.files.operations.content import fill, write_all
 from exec_server.files.operations.local import QUIET, canonicalize, make_directories
 
-# One call of the kernel; it is not interrupted, but no lock of ours is held meanwhile.
+# The size of one system call, which cannot be interrupted. No lock is held meanwhile.
 _STEP_BYTES = 64 * 1024 * 1024
 _BUFFER_BYTES = 256 * 1024
-# How the kernel says that it cannot copy between these two by itself.
+# The errors for two files between which the kernel cannot copy by itself.
 _CANNOT_HERE = {
     errno.EXDEV,
     errno.EINVAL,
@@ -26,7 +26,7 @@ _CANNOT_HERE = {
 
 
 def copy(source: bytes, destination: bytes, recursive: bool) -> None:
-    """Copy what *source* names; a link at its end is itself copied."""
+    """Copy *source*; if it is a link, the link itself is copied."""
     mode = os.lstat(source).st_mode
     if stat.S_ISDIR(mode):
         if not recursive:
@@ -59,7 +59,7 @@ def _copy_tree(source: bytes, destination: bytes) -> None:
 
 
 def _refuse_inside(source: bytes, destination: bytes) -> None:
-    """A directory cannot be copied into itself; links that would hide this are resolved."""
+    """Refuse to copy a directory into itself; links are resolved before the paths are compared."""
     origin = canonicalize(source)
     target = _canonical_or_missing(destination)
     if target == origin or target.startswith(origin.rstrip(b"/") + b"/"):
@@ -67,7 +67,7 @@ def _refuse_inside(source: bytes, destination: bytes) -> None:
 
 
 def _canonical_or_missing(path: bytes) -> bytes:
-    """The canonical form of what exists of *path*, with the rest as it is."""
+    """*path* with the part that exists in canonical form, and the rest as it is."""
     missing = b""
     while True:
         try:
@@ -78,13 +78,13 @@ def _canonical_or_missing(path: bytes) -> bytes:
 
 
 def _copy_file(source: bytes, destination: bytes) -> None:
-    """Copy content and permissions in place; a file that is its own destination is left alone."""
+    """Copy content and permissions in place; nothing happens if both are the same file."""
     reader = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | QUIET)
     try:
         found = os.fstat(reader)
         if not stat.S_ISREG(found.st_mode):
             raise InvalidRequest("fs/copy only supports regular files, directories, and symlinks")
-        # Not truncated by the open, which would empty a source that is the same file.
+        # Opening must not truncate the file, which may be the source itself.
         writer = os.open(destination, os.O_WRONLY | os.O_CREAT | QUIET, found.st_mode & 0o777)
         try:
             _fill_from(reader, writer, found)
@@ -105,24 +105,24 @@ def _fill_from(reader: int, writer: int, source: os.stat_result) -> None:
         _copy_by_hand(reader, writer)
         return
     os.ftruncate(writer, 0)
-    # Before the content: whoever may not set the mode shall not change the file either. Set-id
-    # bits do not survive the writing, except for root.
+    # The mode comes before the content: if it may not be set, the content must not change either.
+    # Writing removes set-id bits, except for root.
     os.fchmod(writer, stat.S_IMODE(source.st_mode))
     copy_content(reader, writer)
 
 
 def copy_content(reader: int, writer: int) -> None:
-    """Copy from where *reader* stands to its end."""
+    """Copy from the position of *reader* to its end."""
     copied = 0
     if hasattr(os, "copy_file_range"):
         copied = _copy_by_kernel(lambda: os.copy_file_range(reader, writer, _STEP_BYTES))
-    # Also where the kernel says that there is nothing: so it says of files made while being read.
+    # The kernel copies nothing of files in /proc, whose content is made while it is read.
     if not copied or os.fstat(reader).st_size != copied:
         _copy_by_hand(reader, writer)
 
 
 def _copy_by_kernel(step: Callable[[], int]) -> int:
-    """Repeat *step* until there is nothing more; how much it has copied."""
+    """Repeat *step* until it returns 0. Returns how many bytes were copied."""
     copied = 0
     try:
         while size := step():

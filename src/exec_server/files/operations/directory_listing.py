@@ -1,4 +1,4 @@
-"""fs/readDirectory, and the way in which long lists become JSON."""
+"""fs/readDirectory, and the encoding of long lists as JSON."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from exec_server.files.operations.content import IsCancelled
 from exec_server.files.operations.oserrors import lossy
 from exec_server.protocol.method import Encoded
 
-# Encoding keeps the interpreter's lock; so many take a tenth of a millisecond.
+# Encoding keeps the interpreter's lock. This number of entries takes 0.1 ms.
 _BATCH = 1000
 
 _encode = msgspec.json.Encoder().encode
-# What cannot stand in a JSON string: what needs a backslash, and the surrogates that stand for
-# bytes which are not UTF-8.
+# Characters that a JSON string cannot contain as they are: those that need a backslash, and the
+# surrogates in place of bytes that are not UTF-8.
 _UNFIT = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 
 
 class GrowingJsonList:
-    """A JSON array that is encoded while it grows, so that no step of it takes long."""
+    """A JSON array that is encoded in batches while it grows."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -34,7 +34,7 @@ class GrowingJsonList:
         self.append: Callable[[Any], None] = self._batch.append
 
     def rest(self) -> None:
-        """Encode what has come since the last time, if it is much. To be called now and then."""
+        """Encode the new items if there are many. The owner calls this now and then."""
         if len(self._batch) >= _BATCH:
             self._flush()
 
@@ -50,17 +50,17 @@ class GrowingJsonList:
         self._batch.clear()
 
 
-# What follows a name in the answer, by what it is the name of.
+# The text after a name in the answer, by the kind of the entry.
 _FILE = b'","isDirectory":false,"isFile":true}'
 _DIRECTORY = b'","isDirectory":true,"isFile":false}'
 _OTHER = b'","isDirectory":false,"isFile":false}'
 
 
 def read_directory(path: bytes, limit: int, is_cancelled: IsCancelled) -> Encoded:
-    """The names in a directory; links count as what they lead to, or not at all.
+    """The names in a directory. A link has the kind of its target; dangling links are left out.
 
-    Neighbours are most often of one kind, and written in one go: that takes half of the time
-    that an object for each would.
+    Neighbours mostly have the same kind and are written together, which takes half of the time of
+    one object for each.
     """
     parts: list[bytes] = []
     count = 0
@@ -76,7 +76,7 @@ def read_directory(path: bytes, limit: int, is_cancelled: IsCancelled) -> Encode
 
 
 def _runs(entries: list[os.DirEntry[str]]) -> Iterator[tuple[bytes, list[str]]]:
-    """Names of one kind that follow one another; those of links to nowhere are left out."""
+    """Groups of neighbours with the same kind, without dangling links."""
     current: bytes | None = None
     names: list[str] = []
     for entry in entries:
@@ -91,7 +91,7 @@ def _runs(entries: list[os.DirEntry[str]]) -> Iterator[tuple[bytes, list[str]]]:
 
 
 def _described(names: list[str], kind: bytes) -> bytes:
-    """The entries of *names*, which are joined by what is in none of them."""
+    """The JSON of the entries of *names*, made by one replacement of the separator."""
     joined = "/".join(names)
     if _UNFIT.search(joined):
         joined = "/".join(_encode(lossy(os.fsencode(name)))[1:-1].decode() for name in names)
@@ -99,7 +99,7 @@ def _described(names: list[str], kind: bytes) -> bytes:
 
 
 def _kind(entry: os.DirEntry[str]) -> bytes | None:
-    """What an entry that is no file is; None for a link to nowhere."""
+    """The kind of an entry that is no regular file; None for a dangling link."""
     if not entry.is_symlink():
         return _DIRECTORY if entry.is_dir(follow_symlinks=False) else _OTHER
     try:

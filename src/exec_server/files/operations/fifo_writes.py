@@ -1,4 +1,4 @@
-"""Writing to FIFOs and devices, which may wait for ever: each in a thread of its own."""
+"""Writes to FIFOs and devices: they may wait for ever, so each has its own thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from exec_server.protocol.method import NOTHING, Nothing
 
 
 class SpecialWrites:
-    """The threads that write to something special; at most *limit* at a time."""
+    """The threads that write to FIFOs and devices; at most *limit* at a time."""
 
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
@@ -27,10 +27,10 @@ class SpecialWrites:
     def start(
         self, path: bytes, content: Content, fd: int | None = None
     ) -> asyncio.Future[Nothing]:
-        """Write *content* to what is at *path*, waiting until somebody reads it if it is a FIFO.
+        """Write *content* to *path*; a FIFO may first have to get a reader.
 
-        If it is open already as *fd*, that is ours to close. Cancelling what is returned ends the
-        thread, unless it is inside of a device.
+        *fd* is its descriptor if it is open already, and is closed here. Cancelling the future
+        ends the thread, unless it waits in the driver of a device.
         """
         if self._running >= self._limit:
             if fd is not None:
@@ -44,7 +44,7 @@ class SpecialWrites:
 
     def _leave(self, done: asyncio.Future[Nothing]) -> None:
         self._running -= 1
-        # Nobody may be left to ask.
+        # asyncio warns of an exception that was never retrieved.
         done.exception()
 
 
@@ -58,13 +58,13 @@ class _Write:
         self._loop = loop
         self._is_cancelled = False
         self._has_ended = threading.Event()
-        # Closing one end wakes whoever polls the other.
+        # Closing one end wakes the thread that polls the other.
         self._woken, self._waker = os.pipe()
         self.done: asyncio.Future[Nothing] = loop.create_future()
 
     def wait(self) -> asyncio.Future[Nothing]:
-        """Done when the thread has ended; cancelling it makes the thread end."""
-        # Shielded, because the thread says when that is.
+        """A future that is done when the thread has ended; cancelling it ends the thread."""
+        # The inner future is shielded, because only the end of the thread settles it.
         waiting = asyncio.shield(self.done)
         waiting.add_done_callback(lambda waiting: self.cancel() if waiting.cancelled() else None)
         return waiting
@@ -89,7 +89,7 @@ class _Write:
             self.done.set_exception(rpc_error(error) if isinstance(error, OSError) else error)
 
     def cancel(self) -> None:
-        """Wake the thread wherever it waits."""
+        """Wake the thread, which waits in poll() or in open()."""
         if self._is_cancelled or self.done.done():
             return
         self._is_cancelled = True
@@ -97,8 +97,7 @@ class _Write:
         threading.Thread(target=self._release, name="exec-server fifo", daemon=True).start()
 
     def _release(self) -> None:
-        """Read the FIFO until the other thread has ended: it waits in open() for a reader, or is
-        about to."""
+        """Be a reader of the FIFO until the thread has ended, because open() waits for one."""
         with contextlib.suppress(OSError):
             if stat.S_ISFIFO(os.stat(self._path).st_mode):
                 fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

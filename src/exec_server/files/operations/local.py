@@ -1,4 +1,4 @@
-"""The file methods as they are by default: symbolic links are followed. Everything may block."""
+"""The file methods by default: they follow symbolic links. All functions may block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from exec_server.files.operations.status import metadata_of, status
 from exec_server.protocol.fs import AppendResult, Metadata
 from exec_server.protocol.method import Encoded
 
-# Opening must never wait for the other end of a FIFO, nor take a terminal for our own.
+# Opening must not wait for the other end of a FIFO, nor make a terminal our controlling one.
 QUIET = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 # The two ways in which fs/open opens a file.
 READ = os.O_RDONLY
@@ -34,9 +34,9 @@ _PATH_MAX = 4096
 
 
 class SpecialFile(Exception):
-    """What should be written is a FIFO or a device, where writing may wait for ever.
+    """The file to write is a FIFO or a device, where writing may wait for ever.
 
-    If it was opened before that was known, `fd` is open for writing and the catcher's to close.
+    If it was opened before this was known, `fd` is its descriptor, which the catcher closes.
     """
 
     def __init__(self, fd: int | None = None) -> None:
@@ -49,7 +49,7 @@ def not_a_file(path: bytes) -> InvalidRequest:
 
 
 def open_regular(path: bytes, flags: int) -> tuple[int, int]:
-    """A descriptor of the regular file *path*, and its size; InvalidRequest for anything else."""
+    """The descriptor and size of a regular file. Raises InvalidRequest for anything else."""
     fd = os.open(path, flags | QUIET, 0o666)
     found = os.fstat(fd)
     if stat.S_ISREG(found.st_mode):
@@ -67,7 +67,7 @@ def read_file(path: bytes, limit: int, is_cancelled: IsCancelled) -> Encoded:
 
 
 def write_file(path: bytes, content: Content) -> None:
-    """Replace what a file holds, in place. Raises SpecialFile for what may block."""
+    """Replace the content of a file in place. Raises SpecialFile for a FIFO or a device."""
     if is_special(path):
         raise SpecialFile
     fd = os.open(path, REPLACE | QUIET, 0o666)
@@ -78,11 +78,11 @@ def write_file(path: bytes, content: Content) -> None:
 
 
 def is_special(path: bytes) -> bool:
-    """Whether *path* leads to a FIFO or a device."""
+    """True if *path* leads to a FIFO or a device."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        # Whatever is wrong, opening it tells.
+        # Opening the file will raise the same error.
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
@@ -105,7 +105,7 @@ def create_directory(path: bytes, recursive: bool) -> None:
 
 
 def make_directories(path: bytes) -> None:
-    """Make *path* and its parents, unless they are there."""
+    """Make *path* and its parents, unless they exist."""
     missing: list[bytes] = []
     while not _made(path):
         missing.append(path)
@@ -116,7 +116,7 @@ def make_directories(path: bytes) -> None:
 
 
 def _made(path: bytes) -> bool:
-    """Make the directory *path* unless it is there; False when its parent is not."""
+    """Make the directory *path* unless it exists; False if its parent does not."""
     try:
         os.mkdir(path)
     except FileNotFoundError:
@@ -135,7 +135,7 @@ def get_metadata(path: bytes) -> Metadata:
 
 
 def canonicalize(path: bytes) -> bytes:
-    """The path without any symbolic link. Raises OSError when it leads nowhere."""
+    """*path* with all symbolic links resolved. Raises OSError if it does not exist."""
     buffer = ctypes.create_string_buffer(_PATH_MAX)
     if _realpath(path, buffer) is None:
         raise os_error(ctypes.get_errno())

@@ -1,7 +1,7 @@
 """The file methods for `followSymlinks: false`: no component of the path may be a symbolic link.
 
-The parent is opened once, without following anything, and the last name is looked up below that
-descriptor. Whatever is renamed or linked meanwhile, nothing outside of it is touched.
+The parent is opened once without following links, and the last name is looked up below its
+descriptor. Renames in the meantime cannot lead to a file outside of that directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from exec_server.files.operations.status import metadata_of, status, status_of_d
 from exec_server.protocol.fs import AppendResult, Metadata
 from exec_server.protocol.method import Encoded
 
-# A directory to look names up in, which takes no more than the right to search it.
+# Opens a directory to look names up in it, which needs only the permission to search it.
 SEARCH = (os.O_PATH if linux_calls.IS_LINUX else os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 _NOFOLLOW = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _HAS_OPENAT2 = linux_calls.has_openat2(linux_calls.RESOLVE_NO_SYMLINKS)
@@ -85,7 +85,7 @@ def create_directory(path: bytes, recursive: bool) -> None:
 
 
 def _make(directory: int, name: bytes, *, must_be_new: bool) -> None:
-    """Make a directory unless there is one, or somebody else is just making it."""
+    """Make a directory. One that exists is an error only if *must_be_new*."""
     try:
         os.mkdir(name, 0o777, dir_fd=directory)
     except FileExistsError:
@@ -125,14 +125,14 @@ def _regular_size(fd: int) -> int:
     return found.size
 
 
-# Finding the parent.
+# The parent directory.
 
 
 @contextlib.contextmanager
 def parent_of(path: bytes) -> Iterator[tuple[int, bytes]]:
-    """The open parent directory of *path* and its last name; for one block.
+    """The open parent directory of *path* and its last name, for one block.
 
-    A symbolic link on the way is not a directory: ENOTDIR.
+    A symbolic link in the path raises ENOTDIR, because it is not a directory.
     """
     names = _names(path)
     if not names:
@@ -145,14 +145,14 @@ def parent_of(path: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def open_directory(path: bytes) -> int:
-    """A descriptor of the directory *path*, for looking names up in it."""
+    """A descriptor of the directory *path*, to look names up in it."""
     if _HAS_OPENAT2:
         try:
             return linux_calls.openat2(path, SEARCH, resolve=linux_calls.RESOLVE_NO_SYMLINKS)
         except OSError as exc:
             if exc.errno == errno.ELOOP:
                 raise os_error(errno.ENOTDIR) from exc
-            # Step by step even paths that are too long for one call can be opened.
+            # Directory by directory, also a path that is too long for one call can be opened.
             if exc.errno != errno.ENAMETOOLONG:
                 raise
     return _open_stepwise(path)
@@ -170,11 +170,11 @@ def _open_stepwise(path: bytes) -> int:
 
 
 def _step(directory: int, name: bytes) -> int:
-    """The directory *name* in *directory*, which is closed if that succeeds."""
+    """Open the directory *name* in *directory*, which is closed on success."""
     try:
         below = os.open(name, SEARCH | os.O_CLOEXEC, dir_fd=directory)
     except OSError as exc:
-        # Where there is no O_PATH a symbolic link is told by another number.
+        # On systems without O_PATH the error for a symbolic link is ELOOP.
         raise os_error(errno.ENOTDIR) if exc.errno == errno.ELOOP else exc from None
     os.close(directory)
     return below

@@ -1,4 +1,4 @@
-"""What the operating system refuses, as the wire says it."""
+"""Errors of the operating system as errors of the protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CODES: dict[int | None, type[RpcError]] = {
 
 
 def rpc_error(exc: OSError) -> RpcError:
-    """The error that *exc* is to a client: its code goes by the errno alone."""
+    """The error for the client; its code depends only on the errno."""
     return _CODES.get(exc.errno, InternalError)(text_of(exc))
 
 
@@ -26,10 +26,10 @@ def text_of(exc: OSError) -> str:
 
 
 def os_error(number: int) -> OSError:
-    """What a system call that fails with errno *number* raises."""
+    """The exception of a system call that fails with errno *number*."""
     return OSError(number, os.strerror(number))
 
 
 def lossy(path: bytes) -> str:
-    """A path for people to read; what is not UTF-8 in it becomes U+FFFD."""
+    """A path as text for people; bytes that are not UTF-8 become U+FFFD."""
     return path.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Removing a directory with everything in it, without following links and at any depth."""
+"""Remove a directory with everything in it, at any depth and without following links."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class _Level(NamedTuple):
 
     device: int
     inode: int
-    # Of the directory that was entered from here.
+    # The name of the directory that was entered from here.
     name: bytes
-    # What is still to be entered.
+    # The names of directories that are still to be entered.
     directories: list[bytes]
 
 
 def remove_tree(path: bytes) -> None:
-    """Remove the directory *path*. What cannot be removed raises OSError; the rest stays removed.
+    """Remove the directory *path*. Raises OSError at the first entry that cannot be removed.
 
-    One descriptor is enough for any depth: the way back up goes by "..", and must lead to where
-    the way down came from. Otherwise somebody has moved the directory, and we stop.
+    One descriptor is enough for any depth. The way back up uses "..", which must be the directory
+    that we came from. If it is not, the directory was moved meanwhile, and removing stops.
     """
     current = os.open(path, _OPEN)
     try:
@@ -55,10 +55,10 @@ def remove_tree(path: bytes) -> None:
 
 
 def _empty(directory: int) -> list[bytes]:
-    """Unlink everything in *directory* but directories, whose names are returned."""
+    """Unlink everything in *directory* except directories, and return their names."""
     directories = []
     with os.scandir(directory) as entries:
-        # Listed before anything is unlinked, which some file systems need.
+        # Some file systems need the whole list before the first entry is unlinked.
         names = [(os.fsencode(e.name), e.is_dir(follow_symlinks=False)) for e in entries]
     for name, is_directory in names:
         if is_directory or not _unlinked(directory, name):
@@ -67,7 +67,7 @@ def _empty(directory: int) -> list[bytes]:
 
 
 def _unlinked(directory: int, name: bytes) -> bool:
-    """Unlink a file, which may be gone already; False when it is a directory by now."""
+    """Unlink a file, which may be gone already. Returns False if it is a directory now."""
     try:
         os.unlink(name, dir_fd=directory)
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def _unlinked(directory: int, name: bytes) -> bool:
 
 
 def _enter(directory: int, name: bytes) -> int | None:
-    """Open a directory below; None when it is gone or is none any more, and dealt with."""
+    """Open a directory below. Returns None if it is gone, or was replaced and is unlinked."""
     try:
         return os.open(name, _OPEN, dir_fd=directory)
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def _enter(directory: int, name: bytes) -> int | None:
     except OSError as exc:
         if exc.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-    # Replaced meanwhile, perhaps by a link: that is unlinked, not entered.
+    # It was replaced, perhaps by a link. A link is unlinked and not entered.
     _unlinked(directory, name)
     return None
 

@@ -1,4 +1,4 @@
-"""What a file is, how large, and when it was changed."""
+"""The attributes of files: kind, size and times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from exec_server.protocol.fs import Metadata
 
 
 def metadata_of(status: Statx, *, is_symlink: bool = False) -> Metadata:
-    """*status* as the wire has it."""
+    """*status* as the result of fs/getMetadata."""
     mask, mode, _, size, birth, birth_ns, modified, modified_ns, _, _ = status
     kind = mode & 0o170000
     return Metadata(

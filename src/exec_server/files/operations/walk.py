@@ -1,4 +1,4 @@
-"""fs/walk: a tree breadth first, within budgets for directories, entries, depth and answer."""
+"""fs/walk: list a tree breadth first, with limits on directories, entries, depth and size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from exec_server.protocol.fs import WalkEntry, WalkError, WalkOptions
 from exec_server.protocol.method import Encoded
 from exec_server.protocol.paths import encoded, to_uri
 
-# What an entry costs beside its texts, in the answer's budget.
+# The cost of an entry in the answer's budget, without its texts.
 _ENTRY_COST = 64
 
 
@@ -32,7 +32,7 @@ class _Directory(NamedTuple):
 
 
 def check_limits(options: WalkOptions, limits: Limits) -> None:
-    """Refuse budgets of nothing, and those beyond what a walk may use."""
+    """Refuse limits of zero and limits above the server's. Raises InvalidRequest."""
     if not options.max_directories or not options.max_entries:
         raise InvalidRequest("filesystem walk limits must be greater than zero")
     depth, directories, entries = limits.walk_depth, limits.walk_directories, limits.walk_entries
@@ -50,7 +50,7 @@ def check_limits(options: WalkOptions, limits: Limits) -> None:
 def walk(
     root: bytes, options: WalkOptions, answer_bytes: int, is_cancelled: IsCancelled
 ) -> Encoded:
-    """The outcome of fs/walk. Raises OSError when *root* leads nowhere."""
+    """The answer of fs/walk. Raises OSError if *root* does not exist."""
     walker = _Walker(options, answer_bytes, is_cancelled)
     found = os.stat(root)
     is_skipped = not options.follow_directory_symlinks and os.path.islink(root)
@@ -68,7 +68,7 @@ class _Walker:
         self._truncated = False
         self._examined = 0
         self._entered = 0
-        # With links, each directory is entered once, whatever the ways that lead to it.
+        # Identities of directories: if links are followed, each directory is entered once.
         self._seen: set[tuple[int, int]] = set()
         self._queue: deque[_Directory] = deque()
 
@@ -116,7 +116,7 @@ class _Walker:
             if self._examined == self._options.max_entries:
                 raise _BudgetSpent
             self._examined += 1
-            # Below the root a name may look like a drive, and then has a URI of another form.
+            # A name in the root directory may look like a drive, which needs a special URI.
             uri = prefix + encoded(entry.name) if above else to_uri(b"/" + entry.name)
             yield above + b"/" + entry.name, uri, entry
 
@@ -137,7 +137,7 @@ class _Walker:
         return entry.is_dir(follow_symlinks=False)
 
     def _enqueue(self, directory: _Directory) -> None:
-        """Enter *directory* later, unless it was entered or there were too many."""
+        """Enter *directory* later, unless it was entered before or there were too many."""
         if self._options.follow_directory_symlinks:
             found = os.stat(directory.path)
             identity = found.st_dev, found.st_ino
@@ -166,7 +166,7 @@ class _Walker:
 
 
 def _listed(path: bytes) -> list[os.DirEntry[bytes]]:
-    """What fs/readDirectory would list, by name: no links to nowhere."""
+    """The entries of a directory, sorted by name and without dangling links."""
     with os.scandir(path) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     return [entry for entry in entries if not entry.is_symlink() or _leads_somewhere(entry)]
@@ -181,7 +181,7 @@ def _leads_somewhere(link: os.DirEntry[bytes]) -> bool:
 
 
 def _is_searchable(path: bytes) -> bool:
-    """Whether what is in the directory can be reached, and not only be listed."""
+    """True if the entries of the directory can be opened, and not only listed."""
     try:
         os.stat(path + b"/.")
     except OSError:

@@ -1,4 +1,4 @@
-"""The kernel's notices about directories; Linux only."""
+"""The kernel's notices of changes in directories (inotify); Linux only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IN_MOVED_FROM = 0x040
 IN_MOVED_TO = 0x080
 IN_CREATE = 0x100
 IN_DELETE = 0x200
-# The queue was full, and something is lost.
+# The queue was full, and notices are lost.
 IN_Q_OVERFLOW = 0x4000
 IN_ONLYDIR = 0x0100_0000
 IN_DONT_FOLLOW = 0x0200_0000
@@ -29,27 +29,27 @@ if linux_calls.IS_LINUX:
 
 
 class Notice(NamedTuple):
-    # Which watch; -1 when the queue has overflowed.
+    # The number of the watch; -1 if the queue has overflowed.
     watch: int
     mask: int
-    # In the watched directory; empty for the directory itself.
+    # A name in the watched directory; empty for the directory itself.
     name: bytes
 
 
 def open_queue() -> int:
-    """A descriptor that becomes readable when there is a notice. Raises OSError."""
+    """A descriptor that is readable when there is a notice. Raises OSError."""
     fd: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     return _checked(fd)
 
 
 def add_watch(queue: int, directory: bytes, mask: int) -> int:
-    """Watch *directory*, which must be one and no link; its number. Raises OSError."""
+    """Watch *directory* and return the number of the watch. Raises OSError, also for a link."""
     watch: int = _libc.inotify_add_watch(queue, directory, mask | IN_ONLYDIR | IN_DONT_FOLLOW)
     return _checked(watch)
 
 
 def read_notices(queue: int) -> Iterator[Notice]:
-    """Everything that waits in the queue."""
+    """All notices in the queue."""
     try:
         data = os.read(queue, 64 * 1024)
     except BlockingIOError:

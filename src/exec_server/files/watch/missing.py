@@ -1,4 +1,4 @@
-"""The one watch of a connection: fs/watchMissing replaces it, and it fires once."""
+"""The only watch of a connection: fs/watchMissing replaces it, and it fires once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MissingPathsWatch:
     def replace(
         self, params: fs.WatchMissingParams
     ) -> fs.WatchMissingResult | Awaitable[fs.WatchMissingResult]:
-        """Watch something else; an id that is not larger than all before changes nothing."""
+        """Replace the watch. An id that is not larger than all earlier ones changes nothing."""
         if params.watch_id <= self._last_id:
             return _NOT_WATCHING
         self._last_id = params.watch_id
@@ -52,7 +52,7 @@ class MissingPathsWatch:
                 self._close(found)
                 return
             self._watch = found
-            # The answer leaves in the next turn of the loop, the event in a later one.
+            # The answer leaves in the next turn of the event loop, and the event must come later.
             loop = asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, loop.call_soon, self._arm, found, watch_id)
 
@@ -76,5 +76,5 @@ class MissingPathsWatch:
             self._close(found)
 
     def _close(self, found: Watch) -> None:
-        # The kernel takes milliseconds to be sure that no notice is on its way.
+        # The kernel needs milliseconds to close the queue, because notices may be on their way.
         self._runner.workers.call(found.close)

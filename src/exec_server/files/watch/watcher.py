@@ -1,7 +1,7 @@
-"""fs/watchMissing: one notice when something appears that was missing.
+"""fs/watchMissing: one notice when a missing file appears.
 
-Every directory on the way to a watched path is watched for what happens to the next name in it.
-That is enough to see the path come to be, and any part of its way be moved, replaced or chmod-ed.
+Every directory on the way to a watched path is watched for changes of the next name in it. This
+reports when the path appears, and when a part of the way is moved, replaced or gets a new mode.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHANGES = (
 
 
 class Watch:
-    """A queue of the kernel, and which of its notices count."""
+    """A queue of the kernel, and the names whose notices count."""
 
     def __init__(self, queue: int, names: set[tuple[int, bytes]]) -> None:
         self._queue = queue
@@ -33,7 +33,7 @@ class Watch:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def arm(self, fire: Callable[[], None]) -> None:
-        """Call *fire* once, from the event loop, when something has changed since `watch`."""
+        """Call *fire* once on the event loop when a name has changed since `watch`."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._queue, self._look, fire)
 
@@ -50,12 +50,12 @@ class Watch:
             self._loop = None
 
     def close(self) -> None:
-        """Forget the queue, which may take milliseconds. `disarm` comes first."""
+        """Close the queue, which may take milliseconds. `disarm` must be called before."""
         os.close(self._queue)
 
 
 def watch(missing: Sequence[bytes], present: bytes | None) -> Watch | None:
-    """Watch for the *missing* to appear and the *present* to change; None when it cannot be."""
+    """Watch for *missing* to appear and *present* to change; None if that is not possible."""
     try:
         queue = inotify.open_queue()
     except OSError:
@@ -73,10 +73,10 @@ def watch(missing: Sequence[bytes], present: bytes | None) -> Watch | None:
 
 
 def _watch_way(queue: int, path: bytes, *, must_exist: bool) -> set[tuple[int, bytes]]:
-    """Watch each directory on the way to *path*, as far as there are any.
+    """Watch each directory on the way to *path* that exists.
 
-    Raises OSError when the path exists though it should not, or the other way round, and when
-    there is a link on the way.
+    Raises OSError if *path* exists but should not, or is missing but should exist, and if there is
+    a link on the way.
     """
     names = set()
     directory = b"/"
@@ -86,7 +86,7 @@ def _watch_way(queue: int, path: bytes, *, must_exist: bool) -> set[tuple[int, b
         mask = _CHANGES | (inotify.IN_MODIFY if is_last else 0)
         names.add((inotify.add_watch(queue, directory, mask), name))
         directory = os.path.join(directory, name)
-        # Looked at only once the directory above is watched: from then on nothing is missed.
+        # The parent is watched before this look, so that no change is missed.
         if not _exists(directory):
             if must_exist:
                 raise os_error(errno.ENOENT)

@@ -1,0 +1,8 @@
+"""The handlers: each answers one method and leaves the work to a service.
+
+lifecycle.py    `initialize` and `session/retain`
+process.py      `process/*`
+fs.py           `fs/*`
+http.py         `http/*`
+environment.py  `environment/*`, configuration and the discovery of capabilities
+"""

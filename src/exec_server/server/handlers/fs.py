@@ -1,4 +1,4 @@
-"""`fs/*`: one line each, to the connection's files."""
+"""`fs/*`: each handler is one call to the connection's files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _within(ctx: Context, params: Any, *, is_read: bool) -> FileCalls:
-    """The connection's files, as far as the request's sandbox allows."""
+    """The file calls of the connection, within the request's sandbox."""
     files = ctx.files
     return files if params.sandbox is None else files.within(params.sandbox, is_read=is_read)
 

@@ -1,4 +1,4 @@
-"""`http/*`."""
+"""`http/*`: requests to other machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`process/*`: one line each, to the session's table."""
+"""`process/*`: each handler is one call to the session's process table."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from exec_server.server.context import Context
 @handles(process.START)
 def start(ctx: Context, params: process.StartParams) -> Awaitable[process.StartResult]:
     if params.flow_window is not None and not ctx.can_acknowledge:
+        # Acknowledgements would wait behind requests, so the process gets no window.
         params = structs.replace(params, flow_window=None)
     return ctx.processes.start(params)
 
@@ -36,7 +37,7 @@ def write(
 
 @handles(process.SIGNAL)
 def signal(ctx: Context, params: process.SignalParams) -> Nothing:
-    # The signal's name belongs to the parameters: it is judged before the handshake is.
+    # The name is a part of the parameters, so it is checked before the handshake.
     signum = signal_number(params.signal)
     ctx.processes.signal(params.process_id, signum)
     return NOTHING
