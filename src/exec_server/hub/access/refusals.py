@@ -35,8 +35,8 @@ class RegistryRefusal(Exception):
 
 
 # The status of each reason. The reasons have the names of OpenAI Codex's own `codex exec-server`
-# ("the reference"). Its executors register again after any 4xx. Its harnesses ask for a new URL only
-# after a 401, so a refusal that a new URL would cure is a 401.
+# ("the reference"). Its executors register again after any 4xx. Its harnesses ask for a new URL
+# only after a 401, so a refusal that a new URL would cure is a 401.
 _STATUS = {
     "malformed_query": 400,
     "unknown_route": 404,
