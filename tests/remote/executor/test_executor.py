@@ -172,13 +172,8 @@ async def test_what_is_no_json_rpc_ends_the_stream_but_not_the_session(online, w
     async with connect(online, on_state=lines.append) as client:
         process = await client.start(["cat"], stdin=True)
         session_id = client.session_id
-<<<<<<< HEAD
-        # Past the client's own checks.
-        client._session.connection._peer._connection.send(words)
-=======
         # The client's own checks are bypassed.
-        client._lifeline.link._peer._connection.send(words)
->>>>>>> room/remote
+        client._session.connection._peer._connection.send(words)
         await process.write(b"still here\n")
         assert (await anext(process)).data == b"still here\n"
         assert client.session_id == session_id
