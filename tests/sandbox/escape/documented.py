@@ -1,4 +1,4 @@
-"""The table "What was tried" of docs/sandbox.md: `python -m tests.sandbox.escape.documented`."""
+"""Writes the tables of docs/sandbox-attempts.md: `python -m tests.sandbox.escape.documented`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.children.escapes.__main__ import ALL
 from tests.children.escapes.attempt import ATTEMPTS, group, sentence
 from tests.sandbox.escape.expected import read
 
-PAGE = Path(__file__).parents[3] / "docs" / "sandbox.md"
+PAGE = Path(__file__).parents[3] / "docs" / "sandbox-attempts.md"
 _BEGIN, _END = "<!-- attempts -->\n", "<!-- end of attempts -->\n"
 
 
