@@ -14,7 +14,7 @@ _BEGIN, _END = "<!-- attempts -->\n", "<!-- end of attempts -->\n"
 
 
 def table() -> str:
-    """Every attempt and what it comes to on each backend."""
+    """The tables: every attempt and its result on each backend."""
     rows = read()
     lines = []
     for module in ALL:
@@ -29,7 +29,7 @@ def table() -> str:
 
 
 def written() -> str:
-    """The table as it stands on the page."""
+    """The tables as they are on the page."""
     return PAGE.read_text().partition(_BEGIN)[2].partition(_END)[0]
 
 
