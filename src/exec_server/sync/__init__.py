@@ -11,6 +11,9 @@ Everything is named, takes and returns what it does in `exec_server`, and waits.
 background does the work until the block is left; any number of threads may use what is inside.
 Callbacks such as *on_state* run in that thread and must not wait themselves. Ctrl-C ends a wait and
 cancels what was waited for.
+
+    portal.py    an event loop in a thread of its own, for callers that have none
+    sync_api.py  the classes and functions, made from the asynchronous ones by scripts/sync_twin.py
 """
 
 from __future__ import annotations
