@@ -1,4 +1,4 @@
-"""One command on each of two machines, which have nothing but a registry in common."""
+"""One command on each of two machines, which share only a registry."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.one_loop
 
 
 class Machine:
-    """What runs here has a home of its own, and no token."""
+    """The processes have a home of their own, and no token."""
 
-    # Of what it serves.
+    # The URL of the registry that it serves.
     url: str
 
     def __init__(self, home: Path) -> None:
@@ -55,7 +55,7 @@ class Machine:
 
     @asynccontextmanager
     async def offering(self, url: str, *words: str):
-        """A command that waits for its code to be typed, and what it has said."""
+        """A command that waits until its code is typed, with its output."""
         async with self.running("pair", "--registry", url, "-o", "json", *words) as process:
             yield process, json.loads(await line(process))
 
@@ -106,7 +106,7 @@ async def check_that_it_says_hi(laptop: Machine, name: str = "big-1") -> None:
 
 @asynccontextmanager
 async def serving(big: Machine, laptop: Machine, *words: str):
-    """Until the registry tells the laptop that the big machine has come."""
+    """Wait until the registry tells the laptop that the big machine is online."""
     kept = paired.load(laptop.state / "paired" / "big-1.json")
     before = time.time()
     async with big.running(*words):
@@ -200,7 +200,7 @@ async def test_a_token_that_was_given_is_not_the_machines_to_revoke(visitor, big
     async with big.offering(visitor.hub.url, *options) as (_, offer):
         assert (await laptop.run(*typed(offer))).status == 0
         await check_that_it_says_hi(laptop)
-    # The next time it is known where the token is.
+    # The next time the path of the token is known.
     async with serving(big, laptop, "pair", "--serve", "big-1"):
         pass
     done = await big.run("pair", "--forget", "big-1")
@@ -208,7 +208,7 @@ async def test_a_token_that_was_given_is_not_the_machines_to_revoke(visitor, big
     assert (await visitor.hub.store.token(token.id)).revoked_at is None
 
 
-# In this process, where both machines have one home.
+# Both machines have the same home in this process.
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def home(monkeypatch, tmp_path):
 
 @pytest.fixture
 def offer(home, capsys):
-    """Shows a code, and returns it."""
+    """Show a code, and return it."""
 
     async def offered(url: str, *, name: str = "big-1") -> str:
         identity = home / "identity"
@@ -245,7 +245,7 @@ async def test_a_name_that_is_taken_is_refused_with_a_hint(opened, offer):
         await offer(opened.hub.url)
 
 
-async def test_after_a_code_that_nobody_typed_there_is_another_one(opened, offer, home):
+async def test_after_a_code_that_was_not_typed_there_is_another_one(opened, offer, home):
     url = opened.hub.url
     first = await offer(url)
     token_file = home / "enrolled" / "big-1.token"
@@ -288,7 +288,7 @@ async def test_what_cannot_be_revoked_is_forgotten_all_the_same(home, capsys):
     )
     Enrolments().save(enrolled, "t")
     assert await forget.forget("big-1") == 0
-    # Of the one that was used, and of the one that was served.
+    # Both tokens are still valid: that of the client and that of the machine.
     assert capsys.readouterr().err.count(f"still good at {url}") == 2
     assert KnownExecutors(home / "known_executors").find(url, "e") is None
     with pytest.raises(ConfigurationError, match="nothing was paired"):

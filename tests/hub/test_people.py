@@ -23,7 +23,7 @@ pytestmark = pytest.mark.one_loop
 
 
 class Machine:
-    """What runs here has a home of its own."""
+    """The processes have a home of their own."""
 
     def __init__(self, home: Path, url: str) -> None:
         self.home = home
@@ -69,7 +69,7 @@ async def offered(big: Machine, name: str = "big-1") -> str:
 
 
 async def until_online(visitor: Visitor) -> str:
-    """The token of somebody who may look."""
+    """The token of an observer."""
     _, secret = await visitor.token("list", "observe")
     async with asyncio.timeout(20):
         while True:
@@ -169,7 +169,7 @@ async def test_a_name_that_is_taken_gets_a_number(visitor, big, laptop, monkeypa
         assert await claim.claim(url, code, alias) == 0
         return capsys.readouterr().out.strip()
 
-    # Before the code is spent.
+    # This happens before the code is used.
     with pytest.raises(ConfigurationError, match="duplicated"):
         await claim.claim(url, "K7QF-2MXT-9PWRSA", "big-1")
     assert await paired() == "big-1-2"
