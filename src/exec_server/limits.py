@@ -245,8 +245,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     bus_ping_interval: float = 2.0
     bus_pause: float = 0.25
     bus_patience: float = 30.0
-    # How long an executor that has come waits for the fence, whose servers may elect a leader for
-    # several seconds, before it is served without.
+    # How long a new executor waits until its owner record is written, before it is served without
+    # one. The servers of the records may elect a leader for several seconds.
     hub_ownership_seconds: float = 2.0
     # Between nodes: how often each says that it lives, how long it may be silent, and how long the
     # subscriptions of one that changes its server may be missing.
