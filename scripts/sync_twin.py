@@ -5,6 +5,8 @@ the asynchronous class, and a context manager for each function of OPENERS. Sign
 docstrings are copied from the source, so that editors and type checkers see them.
 client/connect_keywords.py has the fields of the structs of KEYWORDS as keyword arguments.
 `--check` fails if a file that is checked in is out of date.
+
+The script is one file of more than 400 lines, because it is run by its path and has no package.
 """
 
 from __future__ import annotations
