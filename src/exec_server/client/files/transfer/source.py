@@ -23,7 +23,7 @@ class Content(Protocol):
         """At most *size* bytes from *offset* on."""
 
     def blocks(self, start: int, size: int) -> AsyncIterator[bytes]:
-        """The blocks from *start* on, of at most *size* bytes. Raises Changed if some are missing."""
+        """The blocks from *start* on, of at most *size* bytes. Raises Changed if some are gone."""
 
 
 class Source(Protocol):
