@@ -29,8 +29,9 @@
     └── ConfigurationError          options that are invalid or contradict each other
         └── ExecServerListenUrlParseError
 
-``exc.retryable`` is True if the same call can succeed later without a change.
-``exc.may_have_run`` of ConnectionClosed and CallTimeout is False if the request was never sent.
+Two attributes say whether to repeat a call. ``exc.retryable`` is True if the same call can succeed
+later without a change. ``exc.may_have_run`` of ConnectionClosed and CallTimeout is False if the
+request was never sent.
 """
 
 from __future__ import annotations

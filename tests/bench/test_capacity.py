@@ -46,7 +46,7 @@ def test_nodes_hear_of_every_other_and_of_who_registers_again():
 @requirement("hub/scaling:plan")
 def test_it_is_said_when_no_number_of_nodes_is_enough():
     deaf = MEASURED._replace(beat=MEASURED.beat._replace(node=1.0))
-    with pytest.raises(ValueError, match="hear more"):
+    with pytest.raises(ValueError, match="receive more beats"):
         lay_out(Demand(1_000_000), deaf, Rules(sockets_per_node=2_000_000, share_of_core=0.01))
 
 
