@@ -96,7 +96,7 @@ def _base(plan: Plan) -> Iterator[bytes]:
 
 
 def _steps(plan: Plan, folder: Folder, sources: Mapping[bytes, int]) -> Iterator[bytes]:
-    for step in plan.steps:
+    for step in plan.mounts:
         if step.path == _ROOT:
             # This is the base already.
             continue
