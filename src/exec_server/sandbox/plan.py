@@ -21,6 +21,7 @@ from exec_server.sandbox.model import (
     Unenforceable,
     depth,
 )
+from exec_server.sandbox.placeholders import default_folder
 from exec_server.sandbox.policy import is_within
 from exec_server.sandbox.resolved_rules import ResolvedRules, nearest
 
@@ -92,7 +93,8 @@ def _anchors(steps: list[Step], effective: dict[bytes, Access]) -> tuple[bytes, 
     """Every directory above a step that the command could rename, because it is writable."""
     mounted = {step.path for step in steps}
     found: set[bytes] = set()
-    for path in mounted:
+    # Something is mounted over our own folder in every sandbox.
+    for path in (*mounted, default_folder()):
         above = parent(path)
         while above != b"/" and above not in found:
             if above not in mounted and _is_writable(above, effective):
