@@ -64,6 +64,7 @@ SOLE_IMPORTERS = {"google": "relay", "nats": "hub", "picows": "transport", "psyc
 # `python -I -S`, and what these load by path.
 STANDALONE = {
     "process.keeper",
+    "sandbox.guard",
     "sandbox.in_keeper",
     "sandbox.placeholders",
     "network.namespace_listener",

@@ -378,7 +378,7 @@ def test_descriptors_that_got_lost_start_nothing(kept):
     kept.run(["true"])
     before = open_descriptors(kept.process.pid)
     with open("/dev/null") as null:
-        send_with(kept, [null.fileno()], *fenced(("bubblewrap", 2, 2, [])))
+        send_with(kept, [null.fileno()], *fenced(("bubblewrap", 2, 2, [], [], 0)))
         assert kept.receive()[:3] == ("failed", 1, errno.EMFILE)
     # The answer to another start comes after all that is left to do for this one.
     kept.run(["true"])

@@ -27,9 +27,7 @@ def here(*, has_bubblewrap: bool = True, has_landlock: bool = True) -> Backends:
         "seccomp_report": Report("seccomp", True),
         "landlock_report": Report("landlock", has_landlock, obstacle="no Landlock"),
         "bubblewrap_report": Report("bubblewrap", has_bubblewrap, "/usr/bin/bwrap", "not there"),
-        "bubblewrap": backends.Bubblewrap("/usr/bin/bwrap", False, False)
-        if has_bubblewrap
-        else None,
+        "bubblewrap": backends.Bubblewrap("/usr/bin/bwrap", False) if has_bubblewrap else None,
     }
     machine.__dict__.update(reports)
     return machine
@@ -160,7 +158,8 @@ def test_a_setting_that_stops_namespaces_is_named(tmp_path, monkeypatch, name, v
     failing.write_text(
         "#!/bin/sh\n"
         'if [ "$1" = --help ]; then\n'
-        "  echo --args --clearenv --info-fd --perms --seccomp --new-session; exit\n"
+        "  echo --args --clearenv --info-fd --perms --seccomp --new-session;\n"
+        "  echo --block-fd --bind-fd --ro-bind-fd; exit\n"
         "fi\n"
         "echo 'bwrap: No permissions to create a new namespace' >&2; exit 1\n"
     )

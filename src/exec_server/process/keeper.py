@@ -27,12 +27,17 @@ first what it is and how many descriptors are attached to the message's first by
 
     None
     ("confine", count, drops_capabilities, filter)     one descriptor at most: a Landlock ruleset
-    ("bubblewrap", count, inherited, markers)          program is bubblewrap; it inherits so many
-                                   descriptors as 3 and up, and one more to report on; the other
-                                   descriptors are locks on these markers of placeholders
+    ("bubblewrap", count, inherited, markers, expected, has_gate)
+                                   program is bubblewrap; it inherits so many descriptors as 3 and
+                                   up, then one to report on and one to read from before it runs
+                                   the command; the next descriptor, if has_gate, is read from
+                                   before that, too; the other descriptors are locks on these
+                                   markers of placeholders; expected: see sandbox/guard.py
 
-A signal to a program in bubblewrap is for the command inside. Its exit is reported once all
-processes inside are gone, and so is everything that was made for them on the host.
+A command in bubblewrap runs once a guard, which is a child of the keeper, has found the expected
+mounts. If it does not find them, the exit status is NOT_RUN. A signal to a program in bubblewrap is
+for the command inside. Its exit is reported once all processes inside are gone, and so is
+everything that was made for them on the host.
 
 From the keeper, with descriptors attached to the first byte::
 
@@ -68,6 +73,10 @@ ALL_SIGNALS = sorted(set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGST
 PR_SET_CHILD_SUBREAPER = 36
 # The time limit of the last, forced round; only a child that is stuck in the kernel needs longer.
 KILL_SECONDS = 10.0
+# The exit status of a command that was not allowed to run; sandbox/model.py has the same.
+NOT_RUN = 101
+# The exit status of a guard that found something else than expected; see sandbox/guard.py.
+GUARD_REFUSED = 2
 # The most descriptors that one message can bring, by the kernel's own limit.
 MAX_FDS = 253
 FD = struct.Struct("i")
@@ -88,6 +97,10 @@ class Keeper:
         self._dying: dict[int, tuple[int, int, Any]] = {}
         # Programs whose start was not reported, so that their exit must not be reported either.
         self._unwanted: set[int] = set()
+        # The guards that run, each with the pid of its bubblewrap; and the bubblewraps whose guard
+        # did not let the command run.
+        self._guards: dict[int, int] = {}
+        self._refused: set[int] = set()
         self._input = bytearray()
         # The descriptors of each "spawn" that was begun and not yet handled.
         self._fds: list[list[int]] = []
@@ -195,9 +208,12 @@ class Keeper:
             pid = _launch(program, argv, env, stdio, fenced)
             self._live[pid] = None if fenced is None else fenced.taken_namespace()
             try:
+                if fenced is not None and self._live[pid] is not None:
+                    self._guards[fenced.guarded(self._live[pid], stdio.theirs[2])] = pid
                 self._send(("spawned", token, pid, len(stdio.ours)), stdio.ours)
             except OSError:
-                # The kernel bounds how many descriptors may be in flight.
+                # No guard could be forked, or the kernel bounds how many descriptors may be in
+                # flight.
                 self._signal(pid, signal.SIGKILL)
                 self._unwanted.add(pid)
                 raise
@@ -237,10 +253,22 @@ class Keeper:
                     self._end_namespace(pid, status, namespace)
             elif pid in self._dying:
                 self._tell_exit(*self._dying.pop(pid))
+            elif pid in self._guards:
+                self._end_guard(self._guards.pop(pid), status)
+
+    def _end_guard(self, pid: int, status: int) -> None:
+        """The guard of *pid* has ended; if the command was not allowed to run, end its sandbox."""
+        if status and pid in self._live:
+            if os.waitstatus_to_exitcode(status) == GUARD_REFUSED:
+                self._refused.add(pid)
+            self._signal(pid, signal.SIGKILL)
 
     def _tell_exit(self, pid: int, status: int, namespace: Any = None) -> None:
         if namespace is not None:
             namespace.close()
+        if pid in self._refused:
+            self._refused.discard(pid)
+            status = NOT_RUN << 8
         if pid in self._unwanted:
             self._unwanted.discard(pid)
         else:

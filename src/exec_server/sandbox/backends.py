@@ -14,7 +14,9 @@ from exec_server.sandbox.bubblewrap import find
 from exec_server.sandbox.model import Backend, Plan, Unenforceable
 
 _TRIAL_SECONDS = 10.0
-_NEEDED_OPTIONS = ("--args", "--clearenv", "--info-fd", "--perms", "--seccomp", "--new-session")
+_NEEDED_OPTIONS = (
+    "--args --clearenv --info-fd --perms --seccomp --new-session --block-fd --bind-fd --ro-bind-fd"
+).split()
 # The trial is as strict as any sandbox of ours, so that what works here works for all.
 _TRIAL = (
     "--unshare-user --unshare-pid --unshare-ipc --unshare-net --new-session --die-with-parent "
@@ -36,7 +38,6 @@ class Bubblewrap(msgspec.Struct, frozen=True):
     """A bubblewrap that works here, and the features that only some versions have."""
 
     path: str
-    has_bind_fd: bool
     has_argv0: bool
 
 
@@ -106,7 +107,7 @@ class Backends:
             return None
         path = self.bubblewrap_report.found or ""
         options = _run(path, "--help").stdout
-        return Bubblewrap(path, "--bind-fd" in options, "--argv0" in options)
+        return Bubblewrap(path, "--argv0" in options)
 
     @cached_property
     def bubblewrap_report(self) -> Report:
@@ -129,7 +130,7 @@ class Backends:
                 False,
                 path,
                 f"{path} is too old: it does not know {' '.join(lacking)}",
-                "install bubblewrap 0.5 or newer",
+                "install bubblewrap 0.10 or newer, or the security update of your system's version",
             )
         if trial.returncode:
             said = trial.stderr.strip() or f"{path} ended with status {trial.returncode}"

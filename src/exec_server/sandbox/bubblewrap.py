@@ -49,8 +49,8 @@ def find(name: str) -> str | None:
 def arguments(plan: Plan, *, folder: Folder, sources: Mapping[bytes, int]) -> list[bytes]:
     """All arguments before the command.
 
-    *sources* has, by path, the numbers of the descriptors from which the writable parts are
-    mounted; paths that are not in it are mounted by their names.
+    *sources* has, by path, the numbers of the descriptors from which the steps are mounted; paths
+    that are not in it are mounted by their names. A guard checks both.
     """
     return [
         *_namespaces(plan),
@@ -79,12 +79,13 @@ def _namespaces(plan: Plan) -> Iterator[bytes]:
     yield from (b"--seccomp", b"%d" % FILTER_FD)
 
 
-def _is_root_writable(plan: Plan) -> bool:
+def is_root_writable(plan: Plan) -> bool:
+    """True if the base is the host's own tree, writable."""
     return Show(_ROOT, is_writable=True) in plan.steps
 
 
 def _base(plan: Plan) -> Iterator[bytes]:
-    if _is_root_writable(plan):
+    if is_root_writable(plan):
         yield from (b"--bind", _ROOT, _ROOT)
     elif plan.shows_host:
         yield from (b"--ro-bind", _ROOT, _ROOT)
@@ -96,18 +97,18 @@ def _base(plan: Plan) -> Iterator[bytes]:
 
 
 def _steps(plan: Plan, folder: Folder, sources: Mapping[bytes, int]) -> Iterator[bytes]:
-    for step in plan.steps:
+    for step in plan.mounts:
         if step.path == _ROOT:
             # This is the base already.
             continue
         if isinstance(step, Hide):
             yield from _hide(step, folder)
-        elif not step.is_writable:
-            yield from (b"--ro-bind", step.path, step.path)
-        elif step.path in sources:
-            yield from (b"--bind-fd", b"%d" % sources[step.path], step.path)
+            continue
+        option = b"--bind" if step.is_writable else b"--ro-bind"
+        if step.path in sources:
+            yield from (option + b"-fd", b"%d" % sources[step.path], step.path)
         else:
-            yield from (b"--bind", step.path, step.path)
+            yield from (option, step.path, step.path)
 
 
 def _hide(step: Hide, folder: Folder) -> Iterator[bytes]:
@@ -125,7 +126,7 @@ def _hide(step: Hide, folder: Folder) -> Iterator[bytes]:
 
 def _system(plan: Plan, folder: Folder) -> Iterator[bytes]:
     # No command may see, or hold, the locks of the sandboxes.
-    if plan.shows_host or any(is_within(folder.path, step.path) for step in plan.steps):
+    if is_visible(plan, folder.path):
         yield from (b"--perms", b"0000", b"--tmpfs", folder.path, b"--remount-ro", folder.path)
     yield from (b"--proc", b"/proc")
     for name in _MACHINE_FILES:

@@ -2,10 +2,11 @@
 
 The keeper loads this file by its path, on the first start that needs it; only the standard library
 is available there. There are two cases. A command in bubblewrap is an ordinary child whose
-descriptors come from the server; what remains is to find its members for signals, and to notice
-when all of them are gone. A command without namespaces is started by a thread that has given up all
-rights beforehand: Landlock domains, filters and capabilities belong to a thread, and whatever it
-starts inherits them. That costs no fork of this process, and the thread does nothing else.
+descriptors come from the server; what remains is to have a guard check its mounts before the
+command runs, to find its members for signals, and to notice when all of them are gone. A command
+without namespaces is started by a thread that has given up all rights beforehand: Landlock domains,
+filters and capabilities belong to a thread, and whatever it starts inherits them. That costs no
+fork of this process, and the thread does nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import fcntl
 import functools
 import os
 from importlib.util import module_from_spec, spec_from_file_location
+from socket import socketpair
 
 # A stand-in for `typing.TYPE_CHECKING`, without the import.
 TYPE_CHECKING = False
@@ -126,6 +128,9 @@ class StartFence:
         # The descriptors that bubblewrap inherits; empty for a program that is started directly.
         self.inherited: tuple[int, ...] = ()
         self._namespace: Namespace | None = None
+        # What a guard needs: the descriptor that lets the command run, the one to wait for before,
+        # the number of the one that bubblewrap reads from, and the expected mounts.
+        self._watch: tuple[int, int | None, int, Any] = (-1, None, -1, ())
         try:
             if len(fds) != words[1]:
                 # Some were lost, because this process has no room for more descriptors.
@@ -137,17 +142,52 @@ class StartFence:
             raise
 
     def _prepare_bubblewrap(self) -> None:
-        inherited, markers = self._details
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(reader, False)
-        held = list(zip(self._fds[inherited:], markers, strict=True))
-        self._fds[inherited:] = [writer]
-        self._namespace = Namespace(reader, held)
+        inherited, markers, expected, has_gate = self._details
+        split = inherited + has_gate
+        held = list(zip(self._fds[split:], markers, strict=True))
+        gate = self._fds[inherited] if has_gate else None
+        # A socket, because its text can be read without taking it away from another reader.
+        reader, writer = socketpair()
+        self._namespace = Namespace(reader.detach(), held)
+        block, release = _pipe_without_end()
+        self._fds[inherited:] = [writer.detach(), block]
         # Copies are made above all target numbers, so that none is overwritten by another.
         lowest = 3 + len(self._fds)
         for fd in tuple(self._fds):
             self._fds.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, lowest))
-        self.inherited = tuple(self._fds[inherited + 1 :])
+        self.inherited = tuple(self._fds[inherited + 2 :])
+        self._fds.append(release)
+        if gate is not None:
+            self._fds.append(gate)
+        self._watch = (release, gate, 3 + inherited + 1, expected)
+
+    def guarded(self, namespace: Namespace, stderr: int) -> int:
+        """Fork the guard of *namespace*; it says on *stderr* why the command does not run."""
+        pid = os.fork()
+        if pid:
+            return pid
+        status = _guard().REFUSED
+        try:
+            status = self._run_guard(namespace, stderr)
+        finally:
+            os._exit(status)
+
+    def _run_guard(self, namespace: Namespace, stderr: int) -> int:
+        release, gate, waiting, expected = self._watch
+        guard = _guard()
+        try:
+            guard.guard(namespace.info, waiting, expected)
+        except guard.Gone:
+            return int(guard.GONE)
+        except guard.Refused as exc:
+            end = "\r\n" if os.isatty(stderr) else "\n"
+            os.write(stderr, f"{exc}{end}".encode())
+            return int(guard.REFUSED)
+        if gate is not None:
+            # The end of file counts as well.
+            os.read(gate, 1)
+        os.write(release, b"x")
+        return int(guard.RELEASED)
 
     def start(self, spawn: Callable[[], int], terminal: int | None) -> int:
         """Call *spawn* confined; its program may open *terminal*, which is its own."""
@@ -181,23 +221,17 @@ class Namespace:
     """
 
     def __init__(self, info: int, held: list[tuple[int, bytes]]) -> None:
-        self._info = info
+        self.info = info
         self._held = held
-        self._text = b""
         self._first: int | None = None
 
     def first(self) -> int | None:
         """The pid of the namespace's first process, as seen from here; None before there is one."""
         if self._first is None:
             try:
-                self._text += os.read(self._info, 4096)
+                self._first = _guard().first_process(_guard().peek(self.info))
             except BlockingIOError:
                 return None
-            # bubblewrap writes {"child-pid": 123, ...}, in pieces, before that process continues.
-            text = self._text.partition(b'"child-pid":')[2].lstrip()
-            rest = text.lstrip(b"0123456789")
-            if rest and rest != text:
-                self._first = int(text[: -len(rest)])
         return self._first
 
     def is_empty(self) -> bool:
@@ -223,20 +257,41 @@ class Namespace:
 
     def close(self) -> None:
         """All processes are gone: remove what was made on the host for them."""
-        os.close(self._info)
+        os.close(self.info)
         for fd, marker in self._held:
-            _placeholders().release(fd, marker)
+            _beside("placeholders.py").release(fd, marker)
+
+
+def _pipe_without_end() -> tuple[int, int]:
+    """A pipe whose reader holds it open for writing, too: only a byte ends the wait for one.
+
+    bubblewrap takes an end of file for a byte, and the guard or this process may be killed.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    try:
+        both = os.open(f"/proc/self/fd/{reader}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        os.close(writer)
+        raise
+    finally:
+        os.close(reader)
+    return both, writer
 
 
 @functools.cache
-def _placeholders() -> Any:
-    """Load placeholders.py, which is beside this file."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "placeholders.py")
-    spec = spec_from_file_location("placeholders", path)
+def _beside(file: str) -> Any:
+    """Load *file*, which is beside this one."""
+    assert file in ("guard.py", "placeholders.py")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
+    spec = spec_from_file_location(file.removesuffix(".py"), path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _guard() -> Any:
+    return _beside("guard.py")
 
 
 def _children(pid: int) -> list[int] | None:

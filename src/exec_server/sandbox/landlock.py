@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import functools
 import os
 import stat
 
+from exec_server.sandbox.guard import open_exactly
 from exec_server.sandbox.in_keeper import PathBeneath
 from exec_server.sandbox.model import Hide, Plan, Show, Unenforceable
 from exec_server.sandbox.placeholders import default_folder
@@ -87,7 +89,7 @@ def ruleset(plan: Plan) -> int:
         _allow_reading(fd)
         for step in plan.steps:
             if isinstance(step, Show) and step.is_writable:
-                _allow(fd, open_exactly(step.path), _WRITE)
+                _allow(fd, open_judged(step.path), _WRITE)
     except BaseException:
         os.close(fd)
         raise
@@ -126,15 +128,15 @@ def _allow(ruleset: int, path: int, rights: int) -> None:
         os.close(path)
 
 
-def open_exactly(path: bytes) -> int:
+def open_judged(path: bytes) -> int:
     """Open *path*, provided that no part of it was replaced by a symbolic link meanwhile."""
-    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    is_link = stat.S_ISLNK(os.fstat(fd).st_mode)
-    if is_link or os.readlink(b"/proc/self/fd/%d" % fd) != path:
-        os.close(fd)
+    try:
+        return open_exactly(path)
+    except OSError as exc:
         shown = os.fsdecode(path)
-        raise Unenforceable(f"{shown} was replaced while the sandbox was being prepared")
-    return fd
+        if exc.errno in (errno.ENOSYS, errno.EPERM):
+            raise Unenforceable("the kernel or a container's filter refuses openat2") from exc
+        raise Unenforceable(f"{shown} was replaced while the sandbox was being prepared") from exc
 
 
 def _is_below(path: bytes, folder: bytes) -> bool:

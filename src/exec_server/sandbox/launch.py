@@ -15,14 +15,19 @@ from exec_server.sandbox.bubblewrap import (
     arguments,
     environment,
     find,
+    is_root_writable,
     is_visible,
 )
+from exec_server.sandbox.guard import EMPTY, READ_ONLY, WRITABLE, Expected
 from exec_server.sandbox.model import NOT_BUILT, NOT_RUN, Backend, Hide, Plan, Show, Unenforceable
 from exec_server.sandbox.placeholders import Folder, release
+from exec_server.sandbox.policy import is_within
 
 _DEFAULT_PATH = b"/bin:/usr/bin"
 # The kernel passes up to 253 descriptors at once.
-_MAX_SOURCES, _MAX_PLACEHOLDERS = 100, 100
+_MAX_SOURCES, _MAX_PLACEHOLDERS = 140, 100
+_MAX_ROOTS = 100
+_PROC = b"/proc"
 _SAY_AND_EXIT = b'printf "%s\\n" "$1" >&2; exit "$2"'
 _RENAMED = b'name=$1; shift; exec -a "$name" "$@"'
 
@@ -46,9 +51,9 @@ class RequestedCommand(NamedTuple):
     is_tty: bool
     # A file that the command reads at `SCRIPT_PATH`, because it cannot see the file's own name.
     script: str | None = None
-    # Only for a command that may reach nothing but its proxy: the descriptor that bubblewrap reads
-    # from before it runs the command, and the one to which it writes the pid of the first process
-    # inside. Both stay open here.
+    # Only for a command that may reach nothing but its proxy: the descriptor that the guard reads
+    # from before the command runs, and the one to which bubblewrap writes the pid of the first
+    # process inside. Both stay open here.
     gate: tuple[int, int] | None = None
 
 
@@ -156,32 +161,36 @@ def _in_bubblewrap(
     try:
         if command.script is not None:
             fds.append(os.open(command.script, os.O_RDONLY | os.O_CLOEXEC))
-        sources = _open_sources(plan, fds) if bubblewrap.has_bind_fd else {}
+        sources, expected = _open_sources(plan, folder, fds)
         gate = _open_gate(command, fds)
+        added = FIRST_SOURCE_FD + len(fds)
         options = [
             *environment(command.env),
             *arguments(plan, folder=folder, sources=sources),
             *gate,
-            # The keeper adds this descriptor after all others.
-            *(b"--info-fd", b"%d" % (FIRST_SOURCE_FD + len(fds))),
+            # The keeper adds these two descriptors after all others.
+            *(b"--info-fd", b"%d" % added, b"--block-fd", b"%d" % (added + 1)),
             *((b"--argv0", command.argv[0]) if _is_renamed_by(bubblewrap, command) else ()),
         ]
         fds[:0] = (_memory(b"\0".join(options) + b"\0"), _memory(filter_))
+        gated = () if command.gate is None else (os.dup(command.gate[0]),)
     except BaseException:
-        ConfinedCommand("none", b"", [], {}, _fence(fds, held), _all_fds(fds, held)).discard()
+        for fd in fds:
+            os.close(fd)
+        for fd, marker in held:
+            release(fd, marker)
         raise
-    path = os.fsencode(bubblewrap.path)
-    argv = [path, b"--args", b"%d" % ARGUMENTS_FD, b"--", *inner]
-    return ConfinedCommand("bubblewrap", path, argv, {}, _fence(fds, held), _all_fds(fds, held))
-
-
-def _fence(fds: list[int], held: list[tuple[int, bytes]]) -> tuple[Any, ...]:
+    count = len(fds) + len(gated) + len(held)
     markers = [marker for _, marker in held]
-    return ("bubblewrap", len(fds) + len(held), len(fds), markers)
-
-
-def _all_fds(fds: list[int], held: list[tuple[int, bytes]]) -> tuple[int, ...]:
-    return (*fds, *(fd for fd, _ in held))
+    path = os.fsencode(bubblewrap.path)
+    return ConfinedCommand(
+        "bubblewrap",
+        path,
+        [path, b"--args", b"%d" % ARGUMENTS_FD, b"--", *inner],
+        {},
+        ("bubblewrap", count, len(fds), markers, expected, len(gated)),
+        (*fds, *gated, *(fd for fd, _ in held)),
+    )
 
 
 def _mount_points(plan: Plan) -> list[tuple[bytes, bool]]:
@@ -198,25 +207,61 @@ def _mount_points(plan: Plan) -> list[tuple[bytes, bool]]:
     return list(dict.fromkeys((*plan.placeholders, *there)))
 
 
-def _open_sources(plan: Plan, fds: list[int]) -> Mapping[bytes, int]:
-    """Open everything that will be writable, so that nothing can be put in its place meanwhile."""
+def _open_sources(
+    plan: Plan, folder: Folder, fds: list[int]
+) -> tuple[Mapping[bytes, int], list[Expected]]:
+    """Open everything that is shown, so that nothing can be put in its place unnoticed.
+
+    The result has the numbers of the descriptors, and what the guard has to find at each path.
+    """
+    roots = sum(isinstance(step, Show) and step.is_writable for step in plan.steps)
+    if roots > _MAX_ROOTS:
+        raise Unenforceable(f"more than {_MAX_ROOTS} writable paths")
     sources: dict[bytes, int] = {}
-    for step in plan.steps:
-        if isinstance(step, Show) and step.is_writable and step.path != b"/":
-            if len(sources) == _MAX_SOURCES:
-                raise Unenforceable(f"more than {_MAX_SOURCES} writable paths")
+    expected = [_expected_base(plan)]
+    for step in plan.mounts:
+        if is_within(step.path, _PROC) or step.path == b"/":
+            # The sandbox's own /proc is mounted last; the root is the base.
+            continue
+        if isinstance(step, Hide):
+            expected.append(_expected_empty(step, folder))
+            continue
+        fd = landlock.open_judged(step.path)
+        expected.append(_expected(step.path, os.fstat(fd), is_writable=step.is_writable))
+        if len(sources) < _MAX_SOURCES:
             sources[step.path] = FIRST_SOURCE_FD + len(fds)
-            fds.append(landlock.open_exactly(step.path))
-    return sources
+            fds.append(fd)
+        else:
+            # It is mounted by its name, and the guard compares it all the same.
+            os.close(fd)
+    if is_visible(plan, folder.path):
+        expected.append((folder.path, EMPTY, 0, 0))
+    return sources, expected
+
+
+def _expected(path: bytes, found: os.stat_result, *, is_writable: bool) -> Expected:
+    return path, WRITABLE if is_writable else READ_ONLY, found.st_dev, found.st_ino
+
+
+def _expected_base(plan: Plan) -> Expected:
+    if not plan.shows_host:
+        return b"/", EMPTY, 0, 0
+    return _expected(b"/", os.stat(b"/"), is_writable=is_root_writable(plan))
+
+
+def _expected_empty(step: Hide, folder: Folder) -> Expected:
+    if step.is_directory:
+        return step.path, EMPTY, 0, 0
+    found = os.stat(folder.empty_file(is_readable=step.mode != 0))
+    return step.path, EMPTY, found.st_dev, found.st_ino
 
 
 def _open_gate(command: RequestedCommand, fds: list[int]) -> list[bytes]:
-    """The arguments that hold the command until its proxy can be reached."""
+    """The argument that has bubblewrap tell the pid of the first process inside."""
     if command.gate is None:
         return []
-    first = FIRST_SOURCE_FD + len(fds)
-    fds.extend(os.dup(fd) for fd in command.gate)
-    return [b"--block-fd", b"%d" % first, b"--json-status-fd", b"%d" % (first + 1)]
+    fds.append(os.dup(command.gate[1]))
+    return [b"--json-status-fd", b"%d" % (FIRST_SOURCE_FD + len(fds) - 1)]
 
 
 def _memory(content: bytes) -> int:

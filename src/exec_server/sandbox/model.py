@@ -40,6 +40,11 @@ class Glob(msgspec.Struct, frozen=True):
     anchor: int = 0
 
 
+def depth(path: bytes) -> tuple[int, bytes]:
+    """A sort key that puts shallow paths first."""
+    return (0 if path == b"/" else path.count(b"/"), path)
+
+
 class Policy(msgspec.Struct, frozen=True):
     """What a request may touch, made without looking at the file system."""
 
@@ -94,6 +99,18 @@ class Plan(msgspec.Struct, frozen=True):
     # Symbolic links that an empty base needs before the steps, so that every spelling of a path
     # works, such as /bin: each path (itself free of links) and the target of the link.
     links: tuple[tuple[bytes, bytes], ...] = ()
+    # Directories between a writable place and a step below it. Each is mounted on itself, writable,
+    # because a mount point cannot be renamed: otherwise a command could move a directory, and
+    # everything that is protected in it, away from its path.
+    anchors: tuple[bytes, ...] = ()
+
+    @property
+    def mounts(self) -> tuple[Step, ...]:
+        """The steps and the anchors, in the order in which they are mounted."""
+        if not self.anchors:
+            return self.steps
+        anchors = [Show(path, is_writable=True) for path in self.anchors]
+        return tuple(sorted((*self.steps, *anchors), key=lambda step: depth(step.path)))
 
     @property
     def needs_namespaces(self) -> bool:

@@ -120,6 +120,8 @@ def release(fd: int, marker: bytes) -> None:
         # Another process holds the lock, or the placeholder cannot be removed any more.
         pass
     finally:
+        # A process that was forked just now may have a copy of the descriptor.
+        fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 

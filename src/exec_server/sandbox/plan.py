@@ -4,20 +4,33 @@ First each rule is followed to where it leads (see `resolved_rules`), so that ev
 is free of symbolic links. Then each place gets one step, the shallow ones first, so that the
 deepest rule decides. Two things differ from the simple model of `policy.access`: a place that may
 be read below a denied one stays closed, and a few names in writable directories are read-only (see
-`protected_names`).
+`protected_names`). At last the directories above a step get their anchors: a command must not move
+a protected path away by renaming a directory above it.
 """
 
 from __future__ import annotations
 
 from exec_server.sandbox.file_system_facts import OS, FileSystemFacts, parent
-from exec_server.sandbox.model import Access, Hide, Plan, Policy, Show, Step, Unenforceable
+from exec_server.sandbox.model import (
+    Access,
+    Hide,
+    Plan,
+    Policy,
+    Show,
+    Step,
+    Unenforceable,
+    depth,
+)
+from exec_server.sandbox.placeholders import default_folder
 from exec_server.sandbox.policy import is_within
-from exec_server.sandbox.resolved_rules import ResolvedRules, depth, nearest
+from exec_server.sandbox.resolved_rules import ResolvedRules, nearest
 
 # Every sandbox has its own of these, with its own devices and processes; a rule to read them adds
 # nothing.
 _PROC = b"/proc"
 _FRESH = (b"/dev", _PROC)
+# Each anchor is a mount, and bubblewrap reads the list of all mounts after each one.
+_MAX_ANCHORS = 1000
 
 
 def plan(
@@ -72,7 +85,31 @@ def _mounted(policy: Policy, places: ResolvedRules, facts: FileSystemFacts) -> P
             for link, target in sorted(places.links.items())
             if nearest(link, effective) is None
         ),
+        anchors=_anchors(steps, effective),
     )
+
+
+def _anchors(steps: list[Step], effective: dict[bytes, Access]) -> tuple[bytes, ...]:
+    """Every directory above a step that the command could rename, because it is writable."""
+    mounted = {step.path for step in steps}
+    found: set[bytes] = set()
+    # Something is mounted over our own folder in every sandbox.
+    for path in (*mounted, default_folder()):
+        above = parent(path)
+        while above != b"/" and above not in found:
+            if above not in mounted and _is_writable(above, effective):
+                found.add(above)
+            above = parent(above)
+    if len(found) > _MAX_ANCHORS:
+        raise Unenforceable(
+            f"the protected paths are in more than {_MAX_ANCHORS} directories that could be renamed"
+        )
+    return tuple(sorted(found, key=depth))
+
+
+def _is_writable(path: bytes, effective: dict[bytes, Access]) -> bool:
+    found = nearest(path, effective)
+    return found is not None and found[1] is Access.WRITE
 
 
 def _effective(access: dict[bytes, Access]) -> dict[bytes, Access]:

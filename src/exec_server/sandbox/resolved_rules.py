@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from exec_server.sandbox import globs, protected_names
 from exec_server.sandbox.file_system_facts import FileSystemFacts, Located, Locator, join, parent
-from exec_server.sandbox.model import Access, Glob, Hide, Rule, Unenforceable
+from exec_server.sandbox.model import Access, Glob, Hide, Rule, Unenforceable, depth
 from exec_server.sandbox.policy import is_within
 
 _READ_ONLY, _DENIED, _WRITABLE = "read-only", "deny-read", "writable"
@@ -195,11 +195,6 @@ class ResolvedRules:
         # Where nothing can be written, there is nothing to protect.
         if located.path not in self.access and self.holding(located.path) is Access.WRITE:
             self._restrict(Rule(target, Access.READ))
-
-
-def depth(path: bytes) -> tuple[int, bytes]:
-    """A sort key that puts shallow paths first."""
-    return (0 if path == b"/" else path.count(b"/"), path)
 
 
 def nearest(path: bytes, places: dict[bytes, Access]) -> tuple[bytes, Access] | None:

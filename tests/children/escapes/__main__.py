@@ -8,10 +8,21 @@ import os
 import signal
 import sys
 
-from . import devices, files, kernel, links, metadata, namespaces, proc, processes, sockets
+from . import (
+    devices,
+    files,
+    kernel,
+    links,
+    metadata,
+    namespaces,
+    proc,
+    processes,
+    renames,
+    sockets,
+)
 from .attempt import ATTEMPTS, Attempt, NoGain, Stage
 
-ALL = (files, links, metadata, proc, devices, namespaces, sockets, processes, kernel)
+ALL = (files, links, renames, metadata, proc, devices, namespaces, sockets, processes, kernel)
 # The time limit of an attempt; one that hangs ends with SIGALRM.
 _SECONDS = 10
 

@@ -11,6 +11,7 @@ import secrets
 from typing import Any, NamedTuple
 
 from exec_server.protocol.sandbox import read_only, workspace_write
+from tests.children.escapes.renames import ROOT
 from tests.sandbox.escape.stage import World, world
 from tests.sandbox.escape.users import User
 from tests.support.leaks import children
@@ -97,7 +98,7 @@ def sandbox(made: World, backend: str | None, policy: str) -> dict[str, Any] | N
     context = read_only()
     if policy != "read-only":
         context = workspace_write(
-            [made.workspace],
+            [made.workspace, made.workspace / ROOT],
             exclude_tmp=True,
             protect_metadata=backend == "bubblewrap",
             network=policy.endswith("network"),

@@ -25,6 +25,7 @@ KNOWN = {
     "unshare-user": _NO_HARM,
     "clone-user": _NO_HARM,
     "clone3-user": _NO_HARM,
+    "above-": _ON_PURPOSE,
     "git-": _ON_PURPOSE,
     "agents-": _ON_PURPOSE,
     "codex-": _ON_PURPOSE,

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.children.escapes.attempt import NUMBERS, Stage
+from tests.children.escapes.renames import ROOT
 from tests.sandbox.escape.users import User
 from tests.support.servers import CHILDREN
 
@@ -76,6 +77,7 @@ class World:
     def _make_workspace(self) -> None:
         self.workspace.mkdir()
         (self.workspace / "sub").mkdir()
+        (self.workspace / ROOT).mkdir(parents=True)
         for name in ("file", "moved-out", "exchanged"):
             (self.workspace / name).write_text(name)
         (self.workspace / "link").symlink_to(self.outside / "file")

@@ -39,7 +39,7 @@ SANDBOXES = [
 ]
 HEARD = "the FIFO heard b'escaped'"
 # Groups of attempts that have nothing to do with a network.
-OFFLINE = {"files", "links", "metadata", "proc", "devices", "kernel"}
+OFFLINE = {"files", "links", "renames", "metadata", "proc", "devices", "kernel"}
 # Results that a network changes, and some that it does not.
 ONLINE = {
     "bubblewrap": {

@@ -27,7 +27,7 @@ class Mounted:
         self._pins: list[int] = []
         self._seen: dict[bytes, _Identity] = {}
         self._pinned: set[bytes] = set()
-        for step in plan.steps:
+        for step in plan.mounts:
             self._look(step.path)
 
     def settle(self) -> None:
