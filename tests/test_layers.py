@@ -20,6 +20,7 @@ RULES = {
     "errors": "",
     "limits": "",
     "version": "",
+    "printable": "",
     "protocol": "errors limits",
     "state": "protocol errors limits",
     "relay": "errors limits",
@@ -34,7 +35,7 @@ RULES = {
     "files": "memory discovery sandbox protocol errors limits",
     "outbound": "protocol errors limits",
     "host": "protocol",
-    "network": "protocol errors limits",
+    "network": "printable protocol errors limits",
     "discovery": "host protocol errors limits",
     # These join the layers above. They do not import one another.
     "server": "errors limits version timers protocol state transport rpc sandbox process files "
@@ -53,7 +54,7 @@ RULES = {
     "client_urls remote_server",
     "__main__": "cli",
 }
-PURE = {"errors", "limits", "version", "protocol", "state", "relay"}
+PURE = {"errors", "limits", "version", "printable", "protocol", "state", "relay"}
 IMPURE_IMPORTS = set(
     "asyncio concurrent fcntl multiprocessing os picows pty random secrets select selectors signal "
     "socket ssl subprocess threading time uvloop".split()

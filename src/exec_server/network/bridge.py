@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from exec_server.errors import ExecServerError
 from exec_server.limits import Limits
 from exec_server.network import namespace_listener, proxy_environment, relay, upstream
+from exec_server.network.addresses import is_loopback
 from exec_server.network.proxy import ManagedProxy, ProxyListener, Serve
 from exec_server.network.proxy_environment import Endpoint
 from exec_server.network.upstream import Unreachable
@@ -203,9 +204,11 @@ class Forward:
         self._limits = limits
 
     async def __call__(self, sock: socket.socket, client: str) -> None:
-        addresses = await upstream.resolve(
+        found = await upstream.resolve(
             self._endpoint.host, seconds=self._limits.proxy_resolve_timeout
         )
+        # The host is on the loopback by its name; what the resolver says must agree.
+        addresses = [address for address in found if is_loopback(address)]
         with contextlib.suppress(Unreachable, OSError, relay.Idle):
             other = await upstream.connect(addresses, self._endpoint.port, limits=self._limits)
             with other:
