@@ -25,6 +25,7 @@ from exec_server.network.addresses import is_loopback
 from exec_server.network.proxy import ManagedProxy, ProxyListener, Serve
 from exec_server.network.proxy_environment import Endpoint
 from exec_server.network.upstream import Unreachable
+from exec_server.printable import printable
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +169,9 @@ class _Hold:
 
     def _fail(self, reason: str) -> None:
         self._stop_expecting()
-        logger.error("a sandboxed process cannot reach its proxy and is ended: %s", reason)
+        logger.error(
+            "a sandboxed process cannot reach its proxy and is ended: %s", printable(reason)
+        )
         self._on_failure(f"failed to prepare host proxy routing bridge: {reason}")
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from exec_server.network.addresses import Address
 from exec_server.network.blocked import Attempt, Verdict
 from exec_server.network.hosts import Host, HostRefusal
 from exec_server.network.rules import Rules, Ruling
+from exec_server.printable import printable
 from exec_server.protocol import network
 
 logger = logging.getLogger(__name__)
@@ -108,11 +109,11 @@ class Decider:
         """Tell the client about *verdict*, and return it."""
         logger.info(
             "process %s: %s %s (%s, %s) to %s:%d",
-            self._process_id,
+            printable(self._process_id),
             attempt.protocol,
             verdict.decision,
             verdict.source,
-            verdict.reason,
+            printable(verdict.reason),
             attempt.shown_host,
             attempt.port,
         )
