@@ -20,6 +20,7 @@ RULES = {
     "errors": "",
     "limits": "",
     "version": "",
+    "printable": "",
     "protocol": "errors limits",
     "state": "protocol errors limits",
     "relay": "errors limits",
@@ -32,13 +33,13 @@ RULES = {
     "sandbox": "protocol errors",
     "process": "timers memory sandbox state protocol errors limits",
     "files": "memory discovery sandbox protocol errors limits",
-    "outbound": "protocol errors limits",
+    "outbound": "printable protocol errors limits",
     "host": "protocol",
-    "network": "protocol errors limits",
+    "network": "printable protocol errors limits",
     "discovery": "host protocol errors limits",
     # These join the layers above. They do not import one another.
-    "server": "errors limits version timers protocol state transport rpc sandbox process files "
-    "outbound host discovery network",
+    "server": "errors limits version printable timers protocol state transport rpc sandbox process "
+    "files outbound host discovery network",
     "client": "rpc transport version state protocol errors limits",
     "remote": "timers protocol.registry relay transport errors limits",
     "hub": "protocol.registry relay.frame relay.keys transport version errors limits",
@@ -47,13 +48,13 @@ RULES = {
     "remote_server": "server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
-    "cli": "errors limits protocol transport sandbox relay server client remote hub local_server "
-    "client_urls remote_server",
+    "cli": "errors limits printable protocol transport sandbox relay server client remote hub "
+    "local_server client_urls remote_server",
     "__init__": "errors limits version protocol transport server client remote local_server "
     "client_urls remote_server",
     "__main__": "cli",
 }
-PURE = {"errors", "limits", "version", "protocol", "state", "relay"}
+PURE = {"errors", "limits", "version", "printable", "protocol", "state", "relay"}
 IMPURE_IMPORTS = set(
     "asyncio concurrent fcntl multiprocessing os picows pty random secrets select selectors signal "
     "socket ssl subprocess threading time uvloop".split()

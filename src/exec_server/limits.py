@@ -123,7 +123,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
 
     # The managed network of a process: connections to each listener of its proxy, the size of HTTP
     # heads, and the time limits for a head, for resolving a name, for connecting, and for silence.
-    proxy_connections: int = 256
+    # There are more connections than `policy_questions`: a question too many is refused at once,
+    # and does not wait in the queue of a listener.
+    proxy_connections: int = 1024
     proxy_head_bytes: int = 64 * KIB
     proxy_head_timeout: float = 60.0
     proxy_resolve_timeout: float = 2.0

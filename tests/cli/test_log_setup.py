@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from exec_server.cli.log_setup import JsonFormatter
+from exec_server.cli.log_setup import JsonFormatter, TextFormatter
 from tests.requirements import requirement
 from tests.support import cli
 
@@ -82,3 +82,28 @@ async def test_the_life_of_a_registry_in_json(tmp_path):
     (line,) = objects(refused.stderr)
     assert (line["level"], refused.status) == ("critical", 1)
     assert "--tls-cert" in line["message"]
+
+
+FORGED = "x\n2026-01-01 00:00:00,000 INFO exec_server: forged\r\x1b[2J\u202e\u2028 \udc80"
+
+
+def lines_of(*, exc=None, message="name %s", args=(FORGED,)):
+    info = (type(exc), exc, None) if exc is not None else None
+    record = logging.LogRecord("x", logging.INFO, __file__, 1, message, args, info)
+    return TextFormatter().format(record).split("\n")
+
+
+@requirement("security/logs:no-forged-lines")
+def test_a_text_log_has_one_line_for_each_message():
+    (line,) = lines_of()
+    assert line.isprintable()
+    assert "x\\n2026-01-01" in line
+    (line,) = lines_of(message="%d", args=("no number",))
+    assert line.isprintable()
+
+
+@requirement("security/logs:no-forged-lines")
+def test_the_text_of_an_exception_begins_no_line_of_its_own():
+    first, *rest = lines_of(exc=ValueError(FORGED))
+    assert first.isprintable()
+    assert rest and all(line.startswith("    ") and line.isprintable() for line in rest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 
 import pytest
@@ -11,7 +12,7 @@ from tests.network.test_rules import BAD, GOOD
 from tests.requirements import requirement
 from tests.support.comparing import ask, finished
 from tests.support.proxied import answered, get, launch, origin, socks, wanted
-from tests.support.wire import start_params
+from tests.support.wire import PATIENCE, start_params
 
 pytestmark = pytest.mark.one_loop
 
@@ -130,3 +131,34 @@ async def test_an_answer_of_the_client_means_the_same(both, reply):
         return [question, undated(await asking), await decisions(wire, 1)]
 
     await both.agree(conversation)
+
+
+@requirement("network/policy:fails-closed")
+async def test_of_three_hundred_questions_as_many_are_denied_at_once(both):
+    async def conversation(wire):
+        http, _ = await launch(wire, policyDecisionTimeoutMs=60_000)
+        asking = [
+            asyncio.ensure_future(answered(http, get(f"x{number}.invalid")))
+            for number in range(300)
+        ]
+        questions = [
+            await wire.find(lambda m: m.get("method") == "network/policyRequest")
+            for _ in range(256)
+        ]
+        # No question is answered before the refusals have come.
+        ended = asyncio.as_completed(asking)
+        refused = [json.loads((await next(ended))[1]) for _ in range(44)]
+        for question in questions:
+            decision = {"type": "deny", "reason": "nope"}
+            await wire.send({"id": question["id"], "result": {"decision": decision}})
+        bodies = [json.loads(body) for _, body in await asyncio.gather(*asking)]
+        # Hundreds of reports are still to be read, and neither server says goodbye before that.
+        wire.cut()
+        return [
+            {body["reason"] for body in refused},
+            sorted(body["reason"] for body in bodies),
+            {body["source"] for body in bodies},
+        ]
+
+    async with asyncio.timeout(PATIENCE):
+        await both.agree(conversation)

@@ -16,7 +16,7 @@ from exec_server.protocol import network, process
 from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.local import resumed, wire_with
-from tests.support.proxied import SWITCHES, answered, dialled, get, launch, said, wanted
+from tests.support.proxied import SWITCHES, answered, dialled, get, launch, said, socks, wanted
 from tests.support.start_cases import SHELL
 from tests.support.wire import ENV, PATIENCE, Wire, start_params
 
@@ -137,6 +137,54 @@ async def test_a_question_too_many_is_a_refusal(no_leaks):
         assert await reason_of(port) == "not_allowed"
         await wire.send(deny(question))
         assert await asking == "nope"
+
+
+@requirement("network/policy:fails-closed")
+async def test_of_many_questions_at_once_those_beyond_the_limit_are_denied_at_once(server):
+    """The others are open all the while, so nothing else could have ended these."""
+    limit, more = Limits().policy_questions, 22
+    async with Wire(server.url) as wire, asyncio.timeout(PATIENCE):
+        await wire.initialize()
+        http, anything = await launch(wire, policyDecisionTimeoutMs=60_000)
+        asking = {
+            asyncio.ensure_future(reason_of(http, f"x{number}.invalid"))
+            for number in range(limit // 2)
+        }
+        tunnels = {
+            asyncio.ensure_future(socks(anything, b"y.invalid", number + 1))
+            for number in range(limit // 2)
+        }
+        questions = [await wire.find(is_question) for _ in range(limit)]
+        for number in range(more):
+            assert await reason_of(http, f"z{number}.invalid") == "not_allowed"
+            _, writer, reply = await socks(anything, b"z.invalid", 1)
+            writer.close()
+            assert reply[1] == 2
+        assert not any(task.done() for task in asking | tunnels)
+        for question in questions:
+            await wire.send(deny(question))
+        assert set(await asyncio.gather(*asking)) == {"nope"}
+        for _, writer, reply in await asyncio.gather(*tunnels):
+            writer.close()
+            assert reply[1] == 2
+        # Hundreds of reports are still to be read; nothing is said any more.
+        wire.cut()
+
+
+@requirement("network/policy:fails-closed")
+async def test_of_three_hundred_questions_forty_four_are_denied_at_once(server):
+    async with Wire(server.url) as wire, asyncio.timeout(PATIENCE):
+        await wire.initialize()
+        http, _ = await launch(wire, policyDecisionTimeoutMs=60_000)
+        asking = [asyncio.ensure_future(reason_of(http, f"x{n}.invalid")) for n in range(300)]
+        questions = [await wire.find(is_question) for _ in range(256)]
+        ended = asyncio.as_completed(asking)
+        assert {await next(ended) for _ in range(44)} == {"not_allowed"}
+        assert sum(task.done() for task in asking) == 44
+        for question in questions:
+            await wire.send(deny(question))
+        assert sorted(await asyncio.gather(*asking)) == ["nope"] * 256 + ["not_allowed"] * 44
+        wire.cut()
 
 
 @requirement("network/policy:decision")

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.errors import InvalidParams
-from exec_server.network import proxy_environment, rules
+from exec_server.network import addresses, hosts, proxy_environment, rules
+from exec_server.network.hosts import Host
 from exec_server.network.rules import Rules, Ruling
 from exec_server.protocol import network
 from tests.requirements import requirement
@@ -21,21 +22,27 @@ NOT_PUBLIC = (
     "0.1.2.3 10.0.0.1 100.64.0.1 127.0.0.1 169.254.1.1 172.31.255.255 192.0.0.9 192.0.2.1 "
     "192.168.1.1 198.19.0.1 198.51.100.1 203.0.113.1 224.0.0.1 240.0.0.1 255.255.255.255 "
     ":: ::1 fc00::1 fe80::1 ff02::1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 64:ff9b::7f00:1 2002:7f00:1:: "
-    "::127.0.0.1 2001:db8::1 fec0::1"
+    "::127.0.0.1 2001:db8::1 fec0::1 ::ffff:0:127.0.0.1 64:ff9b:1::8.8.8.8 2001:0:7f00:1::1 "
+    "2001:0:808:808:0:0:80ff:fffe 2606:4700::5efe:10.0.0.1 2002:a9fe:a9fe:: 168.63.129.16 "
+    "fd00:ec2::254 3fff::1"
 ).split()
 PUBLIC = "1.1.1.1 8.8.8.8 172.32.0.1 192.0.1.1 198.20.0.1 2606:4700::1111 ::ffff:8.8.8.8".split()
 
 labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
-hosts = (
+names = (
     st.lists(labels, min_size=2, max_size=4)
     .map(".".join)
-    .filter(lambda host: rules.as_address(host) is None)
+    # A host that ends in a number is an address, or it is refused.
+    .filter(lambda host: hosts.normalise_host(host) == host)
+    .filter(lambda host: addresses.as_address(host) is None)
 )
 
 
 def judged(host, **members):
     proxy = msgspec.convert(wanted(**members), network.NetworkProxy)
-    return Rules(proxy.proxy).judge(rules.normal_host(host))
+    read = hosts.normalise_authority_host(host) if "[" in host else hosts.normalise_host(host)
+    assert not isinstance(read, hosts.HostRefusal), host
+    return Rules(proxy.proxy).judge(read)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +70,7 @@ def test_patterns(pattern, inside, outside):
         assert judged(host, domains={pattern: "allow"}) is not Ruling.ALLOW, host
 
 
-@given(hosts, hosts)
+@given(names, names)
 @requirement("network/rules:patterns")
 def test_two_stars_are_the_apex_and_one_star(apex, below):
     for host in (apex, f"{below}.{apex}", below):
@@ -72,14 +79,14 @@ def test_two_stars_are_the_apex_and_one_star(apex, below):
         assert two == (one or host == apex)
 
 
-@given(hosts, st.sampled_from(["allow", "none"]))
+@given(names, st.sampled_from(["allow", "none"]))
 @requirement("network/rules:order")
 def test_deny_beats_everything(host, rule):
     domains = {"*": rule, host.upper(): "deny"}
     assert judged(host, domains=domains, allowLocalBinding=True) is Ruling.DENIED
 
 
-@given(hosts)
+@given(names)
 @requirement("network/rules:order")
 def test_a_reviewed_host_is_asked_about_although_it_is_allowed(host):
     assert judged(host, domains={host: "allow"}) is Ruling.ALLOW
@@ -99,26 +106,27 @@ def test_local_comes_before_the_question_and_after_the_denial():
 @requirement("network/rules:not-public")
 def test_addresses_that_are_not_public():
     for text in NOT_PUBLIC:
-        assert not rules.is_public(ipaddress.ip_address(text)), text
+        assert not addresses.is_public(ipaddress.ip_address(text)), text
     for text in PUBLIC:
-        assert rules.is_public(ipaddress.ip_address(text)), text
+        assert addresses.is_public(ipaddress.ip_address(text)), text
 
 
 @given(st.ip_addresses(v=4))
 @requirement("network/rules:not-public")
 def test_an_address_is_as_public_as_the_one_inside_of_it(address):
     for form in (f"::ffff:{address}", f"64:ff9b::{address}"):
-        assert rules.is_public(ipaddress.ip_address(form)) == rules.is_public(address)
+        assert addresses.is_public(ipaddress.ip_address(form)) == addresses.is_public(address)
 
 
 @requirement("network/rules:one-resolution")
 def test_one_address_that_is_not_public_is_enough():
     proxy = msgspec.convert(wanted(), network.NetworkProxy)
     some = [ipaddress.ip_address(text) for text in ("8.8.8.8", "10.0.0.1")]
-    assert not Rules(proxy.proxy).accepts("x.org", some)
-    assert Rules(proxy.proxy).accepts("x.org", some[:1])
+    host = Host("x.org")
+    assert Rules(proxy.proxy).judge_addresses(host, some) is Ruling.LOCAL
+    assert Rules(proxy.proxy).judge_addresses(host, some[:1]) is Ruling.ALLOW
     proxy.proxy.allow_local_binding = True
-    assert Rules(proxy.proxy).accepts("x.org", some)
+    assert Rules(proxy.proxy).judge_addresses(host, some) is Ruling.ALLOW
 
 
 DENIED_STAR = (
@@ -179,7 +187,7 @@ def test_any_pattern_is_understood_or_refused(domains):
         made = Rules(msgspec.convert(wanted(domains=domains), network.NetworkProxy).proxy)
     except InvalidParams:
         return
-    assert made.judge("x.org") in Ruling
+    assert made.judge(Host("x.org")) in Ruling
 
 
 @pytest.mark.parametrize(

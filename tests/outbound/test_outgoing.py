@@ -186,6 +186,42 @@ def test_the_same_origin_keeps_credentials():
     assert all(following.has(name) for name in SECRETS)
 
 
+def with_secret(**params: Any) -> OutgoingRequest:
+    return asked(
+        headers=[("X-Key", "Bearer ", "TOKEN"), ("x-key", "plain"), ("X-Other", "", "TOKEN")],
+        **params,
+    )
+
+
+@requirement("security/http:environment-stays")
+@pytest.mark.parametrize(
+    "location",
+    ["http://other/", "https://h/", "http://h:81/", "http://h./", "//x", "http://sub.h/"],
+)
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_what_the_environment_fills_in_stays_with_its_origin(status, location):
+    first = with_secret(method="POST")
+    assert ("x-key", "Bearer secret") in first.headers
+    following = redirected(first, status, location)
+    assert following is not None
+    assert [value for name, value in following.headers if name.startswith("x-")] == ["plain"]
+    # Back at the first origin it does not appear again.
+    back = redirected(following, status, "http://h/")
+    assert back is not None
+    assert "secret" not in str(back.headers)
+
+
+@requirement("security/http:environment-stays")
+@pytest.mark.parametrize("location", ["/b", "http://h:80/b", "//h/", "http://H/"])
+def test_the_same_origin_gets_what_the_environment_fills_in(location):
+    following = redirected(with_secret(), 307, location)
+    assert following is not None
+    assert ("x-key", "Bearer secret") in following.headers
+    away = redirected(following, 307, "http://other/")
+    assert away is not None
+    assert "secret" not in str(away.headers)
+
+
 @requirement("http/redirect:referer")
 @pytest.mark.parametrize(
     ("url", "location", "referer"),

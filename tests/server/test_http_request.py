@@ -259,6 +259,41 @@ async def test_a_header_comes_from_the_servers_environment(monkeypatch):
         assert origin.received[0].header("x") == "Bearer secret"
 
 
+@requirement("security/http:environment-stays")
+async def test_a_variable_of_the_server_goes_to_one_origin_only(monkeypatch, tmp_path):
+    """First to the same origin, then to another port, to another scheme, and back again."""
+    certificates = make_certificates(tmp_path)
+    monkeypatch.setenv("PROBE_TOKEN", "secret")
+    monkeypatch.setenv("CODEX_CA_CERTIFICATE", str(certificates.authority))
+    headers = [{"name": "X-Key", "value": "Bearer ", "valueEnvVar": "PROBE_TOKEN"}]
+    route: dict[str, str] = {}
+
+    async def behave(request: Received, line: Line) -> None:
+        if request.path in route:
+            await line.answer(307, b"", f"Location: {route[request.path]}")
+        else:
+            await hello(request, line)
+
+    async with (
+        wire_with() as wire,
+        target(behave) as first,
+        target(behave) as second,
+        target(behave, tls=certificates.server) as third,
+    ):
+        route["/1"] = f"{first.url}/2"
+        route["/2"] = f"{second.url}/3"
+        route["/3"] = f"{third.url}/4"
+        route["/4"] = f"{first.url}/5"
+        await ask(wire, f"{first.url}/1", headers=headers)
+        seen = {
+            request.path: request.header("x-key")
+            for origin in (first, second, third)
+            for request in origin.received
+        }
+    token = "Bearer secret"
+    assert seen == {"/1": token, "/2": token, "/3": None, "/4": None, "/5": None}
+
+
 @requirement("http/stream:disconnect")
 async def test_a_request_ends_with_its_connection(server):
     seen, gone = asyncio.Event(), asyncio.Event()

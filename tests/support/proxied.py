@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from exec_server.limits import Limits
+from exec_server.network.addresses import Address, as_address
 from exec_server.network.proxy import ManagedProxy
-from exec_server.network.rules import Address, as_address
 from exec_server.protocol import network
 from tests.support.wire import PATIENCE, Wire, start_params
 
@@ -43,6 +43,7 @@ class Decides:
         self.told: list[network.PolicyDecisionEvent] = []
         self.open: list[asyncio.Future[Any]] = []
         self.was_asked = asyncio.Event()
+        self.was_told = asyncio.Event()
 
     def ask_policy(self, params: network.PolicyRequestParams) -> asyncio.Future[Any] | None:
         self.asked.append(params)
@@ -55,6 +56,7 @@ class Decides:
 
     def report_decision(self, event: network.PolicyDecisionEvent) -> None:
         self.told.append(event)
+        self.was_told.set()
 
     @property
     def reasons(self) -> list[str]:

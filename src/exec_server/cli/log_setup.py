@@ -6,6 +6,8 @@ import logging
 import sys
 from typing import Any, Literal
 
+from exec_server.printable import escaped
+
 logger = logging.getLogger(__name__)
 
 Style = Literal["text", "json"]
@@ -35,6 +37,23 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode({name: _sound(text) for name, text in event.items()}).decode()
 
 
+class TextFormatter(logging.Formatter):
+    """One line per event: time, level, logger and message.
+
+    Control characters are written as escapes. The lines of a traceback are indented. So a text that
+    came from a peer can neither begin a line of its own nor act on a terminal.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = f"{self.formatTime(record)} {record.levelname} {record.name}: {_message(record)}"
+        lines = [escaped(event)]
+        if record.exc_info:
+            lines += _indented(self.formatException(record.exc_info))
+        if record.stack_info:
+            lines += _indented(record.stack_info)
+        return "\n".join(lines)
+
+
 def configure(level: str, style: Style) -> None:
     """Send this package's events of *level* and above to stderr."""
     handler = logging.StreamHandler(sys.stderr)
@@ -42,7 +61,7 @@ def configure(level: str, style: Style) -> None:
         handler.setFormatter(JsonFormatter())
         _log_what_is_printed()
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(TextFormatter())
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level.upper())
@@ -74,6 +93,10 @@ def _message(record: logging.LogRecord) -> str:
     except Exception as exc:
         # The arguments do not fit to the format; the event is still logged.
         return f"{record.msg} ({exc})"
+
+
+def _indented(text: str) -> list[str]:
+    return [f"    {escaped(line)}" for line in text.split("\n")]
 
 
 def _trace() -> dict[str, str]:

@@ -1,6 +1,8 @@
 """The managed network: a process gets a proxy of its own, which decides what it may reach.
 
-    rules.py              PURE  patterns, the order of the rules, addresses that are not public
+    hosts.py              PURE  the one form of a host, for rules, resolver and reports
+    addresses.py          PURE  addresses that are not public, and those that carry another one
+    rules.py              PURE  patterns, and the order of the rules
     blocked.py            PURE  verdicts, and what a process is told about a refused attempt
     proxy_environment.py  PURE  the variables that point programs at a proxy
     http_heads.py         PURE  one HTTP head: its target, and its headers for the next hop
@@ -17,5 +19,6 @@
     namespace_listener.py       a program that makes listeners in another network namespace
     bridge.py                   those listeners, for a sandbox that waits for them
 
-A name is resolved once: the decision names addresses, and only those are connected to.
+A host is normalised once, where it comes in. A name is resolved once: the decision names addresses,
+and only those are connected to.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from exec_server.network.hosts import Host, HostRefusal
 from exec_server.protocol.network import Decision, Protocol, Scope, Source
 
 
@@ -11,12 +12,16 @@ class Attempt(msgspec.Struct, frozen=True):
     """One connection that a process asks for."""
 
     protocol: Protocol
-    # The host in its normal form, see `rules.normal_host`.
-    host: str
+    host: Host | HostRefusal
     port: int
     # The HTTP method; None for SOCKS.
     method: str | None = None
     client: str | None = None
+
+    @property
+    def shown_host(self) -> str:
+        """The host as it is logged and reported."""
+        return self.host.shown if isinstance(self.host, HostRefusal) else self.host
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -78,7 +83,7 @@ def explain(attempt: Attempt, verdict: Verdict) -> tuple[str, str, bytes]:
         return "text/plain", error, message.encode()
     body = _BlockedBody(
         "blocked",
-        attempt.host,
+        attempt.shown_host,
         verdict.reason,
         verdict.decision,
         verdict.source,

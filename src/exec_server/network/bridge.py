@@ -21,9 +21,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from exec_server.errors import ExecServerError
 from exec_server.limits import Limits
 from exec_server.network import namespace_listener, proxy_environment, relay, upstream
+from exec_server.network.addresses import is_loopback
 from exec_server.network.proxy import ManagedProxy, ProxyListener, Serve
 from exec_server.network.proxy_environment import Endpoint
 from exec_server.network.upstream import Unreachable
+from exec_server.printable import printable
 
 logger = logging.getLogger(__name__)
 
@@ -167,7 +169,9 @@ class _Hold:
 
     def _fail(self, reason: str) -> None:
         self._stop_expecting()
-        logger.error("a sandboxed process cannot reach its proxy and is ended: %s", reason)
+        logger.error(
+            "a sandboxed process cannot reach its proxy and is ended: %s", printable(reason)
+        )
         self._on_failure(f"failed to prepare host proxy routing bridge: {reason}")
 
     def close(self) -> None:
@@ -203,9 +207,11 @@ class Forward:
         self._limits = limits
 
     async def __call__(self, sock: socket.socket, client: str) -> None:
-        addresses = await upstream.resolve(
+        found = await upstream.resolve(
             self._endpoint.host, seconds=self._limits.proxy_resolve_timeout
         )
+        # The host is on the loopback by its name; what the resolver says must agree.
+        addresses = [address for address in found if is_loopback(address)]
         with contextlib.suppress(Unreachable, OSError, relay.Idle):
             other = await upstream.connect(addresses, self._endpoint.port, limits=self._limits)
             with other:

@@ -10,11 +10,13 @@ from types import TracebackType
 from typing import Self
 
 from exec_server.limits import Limits
-from exec_server.network import rules
 from exec_server.network.blocked import Attempt, Verdict
 from exec_server.network.decider import Decider
+from exec_server.network.hosts import Host, HostRefusal, host_of, normalise_host
 
 Endpoint = tuple[str, int]
+# A destination as the process names it.
+Named = tuple[Host | HostRefusal, int]
 
 _IPV4, _NAME, _IPV6 = 1, 3, 4
 _DATAGRAM_BYTES = 65535
@@ -39,7 +41,7 @@ class Association:
         self._process: Endpoint | None = None
         # Destinations as the process names them, each with its address, or None while it is not
         # allowed.
-        self._known: dict[Endpoint, Endpoint | None] = {}
+        self._known: dict[Named, Endpoint | None] = {}
         # The sockets towards the network, by IP version.
         self._far: dict[int, socket.socket] = {}
         self._deciding: set[asyncio.Task[None]] = set()
@@ -70,7 +72,7 @@ class Association:
             if parsed is not None:
                 self._send_on(*parsed)
 
-    def _send_on(self, named: Endpoint, payload: bytes) -> None:
+    def _send_on(self, named: Named, payload: bytes) -> None:
         if named in self._known:
             place = self._known[named]
             if place is not None:
@@ -82,7 +84,7 @@ class Association:
             self._deciding.add(task)
             task.add_done_callback(self._deciding.discard)
 
-    async def _decide(self, named: Endpoint, payload: bytes) -> None:
+    async def _decide(self, named: Named, payload: bytes) -> None:
         decided = await self._decider.decide(
             Attempt("socks5_udp", named[0], named[1], None, self._client)
         )
@@ -121,7 +123,7 @@ def header(place: Endpoint) -> bytes:
     return bytes((0, 0, 0, kind)) + address.packed + place[1].to_bytes(2, "big")
 
 
-def parse(data: bytes) -> tuple[Endpoint, bytes] | None:
+def parse(data: bytes) -> tuple[Named, bytes] | None:
     """The destination and the payload of a datagram; None for fragments and nonsense."""
     if len(data) < 5 or data[:3] != b"\0\0\0":
         return None
@@ -133,8 +135,5 @@ def parse(data: bytes) -> tuple[Endpoint, bytes] | None:
     if size == 0 or len(body) < size + 2:
         return None
     raw, port = body[:size], int.from_bytes(body[size : size + 2], "big")
-    if kind == _NAME:
-        host = rules.normal_host(raw.decode("utf-8", "replace"))
-    else:
-        host = str(ipaddress.ip_address(raw))
+    host = normalise_host(raw) if kind == _NAME else host_of(ipaddress.ip_address(raw))
     return (host, port), body[size + 2 :]

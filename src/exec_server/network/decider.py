@@ -13,9 +13,12 @@ from msgspec import UNSET
 
 from exec_server.errors import ExecServerError
 from exec_server.limits import Limits
-from exec_server.network import blocked, rules, upstream
+from exec_server.network import blocked, upstream
+from exec_server.network.addresses import Address
 from exec_server.network.blocked import Attempt, Verdict
-from exec_server.network.rules import Address, Rules, Ruling
+from exec_server.network.hosts import Host, HostRefusal
+from exec_server.network.rules import Rules, Ruling
+from exec_server.printable import printable
 from exec_server.protocol import network
 
 logger = logging.getLogger(__name__)
@@ -26,7 +29,7 @@ _REASON_BYTES = 1024
 # An event loop's clock cannot wait longer than this.
 _LONGEST_WAIT = 365 * 24 * 3600.0
 
-Resolver = Callable[[str], Awaitable[list[Address]]]
+Resolver = Callable[[Host], Awaitable[list[Address]]]
 
 
 class PolicyClient(Protocol):
@@ -42,6 +45,7 @@ class AllowedAttempt(NamedTuple):
     """An attempt that may go on."""
 
     attempt: Attempt
+    host: Host
     # The addresses of the host; only these are connected to. Empty when the name is unknown.
     addresses: list[Address]
 
@@ -73,29 +77,44 @@ class Decider:
         guard = self._guard_first(attempt)
         if guard is not None:
             return self.report(attempt, guard)
-        verdict = await self._judge(attempt)
+        if isinstance(attempt.host, HostRefusal):
+            return self.report(attempt, self._unlisted)
+        verdict = await self._judge(attempt, attempt.host)
         addresses: list[Address] = []
         if verdict.is_allowed:
             addresses = await self._resolver(attempt.host)
-            is_known = bool(addresses) or self._rules.allows_local
-            if not is_known or not self._rules.accepts(attempt.host, addresses):
-                verdict = blocked.refused(Ruling.LOCAL.value)
+            ruling = self._judge_addresses(attempt.host, addresses)
+            if ruling is not Ruling.ALLOW:
+                verdict = blocked.refused(ruling.value)
         self.report(attempt, verdict)
         if not verdict.is_allowed:
             return verdict
         guard = self._guard_last(attempt)
-        return AllowedAttempt(attempt, addresses) if guard is None else self.report(attempt, guard)
+        if guard is not None:
+            return self.report(attempt, guard)
+        return AllowedAttempt(attempt, attempt.host, addresses)
+
+    def _judge_addresses(self, host: Host, addresses: list[Address]) -> Ruling:
+        if not addresses and not self._rules.allows_local:
+            return Ruling.LOCAL
+        return self._rules.judge_addresses(host, addresses)
+
+    @property
+    def _unlisted(self) -> Verdict:
+        """The verdict about a host that no rule allows and about which the client is not asked."""
+        is_asked = self._timeout_ms is not None
+        return blocked.UNDECIDED if is_asked else blocked.refused(Ruling.ASK.value)
 
     def report(self, attempt: Attempt, verdict: Verdict) -> Verdict:
         """Tell the client about *verdict*, and return it."""
         logger.info(
             "process %s: %s %s (%s, %s) to %s:%d",
-            self._process_id,
+            printable(self._process_id),
             attempt.protocol,
             verdict.decision,
             verdict.source,
-            verdict.reason,
-            attempt.host,
+            printable(verdict.reason),
+            attempt.shown_host,
             attempt.port,
         )
         self._client.report_decision(
@@ -107,7 +126,7 @@ class Decider:
                 source=verdict.source,
                 reason=verdict.reason,
                 protocol=attempt.protocol,
-                host=attempt.host,
+                host=attempt.shown_host,
                 port=attempt.port,
                 method=UNSET if attempt.method is None else attempt.method,
                 client=UNSET if attempt.client is None else attempt.client,
@@ -136,18 +155,18 @@ class Decider:
             return blocked.MITM_REQUIRED
         return None if attempt.method in _SAFE_METHODS else blocked.METHOD_NOT_ALLOWED
 
-    async def _judge(self, attempt: Attempt) -> Verdict:
-        ruling = self._rules.judge(attempt.host)
+    async def _judge(self, attempt: Attempt, host: Host) -> Verdict:
+        ruling = self._rules.judge(host)
         if ruling is Ruling.ALLOW:
             return blocked.ALLOWED
         if ruling is Ruling.ASK and self._timeout_ms is not None:
-            return await self._ask(attempt, self._timeout_ms)
+            return await self._ask(attempt, host, self._timeout_ms)
         return blocked.refused(ruling.value)
 
-    async def _ask(self, attempt: Attempt, timeout_ms: int) -> Verdict:
-        if not self._is_asking or not rules.is_host(attempt.host):
+    async def _ask(self, attempt: Attempt, host: Host, timeout_ms: int) -> Verdict:
+        if not self._is_asking:
             return blocked.UNDECIDED
-        request = network.ConnectionAttempt(attempt.protocol, attempt.host, attempt.port)
+        request = network.ConnectionAttempt(attempt.protocol, host, attempt.port)
         question = self._client.ask_policy(network.PolicyRequestParams(self._process_id, request))
         if question is None:
             return blocked.UNDECIDED
@@ -165,7 +184,7 @@ class Decider:
                 # logging it.
                 question.exception()
 
-    async def _resolve(self, host: str) -> list[Address]:
+    async def _resolve(self, host: Host) -> list[Address]:
         return await upstream.resolve(host, seconds=self._limits.proxy_resolve_timeout)
 
 

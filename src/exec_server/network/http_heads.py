@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-from exec_server.network import rules
+from exec_server.network.hosts import Host, HostRefusal, normalise_authority_host
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -36,8 +36,7 @@ class RequestTarget(NamedTuple):
     """The destination of a request."""
 
     scheme: str
-    # The host in its normal form, see `rules.normal_host`.
-    host: str
+    host: Host
     port: int
     # The path and the query, as the origin expects them.
     path: bytes
@@ -53,7 +52,7 @@ def target(request: h11.Request) -> RequestTarget:
     if text.startswith("/") or text == "*":
         if named is None:
             raise BadTarget("missing host")
-        host, port = _authority(named.decode("latin-1"))
+        host, port = _authority(named.decode("utf-8", "replace"))
         return RequestTarget("http", host, port or 80, request.target)
     return _absolute(text, named)
 
@@ -67,7 +66,7 @@ def _absolute(text: str, named: bytes | None) -> RequestTarget:
     host, port = _authority(parts.netloc)
     default = _DEFAULT_PORTS.get(scheme, 0)
     if named is not None:
-        other, other_port = _authority(named.decode("latin-1"))
+        other, other_port = _authority(named.decode("utf-8", "replace"))
         if (other, other_port or default) != (host, port or default) or not default:
             raise BadTarget("Host header does not match request target")
     if not default:
@@ -78,10 +77,12 @@ def _absolute(text: str, named: bytes | None) -> RequestTarget:
     return RequestTarget(scheme, host, port or default, path.encode())
 
 
-def _authority(text: str) -> tuple[str, int | None]:
-    match = _AUTHORITY.fullmatch(text.strip())
-    host = rules.normal_host(match["host"]) if match else ""
-    if match is None or not rules.is_host(host):
+def _authority(text: str) -> tuple[Host, int | None]:
+    match = _AUTHORITY.fullmatch(text)
+    if match is None:
+        raise BadTarget("missing host")
+    host = normalise_authority_host(match["host"])
+    if isinstance(host, HostRefusal):
         raise BadTarget("missing host")
     port = int(match["port"]) if match["port"] and len(match["port"]) < 6 else None
     if port is not None and port > 65535:

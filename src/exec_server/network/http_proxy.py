@@ -14,12 +14,15 @@ from exec_server.network import blocked, exchange, http_heads, relay, upstream
 from exec_server.network.blocked import Attempt, Verdict
 from exec_server.network.decider import AllowedAttempt, Decider
 from exec_server.network.hang_up import decide_unless_gone
+from exec_server.network.hosts import Host
 from exec_server.network.http_heads import BadTarget, Headers, RequestTarget
 from exec_server.network.http_reader import HttpReader
 from exec_server.network.upstream import Unreachable, UpstreamProxy, Upstreams
 
 # A rejected request's body is read up to this size; a longer one ends the connection.
 _DISCARD_BYTES = 1024 * 1024
+# The host in the report about a refused Unix socket, as in the reference.
+_UNIX_SOCKET = Host("unix-socket")
 
 
 class HttpConnection:
@@ -82,7 +85,7 @@ class HttpConnection:
         return Attempt("http", aim.host, aim.port, method, self._client)
 
     async def _refuse_unix_socket(self, request: h11.Request, attempt: Attempt) -> bool:
-        shown = Attempt(attempt.protocol, "unix-socket", 0, attempt.method, attempt.client)
+        shown = Attempt(attempt.protocol, _UNIX_SOCKET, 0, attempt.method, attempt.client)
         self._decider.report(shown, blocked.NO_UNIX_SOCKETS)
         return await self._answer(request, HTTPStatus.NOT_IMPLEMENTED, b"unix sockets unsupported")
 
@@ -106,12 +109,12 @@ class HttpConnection:
             )
 
     async def _tunnel(self, route: AllowedAttempt) -> None:
-        attempt = route.attempt
+        port = route.attempt.port
         proxy = self._proxy("https", route)
         if proxy is None:
-            other = await upstream.connect(route.addresses, attempt.port, limits=self._limits)
+            other = await upstream.connect(route.addresses, port, limits=self._limits)
         else:
-            authority = http_heads.authority(attempt.host, attempt.port, default=0)
+            authority = http_heads.authority(route.host, port, default=0)
             other = await upstream.connect_through(proxy, authority, limits=self._limits)
         with other:
             head = http_heads.head(b"HTTP/1.1 200 OK", [(b"date", http_heads.date())])
@@ -124,7 +127,7 @@ class HttpConnection:
     def _proxy(self, scheme: str, route: AllowedAttempt) -> UpstreamProxy | None:
         if self._upstreams is None or not route.addresses:
             return None
-        return self._upstreams.choose(scheme, route.attempt.host, route.addresses)
+        return self._upstreams.choose(scheme, route.host, route.addresses)
 
     async def _answer(
         self,

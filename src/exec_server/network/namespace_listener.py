@@ -19,7 +19,8 @@ _CLONE_NEWNET = 0x40000000
 # _IO(0xb7, 1): the user namespace that owns another one.
 _NS_GET_USERNS = 0xB701
 _IP_FREEBIND = 15
-_BACKLOG = 128
+# A burst of connections longer than this waits for a second: TCP tries again after that.
+_BACKLOG = 1024
 
 
 def enter(pid: int) -> None:

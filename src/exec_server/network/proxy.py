@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 
 Serve = Callable[[socket.socket, str], Awaitable[None]]
 
-_BACKLOG = 128
+# A burst of connections longer than this waits for a second: TCP tries again after that.
+_BACKLOG = 1024
 _FAREWELL_SECONDS = 0.1
 
 

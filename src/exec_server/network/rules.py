@@ -1,6 +1,7 @@
-"""Which hosts a process may reach: patterns, the order of the rules, non-public addresses.
+"""Which hosts a process may reach: patterns, and the order of the rules.
 
-This is pure: names are resolved elsewhere, and the addresses are judged here.
+This is pure: hosts come in their normal form (hosts.py), names are resolved elsewhere, and the
+addresses are judged here, too.
 """
 
 from __future__ import annotations
@@ -12,34 +13,24 @@ from enum import Enum
 from fnmatch import translate
 
 from exec_server.errors import InvalidParams
+from exec_server.network.addresses import (
+    Address,
+    as_address,
+    is_loopback,
+    is_metadata,
+    is_public,
+    reached,
+)
+from exec_server.network.hosts import Host, HostRefusal, host_of, normalise_host
 from exec_server.protocol.network import NetworkProxy, ProxyConfig
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
 CALLBACK_ID_BYTES = 256
-HOST_BYTES = 253
 
 _PREFIX = "invalid network proxy config: "
 _PATTERN = re.compile(r"[a-z0-9._:*?-]+")
-_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_LOCALHOST = Host("localhost")
 _PORT = re.compile(r":[0-9]*$")
 _EVERYTHING = ("*", "**.*")
-
-# All networks that are not public (RFC 6890 and its updates).
-_NOT_PUBLIC = tuple(
-    ipaddress.ip_network(text)
-    for text in (
-        "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 "
-        "192.0.0.0/24 192.0.2.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 "
-        "224.0.0.0/4 240.0.0.0/4 "
-        "::/128 ::1/128 100::/64 2001:db8::/32 fc00::/7 fe80::/10 fec0::/10 ff00::/8"
-    ).split()
-)
-# IPv6 addresses that carry an IPv4 address: mapped, compatible, NAT64, 6to4.
-_CARRIERS = tuple(
-    (ipaddress.IPv6Network(text), shift)
-    for text, shift in (("::ffff:0:0/96", 0), ("::/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
-)
 
 
 class Ruling(Enum):
@@ -74,23 +65,50 @@ class Rules:
         self.is_limited = config.mode == "limited"
         _check_sockets(config)
 
-    def judge(self, host: str) -> Ruling:
-        """Judge *host*, which is in its normal form, before any name is resolved."""
-        if self._denied.match(host):
+    def judge(self, host: Host) -> Ruling:
+        """Judge *host* before any name is resolved."""
+        address = as_address(host)
+        if self._denied.match(host) or (address is not None and self._denies(address)):
             return Ruling.DENIED
         # A wildcard does not open local hosts; only an entry of their own does.
-        if not self.allows_local and is_local(host) and host not in self._allowed.exact:
+        if host not in self._allowed.exact and self._is_local(host, address):
             return Ruling.LOCAL
         if not self._allowed.match(host) or self._reviewed.match(host):
             return Ruling.ASK
         return Ruling.ALLOW
 
-    def accepts(self, host: str, addresses: Iterable[Address]) -> bool:
-        """True if *host*, which may be reached, may also have all of *addresses*."""
-        if self.allows_local or is_local(host):
-            # A local name gets this far only if it has an entry of its own.
-            return True
-        return all(is_public(address) for address in addresses)
+    def judge_addresses(self, host: Host, addresses: Iterable[Address]) -> Ruling:
+        """Judge the *addresses* of *host*, which may itself be reached: one is enough to refuse."""
+        rulings = {self._judge_address(host, address) for address in addresses}
+        refusals = (Ruling.DENIED, Ruling.LOCAL)
+        return next((ruling for ruling in refusals if ruling in rulings), Ruling.ALLOW)
+
+    def _judge_address(self, host: Host, address: Address) -> Ruling:
+        if self._denies(address):
+            return Ruling.DENIED
+        if host == host_of(address):
+            # This is the address that `judge` has judged.
+            return Ruling.ALLOW
+        if host == _LOCALHOST and is_loopback(address):
+            # This name gets here only if it has an entry of its own, or local hosts are allowed.
+            return Ruling.ALLOW
+        return Ruling.LOCAL if self._is_closed(address) else Ruling.ALLOW
+
+    def _denies(self, address: Address) -> bool:
+        """True if a rule denies *address*, or one that it leads to."""
+        return any(self._denied.match(host_of(each)) for each in reached(address))
+
+    def _is_local(self, host: Host, address: Address | None) -> bool:
+        if address is None:
+            return host == _LOCALHOST and not self.allows_local
+        return self._is_closed(address)
+
+    def _is_closed(self, address: Address) -> bool:
+        """True if *address* may not be reached unless it has an entry of its own."""
+        if is_metadata(address):
+            # To allow local hosts is not to hand out the credentials of the machine.
+            return host_of(address) not in self._allowed.exact or not self.allows_local
+        return not self.allows_local and not is_public(address)
 
 
 class _Patterns:
@@ -110,7 +128,7 @@ class _Patterns:
             pattern = f"*.{apex}"
         self._globs.append(_glob(pattern))
 
-    def match(self, host: str) -> bool:
+    def match(self, host: Host) -> bool:
         return host in self.exact or any(glob(host) for glob in self._globs)
 
 
@@ -137,7 +155,11 @@ def _normal_pattern(text: str) -> str:
         raise _invalid(f"unsupported repeated wildcard: {text}")
     if not _PATTERN.fullmatch(pattern):
         raise _invalid(f"unsupported domain pattern syntax: {text}")
-    return normal_host(pattern) if ":" in pattern else pattern
+    if "*" in pattern or "?" in pattern:
+        return pattern
+    # A pattern that no host can have is accepted, as in the reference. It matches nothing.
+    host = normalise_host(pattern)
+    return pattern if isinstance(host, HostRefusal) else host
 
 
 def _bracketed(text: str, pattern: str) -> str:
@@ -147,58 +169,7 @@ def _bracketed(text: str, pattern: str) -> str:
         raise _invalid(f"brackets are only supported for IPv6 literals or [*]: {text}")
     if rest and not _PORT.fullmatch(rest):
         raise _invalid(f"unsupported domain pattern syntax: {text}")
-    return str(address)
-
-
-def normal_host(host: str) -> str:
-    """The form of *host* in rules, questions and reports: lower case, no brackets or last dot."""
-    name = host.strip().lower()
-    if name.startswith("[") and name.endswith("]"):
-        name = name[1:-1]
-    name = name.rstrip(".")
-    address = as_address(name)
-    return name if address is None else str(address)
-
-
-def is_host(host: str) -> bool:
-    """True if *host*, in its normal form, is a valid name or an address."""
-    if not 0 < len(host) <= HOST_BYTES:
-        return False
-    return as_address(host) is not None or all(_LABEL.fullmatch(part) for part in host.split("."))
-
-
-def as_address(text: str) -> Address | None:
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None
-
-
-def is_local(host: str) -> bool:
-    """True if *host* is local by its own name or address."""
-    address = as_address(host)
-    return host == "localhost" if address is None else not is_public(address)
-
-
-def is_public(address: Address) -> bool:
-    if any(address in network for network in _NOT_PUBLIC):
-        return False
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = _carried(address)
-        return inner is None or is_public(inner)
-    return True
-
-
-def is_loopback(address: Address) -> bool:
-    inner = _carried(address) if isinstance(address, ipaddress.IPv6Address) else None
-    return (inner or address).is_loopback or (inner or address).is_unspecified
-
-
-def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    for network, shift in _CARRIERS:
-        if address in network:
-            return ipaddress.IPv4Address((int(address) >> shift) & 0xFFFF_FFFF)
-    return None
+    return host_of(address)
 
 
 def check(process_id: str, wanted: NetworkProxy) -> Rules:

@@ -9,11 +9,12 @@ import ipaddress
 import socket
 
 from exec_server.limits import Limits
-from exec_server.network import relay, rules, upstream
+from exec_server.network import relay, upstream
 from exec_server.network.blocked import Attempt, Verdict
 from exec_server.network.datagrams import Association
 from exec_server.network.decider import Decider
 from exec_server.network.hang_up import decide_unless_gone
+from exec_server.network.hosts import Host, HostRefusal, host_of, normalise_host
 from exec_server.network.upstream import Unreachable
 
 _VERSION = 5
@@ -74,17 +75,18 @@ class SocksConnection:
         await self._send(bytes((_VERSION, _NO_PASSWORD if is_welcome else 0xFF)))
         return is_welcome
 
-    async def _request(self) -> tuple[int, str, int]:
+    async def _request(self) -> tuple[int, Host | HostRefusal, int]:
         version, command, _, kind = await self._read(4)
         if version != _VERSION:
             raise _Malformed
+        host: Host | HostRefusal
         if kind == _IPV4:
-            host = str(ipaddress.IPv4Address(await self._read(4)))
+            host = host_of(ipaddress.IPv4Address(await self._read(4)))
         elif kind == _IPV6:
-            host = str(ipaddress.IPv6Address(await self._read(16)))
+            host = host_of(ipaddress.IPv6Address(await self._read(16)))
         elif kind == _NAME:
             (length,) = await self._read(1)
-            host = rules.normal_host((await self._read(length)).decode("utf-8", "replace"))
+            host = normalise_host(await self._read(length))
         else:
             raise _Malformed
         return command, host, int.from_bytes(await self._read(2), "big")

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from exec_server.limits import Limits
-from exec_server.network import rules
-from exec_server.network.rules import Address
+from exec_server.network.addresses import Address, as_address, is_loopback, is_public
 
 _HEAD_END = b"\r\n\r\n"
 
@@ -72,12 +71,12 @@ class Upstreams:
         return None
 
     def _may_have(self, address: Address) -> bool:
-        if rules.is_public(address):
+        if is_public(address):
             return True
-        return self._reaches_private and not rules.is_loopback(address)
+        return self._reaches_private and not is_loopback(address)
 
     def _is_excluded(self, host: str) -> bool:
-        address = rules.as_address(host)
+        address = as_address(host)
         for entry in self._excluded:
             if address is not None:
                 with contextlib.suppress(ValueError):
@@ -106,7 +105,7 @@ def _parse(value: str) -> UpstreamProxy:
 
 async def resolve(host: str, *, seconds: float) -> list[Address]:
     """The addresses of *host*; none when they are not known in time."""
-    literal = rules.as_address(host)
+    literal = as_address(host)
     if literal is not None:
         return [literal]
     loop = asyncio.get_running_loop()
@@ -115,7 +114,7 @@ async def resolve(host: str, *, seconds: float) -> list[Address]:
             found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError, UnicodeError):
         return []
-    addresses = [rules.as_address(str(sockaddr[0])) for *_, sockaddr in found]
+    addresses = [as_address(str(sockaddr[0])) for *_, sockaddr in found]
     return list(dict.fromkeys(address for address in addresses if address is not None))
 
 

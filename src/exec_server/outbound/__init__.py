@@ -1,6 +1,7 @@
 """HTTP requests that the server makes for its clients: `http/request`.
 
 exchanges.py          the requests of one connection, and their streamed bodies
+base64_pieces.py      the base64 of a body while it arrives
 outgoing.py           checks a request, and changes it for redirects
 url.py                URLs of http and https by the WHATWG rules
 host_names.py         international host names by UTS 46

@@ -13,6 +13,7 @@ import msgspec
 from exec_server.errors import InternalError, InvalidParams, InvalidRequest
 from exec_server.limits import Limits
 from exec_server.outbound.aiohttp_internals import read_available
+from exec_server.outbound.base64_pieces import Base64Pieces
 from exec_server.outbound.outgoing import grouped, prepare
 from exec_server.outbound.sender import FAILURES, TIMED_OUT, Sender
 from exec_server.protocol import http
@@ -127,7 +128,7 @@ class Exchanges:
         response, deadline = await self._exchange(params)
         try:
             async with asyncio.timeout_at(deadline):
-                body = await self._read_all(response)
+                pieces = await self._read_all(response)
         except FAILURES as exc:
             raise InternalError(
                 f"failed to read http/request response body: {_BROKEN_BODY}"
@@ -136,19 +137,19 @@ class Exchanges:
             # This keeps the connection open if the body was read to its end.
             response.close()
         head = _encode(_ResultHead(response.status, _headers(response)))
-        return Encoded((head[:-1], b',"bodyBase64":"', encode_base64(body), b'"}'))
+        return Encoded((head[:-1], b',"bodyBase64":"', *pieces, b'"}'))
 
-    async def _read_all(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read_all(self, response: aiohttp.ClientResponse) -> list[bytes]:
+        """Return the base64 of the body, in pieces."""
         limit = self._limits.http_body_bytes
-        pieces, total = [], 0
+        body = Base64Pieces()
         while data := await read_available(response):
-            pieces.append(data)
-            total += len(data)
-            if total > limit:
+            body.add(data)
+            if body.size > limit:
                 raise InternalError(
                     f"failed to read http/request response body: it has more than {limit} bytes"
                 )
-        return b"".join(pieces)
+        return body.finish()
 
     # A body that follows.
 

@@ -57,6 +57,9 @@ class OutgoingRequest(NamedTuple):
     url: Url
     headers: Sequence[tuple[str, str]]
     body: bytes | None
+    # Those of the headers whose values have a variable of the server's environment in them. They
+    # are credentials, whatever their names: they stay with their origin.
+    from_environment: frozenset[tuple[str, str]] = frozenset()
 
     def has(self, name: str) -> bool:
         return any(each == name for each, _ in self.headers)
@@ -71,6 +74,11 @@ def prepare(params: RequestParams, environ: Mapping[str, str]) -> OutgoingReques
         raise InvalidParams("http/request method is invalid: invalid HTTP method")
     url = _target(params.url)
     headers = [_header(header, environ) for header in params.headers]
+    from_environment = frozenset(
+        pair
+        for header, pair in zip(params.headers, headers, strict=True)
+        if header.value_env_var is not None
+    )
     names = {name for name, _ in headers}
     credentials = url.credentials()
     if credentials is not None and "authorization" not in names:
@@ -78,7 +86,9 @@ def prepare(params: RequestParams, environ: Mapping[str, str]) -> OutgoingReques
     if "accept" not in names:
         headers.append(("accept", "*/*"))
     body = params.body_base64.data if params.body_base64 is not None else b""
-    return OutgoingRequest(params.method, url.without_credentials(), grouped(headers), body or None)
+    return OutgoingRequest(
+        params.method, url.without_credentials(), grouped(headers), body or None, from_environment
+    )
 
 
 def basic(username: bytes, password: bytes) -> str:
@@ -152,14 +162,19 @@ def redirected(sent: OutgoingRequest, status: int, location: str | None) -> Outg
     if _changes_method(status, sent.method):
         method, body = "HEAD" if sent.method == "HEAD" else "GET", None
         dropped |= _OF_THE_BODY
+    secrets = sent.from_environment
+    headers = list(sent.headers)
     if url.origin != sent.url.origin:
+        # They do not come back, not even if the next redirect leads to the first origin.
         dropped |= _OF_THE_ORIGIN
-    headers = [header for header in sent.headers if header[0] not in dropped]
+        headers = [header for header in headers if header not in secrets]
+        secrets = frozenset()
+    headers = [header for header in headers if header[0] not in dropped]
     referer = _referer(sent.url, url)
     if referer is not None:
         headers.append(("referer", referer))
     # Credentials in the URL of a redirect are not used, as with the reference.
-    return OutgoingRequest(method, url.without_credentials(), headers, body)
+    return OutgoingRequest(method, url.without_credentials(), headers, body, secrets)
 
 
 def _changes_method(status: int, method: str) -> bool:

@@ -18,6 +18,7 @@ from exec_server.outbound import tls_trust
 from exec_server.outbound.aiohttp_internals import fail_body_with_connection
 from exec_server.outbound.outgoing import MAX_REDIRECTS, OutgoingRequest, redirected
 from exec_server.outbound.proxies import Proxies, Proxy
+from exec_server.printable import printable
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,8 @@ class Sender:
             return response
         except FAILURES as exc:
             # The log shows neither the URL nor the text of aiohttp, which repeats the URL.
-            logger.warning("http/request %s failed: %s", outgoing.method, type(exc).__name__)
+            method = printable(outgoing.method)
+            logger.warning("http/request %s failed: %s", method, type(exc).__name__)
             raise InternalError(
                 f"http/request failed: error sending request for url ({outgoing.url})"
             ) from exc

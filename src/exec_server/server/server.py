@@ -18,6 +18,7 @@ from msgspec import structs
 from exec_server import host
 from exec_server.errors import InternalError
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.printable import short_digest
 from exec_server.process.process_table import ProcessTable
 from exec_server.process.spawn import Spawner
 from exec_server.protocol.environment import EnvironmentInfo
@@ -154,7 +155,7 @@ class ExecServer:
         if session.id not in self._sessions:
             # `stop` has ended it already.
             return
-        logger.info("session %s detached", session.id)
+        logger.info("session %s detached", short_digest(session.id))
         if not self._resumable:
             self._end(session.id)
             self._attachments.end(session.id)
@@ -181,7 +182,9 @@ class ExecServer:
         context.session = session
         if context.peer.is_writing_paused:
             session.gate.close()
-        logger.info("session %s attached to %s", session.id, context.connection.peer_name)
+        logger.info(
+            "session %s attached to %s", short_digest(session.id), context.connection.peer_name
+        )
         return session
 
     def _new_session(self, context: Context) -> Session:
@@ -240,7 +243,7 @@ class ExecServer:
 
     def _expire(self, now: float) -> None:
         for session_id in self._attachments.expire(now=now):
-            logger.info("session %s expired", session_id)
+            logger.info("session %s expired", short_digest(session_id))
             self._end(session_id)
 
     def _end(self, session_id: SessionId) -> None:
