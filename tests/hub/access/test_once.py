@@ -22,7 +22,7 @@ async def visitor(state, visit):
 
 async def once(visitor, *rights) -> str:
     _, secret = await visitor.token(*rights, is_once=True)
-    return secret
+    return str(secret)
 
 
 async def at_once(request) -> list:
