@@ -22,6 +22,11 @@ _WHITE_SPACE = (
 StreamId = NewType("StreamId", str)
 
 
+def is_stream_id(text: str) -> bool:
+    """True if *text* may name a stream: it has more than white space."""
+    return bool(text.strip(_WHITE_SPACE))
+
+
 class Trace(NamedTuple):
     """A W3C trace context, which travels in clear text beside the request it belongs to."""
 
@@ -134,7 +139,7 @@ def _read_plain_data(data: bytes | memoryview) -> RelayFrame | None:
         stream_id = StreamId(str(data[4:id_end], "utf-8"))
     except (IndexError, UnicodeDecodeError):
         return None
-    if not size or at + size != len(data) or seq >> 32 or not stream_id.strip(_WHITE_SPACE):
+    if not size or at + size != len(data) or seq >> 32 or not is_stream_id(stream_id):
         return None
     return RelayFrame(stream_id, Data(seq, data[at:]))
 
@@ -174,7 +179,7 @@ def _read_body(raw: pb.RelayMessageFrame) -> Body:
 
 
 def _check(stream_id: str, body: Body, *, segmented: bool) -> None:
-    if not stream_id.strip(_WHITE_SPACE):
+    if not is_stream_id(stream_id):
         raise RelayError("relay frame with a blank stream id")
     if isinstance(body, Data):
         if not (segmented or (body.segment_index == 0 and body.segment_count == 1)):

@@ -78,7 +78,7 @@ def token_command(words: list[str]) -> int:
     add(
         "--once",
         action="store_true",
-        help="bind the token to the first environment that it registers",
+        help="bind the token to the first environment that it is used for",
     )
     add_state(parser)
     add_output(parser)

@@ -112,6 +112,17 @@ class TokenGate:
             raise RegistryRefusal(403, "forbidden", "this token does not allow that")
         return token
 
+    async def bind(self, token: AccessToken, environment_id: str) -> None:
+        """Use *token* for an environment.
+
+        Raises RegistryRefusal if it is for one environment only and another request has used it for
+        another one. Requests at the same moment may all have passed `admit`, so this decides.
+        """
+        if not await self._store.bind_token(token, environment_id, now=self._clock()):
+            raise RegistryRefusal(
+                403, "forbidden", "this token is for one environment and was used for another one"
+            )
+
     def _failure(self, address: str, now: float, *, is_missing: bool) -> RegistryRefusal:
         self.failed += 1
         wait = self._failures.retry_after(address, now=now)

@@ -153,9 +153,11 @@ class Registrations:
     async def leave(self, registration: LiveRegistration) -> None:
         """Forget *registration*. A newer one of the same environment is not touched."""
         self._forget(registration)
-        if registration.unsubscribe is not None:
-            await registration.unsubscribe()
-        await self._ownership.release(registration)
+        try:
+            if registration.unsubscribe is not None:
+                await registration.unsubscribe()
+        finally:
+            await self._ownership.release(registration)
 
     async def supersede(self, environment_id: str, generation: int) -> None:
         """End the sockets of older registrations at once, because a newer one has come."""

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 
 from aiohttp import web
 
@@ -107,22 +107,19 @@ class Rendezvous:
 
     async def _carry_executor(self, registration: LiveRegistration, token: AccessToken) -> None:
         exchange, loop = registration.exchange, self._loop
-        try:
+        name, address = registration.environment_id, registration.address
+        # The last callback runs first. All of them run, even if one raises or is cancelled.
+        async with AsyncExitStack() as leaving:
+            leaving.push_async_callback(self._note, "executor offline", name, token, address)
+            leaving.push_async_callback(self._registrations.leave, registration)
+            leaving.callback(self._count_of, exchange)
+            leaving.callback(registration.socket.give_up)
+            leaving.callback(exchange.end, "the executor is gone")
             await self._begin_to_serve(registration)
             admission_gate.leave()
-            await self._note(
-                "executor online", registration.environment_id, token, registration.address
-            )
+            await self._note("executor online", name, token, address)
             await registration.socket.carry(
                 lambda data: exchange.from_executor(data, now=loop.time())
-            )
-        finally:
-            exchange.end("the executor is gone")
-            registration.socket.give_up()
-            self._count_of(exchange)
-            await self._registrations.leave(registration)
-            await self._note(
-                "executor offline", registration.environment_id, token, registration.address
             )
 
     async def _begin_to_serve(self, registration: LiveRegistration) -> None:
@@ -220,16 +217,21 @@ class Rendezvous:
                 socket.end(POLICY_VIOLATION, str(exc))
 
         self.harnesses += 1
-        try:
+        # The last callback runs first. All of them run, even if one raises or is cancelled.
+        async with AsyncExitStack() as leaving:
+            leaving.push_async_callback(
+                self._note, "harness offline", environment_id, token, address
+            )
+            if passage.channel is not None:
+                leaving.callback(self._count_of, exchange)
+            leaving.callback(socket.give_up)
+            leaving.callback(self._registrations.close, passage)
+            leaving.callback(self._harness_left)
             await self._note("harness online", environment_id, token, address)
             await socket.carry(receive)
-        finally:
-            self.harnesses -= 1
-            self._registrations.close(passage)
-            socket.give_up()
-            if passage.channel is not None:
-                self._count_of(exchange)
-            await self._note("harness offline", environment_id, token, address)
+
+    def _harness_left(self) -> None:
+        self.harnesses -= 1
 
     async def _check_room(self, environment: Environment) -> None:
         presence = await self.presence(environment)

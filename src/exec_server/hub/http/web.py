@@ -240,6 +240,7 @@ class Site:
             caller.authorization, "enrol", address=address, environment_id=environment_id
         )
         pledge = read_pledge(await self._body(request))
+        await self._parts.gate.bind(token, environment_id)
         return _json(await pairings.offer(token, environment_id, pledge, address=address))
 
     async def _offered(self, request: web.Request) -> web.Response:

@@ -7,10 +7,11 @@ they tell the exchange which messages have left their queues.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Protocol
 
 from exec_server.errors import RelayError
-from exec_server.hub.relay.stream_ids import stream_id_of
+from exec_server.hub.relay.stream_ids import stream_id_of, stream_id_text
 from exec_server.limits import Limits
 from exec_server.relay.frame import RelayFrame, Reset, StreamId, encode
 
@@ -72,7 +73,8 @@ class JoinedHarness:
 
     def __init__(self, port: Port, now: float) -> None:
         self.port = port
-        self.streams: set[bytes] = set()
+        # Every id was checked, so a reset can be written for it.
+        self.streams: dict[bytes, StreamId] = {}
         # Bytes in the queues towards the executor and towards this harness.
         self.to_executor = 0
         self.to_harness = 0
@@ -130,18 +132,21 @@ class Exchange:
         if harness not in self._harnesses:
             return
         self._harnesses.discard(harness)
-        for stream_id in harness.streams:
+        streams, harness.streams = harness.streams, {}
+        for stream_id in streams:
             del self._streams[stream_id]
-            self._to_the_executor(_reset(stream_id, "the harness is gone"), None)
-        harness.streams.clear()
+        for text in streams.values():
+            self._to_the_executor(_reset(text, "the harness is gone"), None)
 
     def end(self, reason: str, *, code: int = TRY_AGAIN_LATER) -> None:
         """Reset all streams and disconnect all harnesses: the executor's socket is gone."""
         if self._is_over:
             return
         self._is_over = True
-        for harness in tuple(self._harnesses):
-            self._send_away(harness, reason, code=code)
+        # If one harness cannot be told, the others still are.
+        with ExitStack() as farewells:
+            for harness in tuple(self._harnesses):
+                farewells.callback(self._send_away, harness, reason, code=code)
 
     # Frames.
 
@@ -214,11 +219,7 @@ class Exchange:
     def _open(self, stream_id: bytes, harness: JoinedHarness) -> None:
         if len(harness.streams) >= self._limits.hub_harness_streams:
             raise RelayError("one stream too many")
-        try:
-            stream_id.decode()
-        except UnicodeDecodeError:
-            raise RelayError("relay frame without a usable stream id") from None
-        harness.streams.add(stream_id)
+        harness.streams[stream_id] = stream_id_text(stream_id)
         self._streams[stream_id] = harness
 
     def _to_the_executor(self, data: bytes, origin: JoinedHarness | None) -> None:
@@ -237,13 +238,15 @@ class Exchange:
         self._memory.take(len(data))
 
     def _send_away(self, harness: JoinedHarness, reason: str, *, code: int) -> None:
-        # The queued frames are of no use, because the later ones are lost.
-        if code == POLICY_VIOLATION:
-            harness.port.discard()
-        for stream_id in harness.streams:
-            self._to_the_harness(harness, _reset(stream_id, reason))
-        harness.port.end(code, reason)
-        self.leave(harness)
+        try:
+            # The queued frames are of no use, because the later ones are lost.
+            if code == POLICY_VIOLATION:
+                harness.port.discard()
+            for text in harness.streams.values():
+                self._to_the_harness(harness, _reset(text, reason))
+            harness.port.end(code, reason)
+        finally:
+            self.leave(harness)
 
     # Pausing and resuming.
 
@@ -286,5 +289,5 @@ class Exchange:
             self._executor.resume()
 
 
-def _reset(stream_id: bytes, reason: str) -> bytes:
-    return encode(RelayFrame(StreamId(stream_id.decode()), Reset(reason)))
+def _reset(stream_id: StreamId, reason: str) -> bytes:
+    return encode(RelayFrame(stream_id, Reset(reason)))

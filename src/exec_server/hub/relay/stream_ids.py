@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from exec_server.errors import RelayError
+from exec_server.relay.frame import StreamId, is_stream_id
 
 # Almost every frame begins so: version 1, then the tag of the stream id.
 _USUAL_HEAD = b"\x08\x01\x12"
@@ -39,6 +40,17 @@ def stream_id_of(data: bytes, *, limit: int) -> bytes:
     if not found or len(found) > limit:
         raise RelayError("relay frame without a usable stream id")
     return found
+
+
+def stream_id_text(stream_id: bytes) -> StreamId:
+    """The text of a new stream's id. Raises RelayError if no frame can be written for it."""
+    try:
+        text = stream_id.decode()
+    except UnicodeDecodeError:
+        raise RelayError("relay frame without a usable stream id") from None
+    if not is_stream_id(text):
+        raise RelayError("relay frame with a blank stream id")
+    return StreamId(text)
 
 
 def _skip(data: bytes, at: int, tag: int) -> int:

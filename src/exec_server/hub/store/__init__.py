@@ -59,7 +59,7 @@ class Store(Protocol):
         """Good tokens with a pattern that may match the name. The caller has to check it."""
 
     async def bind_token(self, token: AccessToken, environment_id: str, *, now: float) -> bool:
-        """Use a token for an environment; False if it may enrol one and has enrolled another.
+        """Use a token for an environment; False if it is for one only and was used for another.
 
         *token* was read a moment ago. The time of its last use is kept to the minute.
         """
