@@ -7,6 +7,7 @@ import json
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 
@@ -28,6 +29,7 @@ from exec_server.relay.harness_end import HarnessEnd
 from exec_server.remote.credentials.credentials import HarnessToken
 from exec_server.remote.executor.executor_socket import ExecutorSocket
 from exec_server.remote.harness.dialler import NoiseDialler
+from exec_server.transport.frames import FrameSocket
 from tests.relay.ends import HARNESS, STRANGER, frame, knock, known_bytes, new_harness, new_mux
 from tests.remote.conftest import LIMITS, connect
 from tests.requirements import requirement
@@ -100,7 +102,7 @@ class Stage:
             judge=self._judge,
             limits=LIMITS,
         )
-        self.socket.socket_opened(self.wire)
+        self.socket.socket_opened(cast(FrameSocket, self.wire))
         self.verdict: Callable[[], Awaitable[bool]] | None = None
 
     async def _judge(self, _question) -> bool:
