@@ -79,6 +79,8 @@ class RendezvousEnvironment(msgspec.Struct, frozen=True):
     token: TokenSource
     # Of ChatGPT, where the registry wants it.
     account_id: str | None = None
+    # The file with the key of this machine; None means a new key for each process.
+    identity: str | None = None
     kind: ClassVar[Kind] = "rendezvous"
     can_redial: ClassVar[bool] = True
 
