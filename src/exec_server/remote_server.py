@@ -11,6 +11,7 @@ from typing import NoReturn
 from msgspec import UNSET
 
 from exec_server.errors import ConfigurationError
+from exec_server.remote.authorized_harnesses import AuthorizedHarnesses
 from exec_server.remote.credentials.credentials import BearerToken
 from exec_server.remote.credentials.registry_auth import find_credentials
 from exec_server.remote.executor.executor import Executor
@@ -108,6 +109,7 @@ async def _relay(
     is_ours = isinstance(credentials, BearerToken) and config.relay == "noise"
     if config.labels and not is_ours:
         raise ConfigurationError("labels need an exec-server registry and one of its tokens")
+    authorized = _authorized(config)
     registry = Registry(
         config.registry_url, config.environment_id, credentials, http=http, limits=limits
     )
@@ -115,7 +117,21 @@ async def _relay(
         kind = "executor" if config.is_executor_id else "environment"
         return PlaintextRelay(registry, kind=kind, limits=limits)
     told = {**await facts(), "labels": dict(config.labels)} if is_ours else None
-    return NoiseRelay(registry, identity=config.identity, facts=told, limits=limits)
+    return NoiseRelay(
+        registry, identity=config.identity, facts=told, authorized=authorized, limits=limits
+    )
+
+
+def _authorized(config: RemoteEnvironmentConfig) -> AuthorizedHarnesses | None:
+    if config.authorized_harnesses is None:
+        return None
+    if config.relay == "plaintext":
+        raise ConfigurationError(
+            "the plaintext relay has no keys: --authorized-harness needs --relay noise"
+        )
+    authorized = AuthorizedHarnesses(config.authorized_harnesses)
+    authorized.check()
+    return authorized
 
 
 # The older names of the two.

@@ -46,10 +46,14 @@ def new_mux(limits: Limits = DEFAULT_LIMITS) -> Mux:
 
 
 def new_harness(
-    stream_id: str = STREAM, *, executor: KeyPair = EXECUTOR, limits: Limits = DEFAULT_LIMITS
+    stream_id: str = STREAM,
+    *,
+    key: KeyPair = HARNESS,
+    executor: KeyPair = EXECUTOR,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> HarnessEnd:
     return HarnessEnd(
-        HARNESS,
+        key,
         executor.public,
         environment_id=ENVIRONMENT,
         registration_id=REGISTRATION,
@@ -90,9 +94,11 @@ def knock(harness: HarnessEnd, authorization: str = "let me in") -> Sequence[byt
     return [send.data for send in only(harness.start(authorization), Send)]
 
 
-def handshake(stream_id: str = STREAM, authorization: str = "let me in") -> bytes:
+def handshake(
+    stream_id: str = STREAM, authorization: str = "let me in", *, key: KeyPair = HARNESS
+) -> bytes:
     """The frame of a first message."""
-    return knock(new_harness(stream_id), authorization)[1]
+    return knock(new_harness(stream_id, key=key), authorization)[1]
 
 
 def connect(mux: Mux, harness: HarnessEnd, *, now: float = 0) -> None:

@@ -12,6 +12,8 @@ SECURITY_PROFILE = "noise_hybrid_ik_v1"
 # Environment variables. A URL with a password belongs into one, because a list of processes shows
 # the arguments of commands.
 REGISTRY_TOKEN_VARIABLE = "EXEC_SERVER_REGISTRY_TOKEN"
+# The file with the key of a harness, for executors that serve known keys only.
+HARNESS_IDENTITY_VARIABLE = "EXEC_SERVER_HARNESS_IDENTITY"
 REGISTRY_STATE_VARIABLE = "EXEC_SERVER_REGISTRY_STATE"
 REGISTRY_BUS_VARIABLE = "EXEC_SERVER_REGISTRY_BUS"
 
@@ -28,6 +30,7 @@ ENVIRONMENTS_PATH = "/api/environments"
 EVENTS_PATH = "/api/events"
 PAIRINGS_PATH = "/api/pairings"
 PAIR_PATH = "/api/pair"
+PAIR_REPLY_PATH = "/api/pair/reply"
 OWN_TOKEN_PATH = "/api/tokens/self"
 
 # The query of a rendezvous URL: who opens the socket. Without a signature, this one alone asks for
@@ -59,6 +62,11 @@ class Field:
 PAIRING_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
 PAIRING_CODE_LETTERS = 8
 PAIRING_SECRET_LETTERS = 6
+
+
+# The version of the pairing. It begins the proof of an offer, and a claim names it.
+PAIRING_VERSION = 2
+PAIRING_PREFIX = f"v{PAIRING_VERSION}."
 
 
 def code_letters(typed: str) -> str:

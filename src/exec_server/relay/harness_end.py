@@ -97,7 +97,11 @@ class HarnessEnd:
                 return self._on_handshake(message)
             case Reset():
                 # A reset is not authenticated, so its words are not repeated.
-                raise RelayError("the stream was reset")
+                raise RelayError(
+                    "the stream was reset"
+                    if self.is_open
+                    else "the stream was reset; the executor may not serve the key of this client"
+                )
             case _:
                 return ()
 

@@ -1,4 +1,4 @@
-"""Many encrypted streams on the one socket of an executor: admission, resets, failure budget.
+"""Many encrypted streams on the one socket of an executor: admission, resets, failure budgets.
 
 Give every binary message of the socket to `Mux.receive` and perform the effects that it returns.
 When the registry has answered a `Validate`, call `settle`; at `next_deadline`, call `expire`.
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from exec_server.errors import RelayError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.relay.budget import FailureBudget
+from exec_server.relay.budget import FailureBudgets
 from exec_server.relay.effects import Abandon, Effect, Send, StreamOpened, Validate
 from exec_server.relay.frame import (
     Data,
@@ -23,7 +23,7 @@ from exec_server.relay.frame import (
     decode,
     encode,
 )
-from exec_server.relay.keys import SEED_BYTES, KeyPair
+from exec_server.relay.keys import SEED_BYTES, KeyPair, PublicKeys
 from exec_server.relay.noise import Responder, prologue
 from exec_server.relay.noise_stream import NoiseStream
 from exec_server.relay.open_streams import Streams
@@ -62,7 +62,7 @@ class Mux(Streams[NoiseStream]):
         self._registration_id = registration_id
         self._random_bytes = random_bytes
         self._limits = limits
-        self._budget = FailureBudget(limits=limits)
+        self._failures = FailureBudgets(limits=limits)
         # The keys are tickets. The oldest comes first, so the order is that of the deadlines.
         self._pending: dict[int, _PendingStream] = {}
         self._tickets: dict[StreamId, int] = {}
@@ -95,7 +95,7 @@ class Mux(Streams[NoiseStream]):
         stream_id = pending.stream_id
         self._forget(stream_id)
         if not is_valid or now >= pending.deadline:
-            return [self._fail(stream_id, now=now)]
+            return [self._fail(stream_id, pending.responder.initiator, now=now)]
         if len(self._open) >= self._limits.relay_streams:
             return [self._reset(stream_id)]
         return self._admit(stream_id, pending.responder)
@@ -109,7 +109,7 @@ class Mux(Streams[NoiseStream]):
         effects: list[Effect] = []
         for pending in [p for p in self._pending.values() if p.deadline <= now]:
             effects += self._forget(pending.stream_id)
-            effects.append(self._fail(pending.stream_id, now=now))
+            effects.append(self._fail(pending.stream_id, pending.responder.initiator, now=now))
         return effects
 
     def end(self, reason: str = "the socket is gone") -> Sequence[Effect]:
@@ -120,7 +120,12 @@ class Mux(Streams[NoiseStream]):
         return [*abandoned, *super().end(reason)]
 
     def _on_handshake(self, stream_id: StreamId, message: bytes, *, now: float) -> Sequence[Effect]:
-        if self._budget.is_spent(now=now) or stream_id in self._open:
+        failures = self._failures
+        if (
+            failures.is_flooded(now=now)
+            or failures.is_spent(stream_id, now=now)
+            or stream_id in self._open
+        ):
             return [self._reset(stream_id)]
         if stream_id in self._tickets:
             return [*self._cancel(stream_id, now=now), self._reset(stream_id)]
@@ -130,17 +135,23 @@ class Mux(Streams[NoiseStream]):
         ):
             return [self._reset(stream_id)]
         try:
-            return [self._examine(stream_id, message, now=now)]
+            responder = Responder(
+                self._identity,
+                message,
+                prologue=prologue(self._environment_id, self._registration_id, stream_id),
+            )
         except RelayError:
             return [self._fail(stream_id, now=now)]
+        return [self._examine(stream_id, responder, now=now)]
 
-    def _examine(self, stream_id: StreamId, message: bytes, *, now: float) -> Effect:
-        responder = Responder(
-            self._identity,
-            message,
-            prologue=prologue(self._environment_id, self._registration_id, stream_id),
-        )
-        authorization = self._read_authorization(responder.payload)
+    def _examine(self, stream_id: StreamId, responder: Responder, *, now: float) -> Effect:
+        """Judge a harness whose key is known from here on."""
+        if self._failures.is_spent(responder.initiator, now=now):
+            return self._reset(stream_id)
+        try:
+            authorization = self._read_authorization(responder.payload)
+        except RelayError:
+            return self._fail(stream_id, responder.initiator, now=now)
         self._last_ticket += 1
         ticket = self._tickets[stream_id] = self._last_ticket
         deadline = now + self._limits.relay_validation_timeout
@@ -162,10 +173,11 @@ class Mux(Streams[NoiseStream]):
 
     def _cancel(self, stream_id: StreamId, *, now: float) -> Sequence[Effect]:
         """Drop a handshake whose peer did not wait for the answer; that counts as a failure."""
-        abandoned = self._forget(stream_id)
-        if abandoned:
-            self._budget.fail(now=now)
-        return abandoned
+        ticket = self._tickets.get(stream_id)
+        if ticket is not None:
+            key = self._pending[ticket].responder.initiator
+            self._failures.fail(stream_id, key, now=now)
+        return self._forget(stream_id)
 
     def _forget(self, stream_id: StreamId) -> Sequence[Effect]:
         ticket = self._tickets.pop(stream_id, None)
@@ -174,8 +186,9 @@ class Mux(Streams[NoiseStream]):
         del self._pending[ticket]
         return [Abandon(ticket)]
 
-    def _fail(self, stream_id: StreamId, *, now: float) -> Send:
-        self._budget.fail(now=now)
+    def _fail(self, stream_id: StreamId, *key: PublicKeys, now: float) -> Send:
+        """Refuse a handshake and count it, also for its key if that is known."""
+        self._failures.fail(stream_id, *key, now=now)
         return self._reset(stream_id)
 
     def _reset(self, stream_id: StreamId, reason: str = RESET_REASON) -> Send:

@@ -51,6 +51,10 @@ class Enrolments:
         """Return the path of the token that was made for this machine."""
         return self._folder / f"{check_name(name)}.token"
 
+    def harness_file(self, name: str) -> Path:
+        """Return the path of the keys that the environment serves; the file may be missing."""
+        return self._folder / f"{check_name(name)}.harnesses"
+
     def find(self, name: str) -> Enrolled | None:
         path = self._record(name)
         try:
@@ -72,7 +76,7 @@ class Enrolments:
         _write(self._record(name), msgspec.json.encode(enrolled))
 
     def forget(self, name: str) -> None:
-        for path in (self._record(name), self.own_token_file(name)):
+        for path in (self._record(name), self.own_token_file(name), self.harness_file(name)):
             try:
                 path.unlink(missing_ok=True)
             except OSError as exc:

@@ -53,6 +53,17 @@ def _write(path: Path, data: bytes, *, may_replace: bool) -> None:
             os.unlink(name)
 
 
+def load_or_create_identity(path: Path) -> KeyPair:
+    """Read the keys in the file; a missing file is made. Raises ConfigurationError."""
+    if path.exists():
+        return load_identity(path)
+    try:
+        return create_identity(path)
+    except ConfigurationError:
+        # Another program may have made it in the meantime.
+        return load_identity(path)
+
+
 def load_identity(path: Path) -> KeyPair:
     """Read the keys in a file of `create_identity`.
 

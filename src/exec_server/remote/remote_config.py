@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -30,6 +31,9 @@ class RemoteEnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
     is_executor_id: bool = False
     # None makes a new key pair for this call.
     identity: KeyPair | None = None
+    # A file with the keys of the harnesses that are served. None means that the registry alone
+    # decides.
+    authorized_harnesses: Path | None = None
     # Labels are sent to our own registry, together with facts about this machine.
     labels: Mapping[str, str] = {}
     limits: Limits = DEFAULT_LIMITS

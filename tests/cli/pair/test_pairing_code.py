@@ -21,13 +21,31 @@ def test_a_code_may_be_typed_as_people_type():
 @requirement("hub/pair:pins")
 def test_a_proof_is_of_one_secret_environment_and_fingerprint():
     secret = pairing_code.new_secret()
-    proof = pairing_code.prove(secret, "big-1", "SHA256:a")
-    assert secret not in proof
-    assert pairing_code.is_proven(proof, secret, "big-1", "SHA256:a")
-    assert not pairing_code.is_proven(proof, secret, "big-1", "SHA256:b")
-    assert not pairing_code.is_proven(proof, secret, "big-2", "SHA256:a")
-    assert not pairing_code.is_proven(proof, "AAAAAA", "big-1", "SHA256:a")
-    assert not pairing_code.is_proven("", secret, "big-1", "SHA256:a")
+    proof = pairing_code.prove(secret, "executor", "big-1", "SHA256:a")
+    assert secret not in proof and len(proof) <= 200
+    assert pairing_code.is_proven(proof, secret, "executor", "big-1", "SHA256:a")
+    assert not pairing_code.is_proven(proof, secret, "executor", "big-1", "SHA256:b")
+    assert not pairing_code.is_proven(proof, secret, "executor", "big-2", "SHA256:a")
+    assert not pairing_code.is_proven(proof, "AAAAAA", "executor", "big-1", "SHA256:a")
+    # A registry cannot send the proof of one machine back to it as that of the other one.
+    assert not pairing_code.is_proven(proof, secret, "harness", "big-1", "SHA256:a")
+    for other in (
+        "",
+        "v2.",
+        "v2..",
+        proof[3:],
+        proof[:-1],
+        "v2.AAAA" + proof[7:],
+        "v3" + proof[2:],
+    ):
+        assert not pairing_code.is_proven(other, secret, "executor", "big-1", "SHA256:a")
+
+
+@requirement("security:pairing-salt")
+def test_no_two_proofs_are_equal():
+    """So no table of proofs can be computed before the offer is made."""
+    proofs = {pairing_code.prove("AAAAAA", "executor", "big-1", "SHA256:a") for _ in range(3)}
+    assert len(proofs) == 3
 
 
 @requirement("pair:address")

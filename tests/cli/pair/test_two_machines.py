@@ -191,6 +191,8 @@ def test_an_answer_that_could_do_harm_is_none(changes):
         "--registry http://localhost x --code y",
         "--registry http://localhost x --as y",
         "--registry http://localhost --code y --identity f",
+        "--registry http://localhost --code y --any-harness",
+        "--registry http://localhost x --wait",
         "x",
         "--code y",
     ],

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from itertools import count, repeat
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -20,7 +21,13 @@ from exec_server.cli.registry.registry_options import ask
 from exec_server.client.environments import paired
 from exec_server.client.environments.environments_toml import check_id
 from exec_server.errors import ConfigurationError, ExecServerError, RegistryError, UntrustedExecutor
-from exec_server.protocol.registry import ENVIRONMENTS_PATH, PAIR_PATH
+from exec_server.protocol.registry import (
+    ENVIRONMENTS_PATH,
+    PAIR_PATH,
+    PAIR_REPLY_PATH,
+    PAIRING_VERSION,
+)
+from exec_server.remote.state_dir import state_home
 
 _NAME_CHARACTERS = 64
 _COMING_SECONDS = 10.0
@@ -46,17 +53,30 @@ async def claim(registry: str, typed: str, alias: str | None, *, is_json: bool =
     told, secret = pairing_code.split(typed)
     if alias is not None:
         check_id(alias, taken=_configured())
-    granted = read_granted(await ask(registry, "POST", PAIR_PATH, body={"code": told}))
-    kept = paired.Paired(registry=registry, environment=granted.environment_id, token=granted.token)
+    body = {"code": told, "version": PAIRING_VERSION}
+    granted = read_granted(await ask(registry, "POST", PAIR_PATH, body=body))
+    kept = paired.Paired(
+        registry=registry,
+        environment=granted.environment_id,
+        token=granted.token,
+        identity=str(_identity_file()),
+    )
     try:
         check_proof(granted, secret)
         name = alias or _free_name(kept)
+        fingerprint = _own_fingerprint()
         _pin(kept, granted.fingerprint)
         former = _keep(name, kept)
     except ExecServerError:
+        # The other machine must not wait for us.
+        await _reply(registry, {"code": told, "refused": True})
         # The token was not saved, so it must not stay valid.
         await give_up_token(registry, granted.token)
         raise
+    proof = pairing_code.prove(secret, "harness", granted.environment_id, fingerprint)
+    problem = await _reply(registry, {"code": told, "fingerprint": fingerprint, "proof": proof})
+    if problem is not None:
+        print(f"the other machine was not told our key: {problem}", file=sys.stderr)
     if former is not None:
         await give_up_token(former.registry, former.token)
     is_missing = granted.serves and not await _is_online(kept)
@@ -77,12 +97,37 @@ def read_granted(answer: Any) -> _Granted:
 def check_proof(granted: _Granted, secret: str) -> None:
     """Raises UntrustedExecutor unless the fingerprint comes from the other machine."""
     name, fingerprint = granted.environment_id, granted.fingerprint
-    if not pairing_code.is_proven(granted.proof, secret, name, fingerprint):
+    if not pairing_code.is_of_this_version(granted.proof):
+        raise UntrustedExecutor(
+            "the code comes from another version of exec-server, whose proof is not accepted. "
+            "Nothing was saved; install the same version on both machines, and ask for a new code"
+        )
+    if not pairing_code.is_proven(granted.proof, secret, "executor", name, fingerprint):
         raise UntrustedExecutor(
             "the last part of the code does not fit to the key that the registry names. It was "
-            "mistyped, or another machine pretends to be the right one. Nothing was saved; ask for "
-            "a new code"
+            "mistyped, or another machine pretends to be the right one. Nothing was saved, and the "
+            "code is used up; ask for a new code"
         )
+
+
+def _identity_file() -> Path:
+    """The file with the key of this machine, by which paired machines recognize it."""
+    return state_home() / "harness_identity"
+
+
+def _own_fingerprint() -> str:
+    from exec_server.remote.identity import load_or_create_identity
+
+    return load_or_create_identity(_identity_file()).public.fingerprint
+
+
+async def _reply(registry: str, body: dict[str, Any]) -> str | None:
+    """Tell the other machine about the code; the reason is returned if that is not possible."""
+    try:
+        await ask(registry, "POST", PAIR_REPLY_PATH, body=body)
+    except (RegistryError, ConfigurationError) as exc:
+        return str(exc)
+    return None
 
 
 def _pin(kept: paired.Paired, fingerprint: str) -> None:

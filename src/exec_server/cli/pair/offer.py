@@ -6,6 +6,7 @@ import re
 import shlex
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +16,12 @@ from exec_server.cli import exit_codes
 from exec_server.cli.options import read_token_file
 from exec_server.cli.pair import pairing_code
 from exec_server.cli.pair.code_at_registry import shortest
-from exec_server.cli.pair.waiting import PendingOffer, StopSignals
+from exec_server.cli.pair.forget import give_up_token
+from exec_server.cli.pair.waiting import HarnessReply, PendingOffer, StopSignals
 from exec_server.cli.registry.registry_options import ask, token_in_variable
-from exec_server.errors import ConfigurationError, RegistryError
+from exec_server.errors import ConfigurationError, ExecServerError, RegistryError
 from exec_server.protocol.registry import pairing_path
+from exec_server.remote.authorized_harnesses import AuthorizedHarnesses
 from exec_server.remote.enrolments import Enrolled, Enrolments
 from exec_server.remote.state_dir import state_home
 
@@ -35,6 +38,10 @@ class OfferPlan(msgspec.Struct, frozen=True, kw_only=True):
     # Further words for the command line of the server.
     serving: tuple[str, ...] = ()
     serves: bool = True
+    # True if this command waits until the code is typed, which serving needs.
+    waits: bool = False
+    # True if only machines with known keys are served; pairing makes the key known.
+    is_restricted: bool = False
     is_json: bool = False
 
 
@@ -73,6 +80,8 @@ def serving_words(plan: OfferPlan, token_file: str | None) -> list[str]:
     """The command line that serves this environment, from any directory."""
     words = ["--remote", plan.registry, "--environment-id", plan.name]
     words += ["--identity", str(plan.identity)]
+    if plan.is_restricted:
+        words += ["--authorized-harness", str(Enrolments().harness_file(plan.name))]
     if token_file is not None:
         words += ["--registry-token-file", token_file]
     return [*words, *plan.serving]
@@ -101,7 +110,7 @@ async def offer(plan: OfferPlan) -> int:
     secret = pairing_code.new_secret()
     pledge = {
         "fingerprint": fingerprint,
-        "proof": pairing_code.prove(secret, plan.name, fingerprint),
+        "proof": pairing_code.prove(secret, "executor", plan.name, fingerprint),
         "serves": plan.serves,
     }
     holder, offered = await _ask_for_code(plan, pledge)
@@ -116,17 +125,48 @@ async def offer(plan: OfferPlan) -> int:
     with StopSignals() as stop:
         is_served = offered.registered_fingerprint == fingerprint
         _show(plan, enrolled, offered, secret, is_served=is_served)
-        if plan.serves:
+        if plan.serves or plan.waits:
             waiting = PendingOffer(plan.registry, plan.name, offered.ticket)
-            status = await waiting.until_typed(stop, seconds=offered.expires_in)
-            if status != exit_codes.OK:
-                return status
+            try:
+                status = await waiting.until_typed(stop, seconds=offered.expires_in)
+                if status != exit_codes.OK:
+                    return status
+                _accept(plan, waiting.reply, secret)
+            except ExecServerError:
+                if waiting.is_typed and holder.token is None:
+                    # The ticket has become a token, which is not needed.
+                    await give_up_token(plan.registry, offered.ticket)
+                raise
         _remember(enrolled, offered.ticket if holder.token is None else None)
         if stop.status != exit_codes.OK:
             return stop.status
     if plan.serves:
         _tell_how_to_serve(plan, enrolled)
+    elif plan.waits:
+        _tell_paired(plan)
     return exit_codes.OK
+
+
+def _accept(plan: OfferPlan, reply: HarnessReply | None, secret: str) -> None:
+    """Make the key of the other machine known, if only known keys are served.
+
+    Raises RegistryError if the key does not come from that machine.
+    """
+    if reply is None:
+        if plan.is_restricted:
+            raise RegistryError(
+                "this registry is too old to pass on the key of the other machine, so that machine "
+                "cannot be recognized: update the registry, or repeat with --any-harness"
+            )
+        return
+    if not pairing_code.is_proven(reply.proof, secret, "harness", plan.name, reply.fingerprint):
+        raise RegistryError(
+            "the registry names a key for the other machine that the code does not prove. Another "
+            "machine may be pretending to be it. Nothing was paired; start again for a new code"
+        )
+    if plan.is_restricted:
+        known = AuthorizedHarnesses(Enrolments().harness_file(plan.name))
+        known.add(reply.fingerprint, f"paired {time.strftime('%Y-%m-%d')}")
 
 
 def _remember(enrolled: Enrolled, new_token: str | None) -> None:
@@ -186,10 +226,9 @@ def default_identity() -> Path:
 
 
 def _fingerprint(path: Path) -> str:
-    from exec_server.remote.identity import create_identity, load_identity
+    from exec_server.remote.identity import load_or_create_identity
 
-    keys = load_identity(path) if path.exists() else create_identity(path)
-    return keys.public.fingerprint
+    return load_or_create_identity(path).public.fingerprint
 
 
 # Output.
@@ -217,13 +256,27 @@ def _show(
     _tell(f"within {offered.expires_in / 60:.0f} minutes, on the other machine:\n  {typed}")
     if plan.serves:
         _tell(f"this machine serves as {plan.name} when the code is typed; Ctrl-C withdraws it")
+    elif plan.waits:
+        _tell("waiting until the code is typed; Ctrl-C withdraws it")
     elif not is_served:
         _tell(f"and on this machine, to serve {plan.name} with the key of the code:\n  {serving}")
+    if plan.is_restricted and not (plan.serves or plan.waits):
+        _tell(
+            f"{plan.name} serves only machines whose keys it knows; with --wait the key of the "
+            "machine on which the code is typed is added"
+        )
+
+
+def _tell_paired(plan: OfferPlan) -> None:
+    if plan.is_json:
+        _print_line({"name": plan.name, "state": "paired"})
+    else:
+        _tell("paired: the code was typed")
 
 
 def _tell_how_to_serve(plan: OfferPlan, enrolled: Enrolled) -> None:
     if plan.is_json:
-        _print_line({"name": plan.name, "state": "paired"})
+        _tell_paired(plan)
         return
     serving = shlex.join(["exec-server", *serving_words(plan, enrolled.token_file)])
     _tell(

@@ -16,7 +16,7 @@ from exec_server.cli.pair.code_at_registry import full, is_address, read_address
 from exec_server.cli.parser import Parser
 from exec_server.cli.registry.registry_options import add_registry
 from exec_server.errors import ConfigurationError, ExecServerError
-from exec_server.remote.enrolments import check_name
+from exec_server.remote.enrolments import Enrolled, Enrolments, check_name
 
 _DESCRIPTION = """\
 Let one machine use another one, through a registry that both can reach. On the machine that will
@@ -33,7 +33,10 @@ EXEC_SERVER_REGISTRY_TOKEN. Without a token, the registry gives the machine one 
 which becomes valid when the code is typed.
 
 The key is in the --identity file, which is made if it is missing. The last part of the code is
-never sent to the registry, so that the registry cannot substitute another key.
+never sent to the registry, so that the registry cannot substitute another key. The other machine
+has a key too (harness_identity in $XDG_STATE_HOME/exec-server), which its first pairing makes. The
+first machine serves only machines whose keys came with a code, so that the registry cannot let
+itself in. --any-harness serves every client that the registry admits, for example Codex.
 
 exit status:
   0    the machine served until a signal; the code was printed (--no-serve) or accepted; or the
@@ -52,7 +55,7 @@ examples:
 
   On the big machine: serve again the next time; make a code for a second laptop meanwhile:
       exec-server pair --serve big-1
-      exec-server pair --registry https://registry.example.net --no-serve big-1
+      exec-server pair --registry https://registry.example.net --no-serve --wait big-1
 
   With a label, and options of the server after `--`:
       exec-server pair --registry https://registry.example.net --label gpu=2 big-1 \\
@@ -131,6 +134,12 @@ def _parser() -> Parser:
     add_labels(parser)
     add("--serve", action="store_true", help="serve under an earlier pairing, without a new code")
     add("--no-serve", action="store_true", help="only print a code, and the command to serve")
+    add("--wait", action="store_true", help="with --no-serve: wait until the code is typed")
+    add(
+        "--any-harness",
+        action="store_true",
+        help="serve every client that the registry admits, not only machines that were paired",
+    )
     add("--forget", metavar="<NAME>", help="remove a pairing, here and at the registry")
     add_output(parser)
     return parser
@@ -152,8 +161,10 @@ def _check(parser: Parser, values: argparse.Namespace, serving: list[str]) -> No
         parser.error("--as needs a code")
     if values.serve and values.no_serve:
         parser.error("--serve cannot be used with --no-serve")
+    if values.wait and not values.no_serve:
+        parser.error("--wait needs --no-serve")
     is_for_serving = values.identity or values.labels or values.serve or values.no_serve or serving
-    if is_typed and is_for_serving:
+    if is_typed and (is_for_serving or values.any_harness):
         parser.error("--identity, --label and --serve cannot be used with a code")
 
 
@@ -193,8 +204,20 @@ def _plan(values: argparse.Namespace, serving: list[str]) -> offer.OfferPlan:
         token_file=values.token_file,
         serving=(*labels, *serving),
         serves=not values.no_serve,
+        waits=values.wait,
+        is_restricted=not values.any_harness and _is_restricted(name, values, known),
         is_json=values.output == "json",
     )
+
+
+def _is_restricted(name: str, values: argparse.Namespace, known: Enrolled | None) -> bool:
+    """True if only machines with known keys are served.
+
+    Enrolments of earlier versions have no file of keys. They stay as they are, because their
+    machines have no keys that could be known.
+    """
+    is_first_code = known is None and not values.serve and (values.wait or not values.no_serve)
+    return is_first_code or Enrolments().harness_file(name).exists()
 
 
 def _serve(plan: offer.OfferPlan) -> int:

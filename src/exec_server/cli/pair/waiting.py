@@ -9,6 +9,8 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, Self
 
+import msgspec
+
 from exec_server.cli import exit_codes
 from exec_server.cli.registry.registry_options import ask
 from exec_server.errors import RegistryError
@@ -18,6 +20,8 @@ _POLL_SECONDS = 0.5
 # Added to the life of a code: the registry may be restarting when it expires.
 _GRACE_SECONDS = 10.0
 _WITHDRAWAL_SECONDS = 5.0
+# The other machine checks the key and answers. That takes it about a second.
+_REPLY_SECONDS = 30.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -64,6 +68,13 @@ class StopSignals:
             self._work.cancel()
 
 
+class HarnessReply(msgspec.Struct, frozen=True):
+    """The key of the machine on which the code was typed, and the proof of it."""
+
+    fingerprint: str
+    proof: str
+
+
 class PendingOffer:
     """An offer at a registry; its *ticket* is the token for requests about it."""
 
@@ -71,12 +82,21 @@ class PendingOffer:
         self._registry = registry
         self._path = pairing_path(name)
         self._ticket = ticket
+        # The time when the code was seen to be typed.
+        self._typed_at: float | None = None
+        # It stays None with a registry of an earlier version, which passes on no reply.
+        self.reply: HarnessReply | None = None
+
+    @property
+    def is_typed(self) -> bool:
+        return self._typed_at is not None
 
     async def until_typed(self, stop: StopSignals, *, seconds: float) -> int:
-        """Wait until the code is typed; the exit status is OK, or that of a signal.
+        """Wait until the code is typed and the other machine has replied.
 
-        A signal withdraws the code. Raises RegistryError if the code is not typed while it is
-        valid, which is for *seconds*.
+        The exit status is OK, or that of a signal, which withdraws the code. Raises RegistryError
+        if the code is not typed while it is valid, which is for *seconds*; and if the other machine
+        refuses it or does not reply.
         """
         status = await stop.unless(self._ask_until_typed(seconds))
         if status != exit_codes.OK:
@@ -93,12 +113,12 @@ class PendingOffer:
     async def _ask_until_typed(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds + _GRACE_SECONDS
-        while not await self._is_typed():
+        while not await self._is_answered(loop.time()):
             if loop.time() > deadline:
                 raise RegistryError("the registry did not answer whether the code was typed")
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _is_typed(self) -> bool:
+    async def _is_answered(self, now: float) -> bool:
         try:
             answer = await ask(self._registry, "GET", self._path, token=self._ticket)
         except RegistryError as exc:
@@ -110,4 +130,34 @@ class PendingOffer:
                 raise
             # The registry is not reachable for a moment, or it is busy.
             return False
-        return isinstance(answer, dict) and answer.get("state") == "claimed"
+        return isinstance(answer, dict) and self._read(answer, now)
+
+    def _read(self, answer: dict[str, Any], now: float) -> bool:
+        """True if the registry has told everything that it will tell."""
+        state = answer.get("state")
+        if state not in ("claimed", "refused"):
+            return False
+        self._typed_at = self._typed_at or now
+        if state == "refused":
+            raise RegistryError(
+                "the other machine refused the code: its last six letters were mistyped there, or "
+                "that machine does not accept our key. Nothing was paired, and the code is used "
+                "up; start again for a new one"
+            )
+        if "reply" not in answer:
+            return True
+        if answer["reply"] is not None:
+            self.reply = _reply(answer["reply"])
+        elif now - self._typed_at > _REPLY_SECONDS:
+            raise RegistryError(
+                "the code was typed, but the other machine has not confirmed it, and the code is "
+                "used up; start again for a new one"
+            )
+        return self.reply is not None
+
+
+def _reply(value: Any) -> HarnessReply:
+    try:
+        return msgspec.convert(value, HarnessReply)
+    except msgspec.ValidationError:
+        raise RegistryError("the registry's answer is not a reply to a code") from None

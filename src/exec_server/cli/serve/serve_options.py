@@ -38,6 +38,7 @@ _NEEDS: dict[str, Sequence[str]] = {
     "relay": _REMOTE,
     "registry_token_file": _REMOTE,
     "identity": _REMOTE,
+    "authorized_harness": _REMOTE,
     "labels": _REMOTE,
     "exit_on_stdin_close": _REMOTE,
     "use_agent_identity_auth": _REMOTE,
@@ -70,6 +71,8 @@ class RemoteOptions(msgspec.Struct, frozen=True, kw_only=True):
     registry_token_file: str | None = None
     # The file of the key by which clients recognize this executor.
     identity: str | None = None
+    # The file of the keys of the harnesses that are served.
+    authorized_harness: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -242,5 +245,6 @@ def _remote_options(values: argparse.Namespace) -> RemoteOptions:
         is_executor_id=values.executor_id is not None,
         registry_token_file=values.registry_token_file,
         identity=values.identity,
+        authorized_harness=values.authorized_harness,
         labels=tuple(values.labels),
     )

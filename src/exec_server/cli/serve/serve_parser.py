@@ -296,6 +296,13 @@ def _add_remote(parser: Parser) -> None:
         help="file with the key by which clients recognize this executor, made by `exec-server "
         "keygen` [default: a new key each time]",
     )
+    group.add_argument(
+        "--authorized-harness",
+        metavar="<PATH>",
+        type=path,
+        help="serve only the clients whose key fingerprints are in this file, one on each line, "
+        "whatever the registry says [default: the registry decides]",
+    )
     add_labels(group)
     group.add_argument("--name", metavar="<NAME>", help="a name for people; it is not sent")
     _add_credentials(group)

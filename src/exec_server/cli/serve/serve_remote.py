@@ -84,9 +84,14 @@ def _config(
         relay="plaintext" if remote.relay == "plaintext" else "noise",
         is_executor_id=remote.is_executor_id,
         identity=_identity(remote),
+        authorized_harnesses=_path(remote.authorized_harness),
         labels=dict(remote.labels),
         limits=limits,
     )
+
+
+def _path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)
 
 
 def _identity(remote: RemoteOptions) -> KeyPair | None:

@@ -81,6 +81,8 @@ class RendezvousEnvironment(msgspec.Struct, frozen=True):
     token: TokenSource
     # The ChatGPT account, if the registry needs it.
     account_id: str | None = None
+    # The file with the key of this machine; None means a new key for each process.
+    identity: str | None = None
     kind: ClassVar[Kind] = "rendezvous"
     can_redial: ClassVar[bool] = True
 

@@ -31,6 +31,8 @@ class Paired(msgspec.Struct, frozen=True, kw_only=True):
     registry: str
     environment: str
     token: str
+    # The file with the key of this machine; None in files of earlier versions.
+    identity: str | None = None
 
     def __repr__(self) -> str:
         return f"Paired({self.registry!r}, {self.environment!r})"
@@ -85,7 +87,11 @@ def environments(directory: Path) -> list[RendezvousEnvironment]:
             kept = load(path)
             found.append(
                 RendezvousEnvironment(
-                    path.stem, kept.registry, kept.environment, token=PairedToken(path)
+                    path.stem,
+                    kept.registry,
+                    kept.environment,
+                    token=PairedToken(path),
+                    identity=kept.identity,
                 )
             )
     return found

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from exec_server.hub.access.pairing_reply import REFUSED, PairingReply, told
 from exec_server.hub.access.refusals import RegistryRefusal
 from exec_server.hub.access.throttle import SharedThrottle
 from exec_server.hub.access.tokens import digest_of, new_id, new_secret, new_token
@@ -21,7 +22,13 @@ from exec_server.hub.observe.audit import Audit
 from exec_server.hub.store import Store
 from exec_server.hub.store.entities import AccessToken, Pairing, Pledge, Right
 from exec_server.limits import Limits
-from exec_server.protocol.registry import PAIRING_ALPHABET, PAIRING_CODE_LETTERS, code_letters
+from exec_server.protocol.registry import (
+    PAIRING_ALPHABET,
+    PAIRING_CODE_LETTERS,
+    PAIRING_PREFIX,
+    PAIRING_VERSION,
+    code_letters,
+)
 from exec_server.relay.keys import PublicKeys
 
 _PLEDGE_CHARACTERS = 200
@@ -181,12 +188,15 @@ class Pairings:
         """Tell the holder of the ticket whether the code was typed."""
         now = self._clock()
         pairing = await self._of_ticket(environment_id, ticket, now=now)
+        if pairing.reply == REFUSED:
+            return {"state": REFUSED, "reply": None, "expires_in": 0.0}
         is_claimed = pairing.claimed_at is not None
         if is_claimed and pairing.is_open:
             # The ticket becomes a token a moment after the code was used.
             is_claimed = await self._store.find_token(pairing.ticket) is not None
         return {
             "state": "claimed" if is_claimed else "waiting",
+            "reply": told(pairing.reply),
             "expires_in": pairing.expires_at - now,
         }
 
@@ -212,8 +222,13 @@ class Pairings:
 
     # For the machine on which the code is typed.
 
-    async def claim(self, typed: str, *, address: str) -> dict[str, Any]:
-        """Use a code, and return a token for its environment. Raises RegistryRefusal."""
+    async def claim(
+        self, typed: str, *, address: str, version: int = PAIRING_VERSION
+    ) -> dict[str, Any]:
+        """Use a code, and return a token for its environment. Raises RegistryRefusal.
+
+        *version* is that of the pairing which the client knows.
+        """
         now = self._clock()
         _slow_down(self._guesses, address, "too_many_failures", "too many wrong codes", now=now)
         code = code_letters(typed)
@@ -221,6 +236,11 @@ class Pairings:
         if pairing is None or await self._has_ended(pairing, now=now):
             self._guesses.failed(address, now=now)
             raise RegistryRefusal(404, "unknown_code", "this code is not known, or no longer good")
+        if version < PAIRING_VERSION and pairing.proof.startswith(PAIRING_PREFIX):
+            await self._store.reply_to_pairing(pairing.digest, REFUSED, now=now)
+            raise RegistryRefusal(
+                409, "old_client", "this code is for a newer exec-server: install it here as well"
+            )
         if pairing.is_open:
             enrolment = _enrolment(pairing.environment_id, pairing.token_id, now=now)
             await self._store.add_token(enrolment, pairing.ticket)
@@ -235,6 +255,23 @@ class Pairings:
             "proof": pairing.proof,
             "serves": pairing.serves,
         }
+
+    async def reply(self, reply: PairingReply, *, address: str) -> dict[str, Any]:
+        """Keep the reply of the machine that has used a code. Raises RegistryRefusal."""
+        now = self._clock()
+        _slow_down(self._guesses, address, "too_many_failures", "too many wrong codes", now=now)
+        digest = digest_of(code_letters(reply.code))
+        pairing = await self._store.reply_to_pairing(digest, reply.stored, now=now)
+        if pairing is None:
+            self._guesses.failed(address, now=now)
+            raise RegistryRefusal(404, "unknown_code", "this code is not known, or has its reply")
+        await self._audit.note(
+            "pairing refused" if reply.is_refused else "pairing confirmed",
+            token_id=pairing.token_id,
+            environment_id=pairing.environment_id,
+            address=address,
+        )
+        return {}
 
     async def _has_ended(self, pairing: Pairing, *, now: float) -> bool:
         """True if the token of the offer has ended. An open offer has none yet."""
@@ -290,6 +327,15 @@ def read_code(body: bytes) -> str:
     if not isinstance(code, str) or len(code) > _TYPED_CHARACTERS:
         raise RegistryRefusal(400, "invalid_request", "a code is needed")
     return code
+
+
+def read_version(body: bytes) -> int:
+    """The version of the pairing in a claim; the first version did not name it."""
+    try:
+        version = msgspec.json.decode(body).get("version")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
+        return 1
+    return version if isinstance(version, int) else 1
 
 
 def _enrolment(environment_id: str, token_id: str, *, now: float) -> AccessToken:

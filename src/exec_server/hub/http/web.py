@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from exec_server.hub.access.pairing import Pairings, read_code, read_pledge
+from exec_server.hub.access.pairing import Pairings, read_code, read_pledge, read_version
+from exec_server.hub.access.pairing_reply import read_reply
 from exec_server.hub.access.refusals import RegistryRefusal, no_socket, put_off
 from exec_server.hub.access.signing import PassRefused, Signer
 from exec_server.hub.access.tokens import TokenGate, secret_in
@@ -37,6 +38,7 @@ from exec_server.protocol.registry import (
     HARNESS_QUERY,
     OWN_TOKEN_PATH,
     PAIR_PATH,
+    PAIR_REPLY_PATH,
     REGISTER,
     RENDEZVOUS_PATH,
     VALIDATE,
@@ -106,6 +108,7 @@ class Site:
         route("GET", pairing_path("{id}"), self._offered)
         route("DELETE", pairing_path("{id}"), self._withdraw)
         route("POST", PAIR_PATH, self._pair)
+        route("POST", PAIR_REPLY_PATH, self._reply_to_pairing)
         route("DELETE", OWN_TOKEN_PATH, self._give_up)
         route("GET", "/", self._page)
         route("GET", "/metrics", self._metrics)
@@ -253,9 +256,15 @@ class Site:
         return _json(await self._parts.pairings.withdraw(_id(request), ticket, address=address))
 
     async def _pair(self, request: web.Request) -> web.Response:
-        code = read_code(await self._body(request))
+        body = await self._body(request)
+        code, version = read_code(body), read_version(body)
         address = self._caller(request).address
-        return _json(await self._parts.pairings.claim(code, address=address))
+        return _json(await self._parts.pairings.claim(code, address=address, version=version))
+
+    async def _reply_to_pairing(self, request: web.Request) -> web.Response:
+        reply = read_reply(await self._body(request))
+        address = self._caller(request).address
+        return _json(await self._parts.pairings.reply(reply, address=address))
 
     async def _give_up(self, request: web.Request) -> web.Response:
         token = await self._admit(request, None)

@@ -146,6 +146,9 @@ class Store(Protocol):
     async def drop_pairing(self, digest: bytes) -> bool:
         """Remove a code; False if there is none or it was used."""
 
+    async def reply_to_pairing(self, digest: bytes, reply: str, *, now: float) -> Pairing | None:
+        """Keep the reply of the machine that has used a code; None if there is one already."""
+
     async def pairings_of(self, environment_id: str, *, now: float) -> list[Pairing]:
         """The codes of an environment that have not expired, used or not."""
 

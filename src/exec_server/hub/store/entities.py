@@ -143,3 +143,6 @@ class Pairing(msgspec.Struct, frozen=True, kw_only=True):
     is_open: bool = False
     serves: bool = False
     claimed_at: float | None = None
+    # The answer of the machine on which the code was typed, for the other machine: its key and the
+    # proof of it, or that it refuses. It is empty until the answer comes.
+    reply: str = ""

@@ -307,6 +307,16 @@ class SqlStore:
         statement = "DELETE FROM pairings WHERE digest = ? AND claimed_at IS NULL"
         return await self._write(statement, digest) == 1
 
+    async def reply_to_pairing(self, digest: bytes, reply: str, *, now: float) -> Pairing | None:
+        rows = await self._read(
+            "UPDATE pairings SET reply = ? WHERE digest = ? AND expires_at > ?"
+            " AND claimed_at IS NOT NULL AND reply = '' RETURNING *",
+            reply,
+            digest,
+            now,
+        )
+        return pairing_of(rows[0]) if rows else None
+
     async def pairings_of(self, environment_id: str, *, now: float) -> list[Pairing]:
         rows = await self._read(
             "SELECT * FROM pairings WHERE environment_id = ? AND expires_at > ?",

@@ -57,6 +57,9 @@ MIGRATIONS = (
     ALTER TABLE pairings ADD COLUMN serves INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE pairings ADD COLUMN claimed_at REAL;
     """,
+    """
+    ALTER TABLE pairings ADD COLUMN reply TEXT NOT NULL DEFAULT '';
+    """,
 )
 
 

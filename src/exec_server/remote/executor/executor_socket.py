@@ -1,4 +1,8 @@
-"""The one socket of an executor: performs the effects of the mux, and reports events to it."""
+"""The one socket of an executor: performs the effects of the mux, and reports events to it.
+
+All streams share the socket, and an exception that leaves a callback of the socket ends it. So
+each call for a stream catches exceptions: they end that stream (`_end_broken`), and no other one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
+from exec_server.errors import RelayError
 from exec_server.limits import Limits
 from exec_server.relay.effects import (
     Abandon,
@@ -17,7 +22,7 @@ from exec_server.relay.effects import (
     StreamOpened,
     Validate,
 )
-from exec_server.relay.frame import StreamId, Trace
+from exec_server.relay.frame import StreamId, Trace, decode
 from exec_server.relay.trace import trace_of
 from exec_server.remote.executor.stream_connection import StreamConnection
 from exec_server.timers import Alarm
@@ -97,7 +102,10 @@ class ExecutorSocket:
         self._socket = socket
 
     def frame_received(self, data: bytes | memoryview) -> None:
-        self._perform(self._mux.receive(data, now=self._loop.time()))
+        try:
+            self._perform(self._mux.receive(data, now=self._loop.time()))
+        except Exception:
+            self._end_broken(_stream_of(data))
         # A peer that does not read our resets would cause more of them.
         if self.is_writing_paused and self.unsent_bytes > self._limits.backlog_bytes:
             assert self._socket is not None
@@ -108,22 +116,30 @@ class ExecutorSocket:
 
     def writing_paused(self) -> None:
         self.is_writing_paused = True
-        for stream in tuple(self._streams.values()):
-            stream.writing_paused()
+        for stream_id, stream in tuple(self._streams.items()):
+            try:
+                stream.writing_paused()
+            except Exception:
+                self._end_broken(stream_id)
 
     def writing_resumed(self) -> None:
         self.is_writing_paused = False
         if self._socket is not None:
             self._socket.resume_reading()
-        for stream in tuple(self._streams.values()):
-            stream.writing_resumed()
+        for stream_id, stream in tuple(self._streams.items()):
+            try:
+                stream.writing_resumed()
+            except Exception:
+                self._end_broken(stream_id)
 
     def socket_lost(self, reason: str) -> None:
         self._socket = None
         self._alarm.cancel()
-        self._perform(self._mux.end())
-        if not self._lost.done():
-            self._lost.set_result(reason)
+        try:
+            self._perform(self._mux.end())
+        finally:
+            if not self._lost.done():
+                self._lost.set_result(reason)
 
     # Called by the streams.
 
@@ -133,8 +149,11 @@ class ExecutorSocket:
 
     def send(self, stream_id: StreamId, *parts: bytes) -> None:
         is_short = len(parts) == 1 and len(parts[0]) <= _TRACED_BYTES
-        trace = trace_of(parts[0]) if is_short else None
-        self._perform(self._mux.send(stream_id, *parts, trace=trace))
+        try:
+            trace = trace_of(parts[0]) if is_short else None
+            self._perform(self._mux.send(stream_id, *parts, trace=trace))
+        except Exception:
+            self._end_broken(stream_id)
 
     def close_stream(self, stream_id: StreamId, reason: str) -> None:
         self._perform(self._mux.close(stream_id, reason))
@@ -155,7 +174,10 @@ class ExecutorSocket:
             elif type(effect) is Message:
                 # An earlier message may have ended the stream.
                 if stream := self._streams.get(effect.stream_id):
-                    stream.deliver(effect.data)
+                    try:
+                        stream.deliver(effect.data)
+                    except Exception:
+                        self._end_broken(effect.stream_id)
             else:
                 self._change(effect)
 
@@ -164,7 +186,10 @@ class ExecutorSocket:
             case StreamOpened(stream_id):
                 stream = self._streams[stream_id] = StreamConnection(self, stream_id)
                 logger.info("stream %.64s is open", stream_id)
-                self._serve(stream)
+                try:
+                    self._serve(stream)
+                except Exception:
+                    self._end_broken(stream_id)
             case StreamClosed(stream_id, reason):
                 logger.info("stream %.64s has ended: %.200s", stream_id, reason)
                 lost = self._streams.pop(stream_id, None)
@@ -175,6 +200,22 @@ class ExecutorSocket:
             case Abandon(ticket):
                 if question := self._questions.pop(ticket, None):
                     question.cancel()
+
+    def _end_broken(self, stream_id: StreamId | None) -> None:
+        """End a stream whose code has raised the current exception.
+
+        The stream ends even if its peer cannot be told.
+        """
+        if stream_id is None:
+            logger.exception("a frame is ignored because of an error in this program")
+            return
+        logger.exception("stream %.64s ends because of an error in this program", stream_id)
+        try:
+            self._perform(self._mux.close(stream_id, "internal error"))
+        except Exception:
+            logger.exception("the peer of stream %.64s was not told of its end", stream_id)
+        if lost := self._streams.pop(stream_id, None):
+            lost.lose()
 
     def _ask(self, ticket: int, question: Validate) -> None:
         task = self._loop.create_task(self._answer(ticket, question), name="validate a harness")
@@ -191,7 +232,17 @@ class ExecutorSocket:
             is_valid = False
         # The effects below may abandon this question, and must not cancel this task.
         self._questions.pop(ticket, None)
-        self._perform(self._mux.settle(ticket, is_valid=is_valid, now=self._loop.time()))
+        try:
+            self._perform(self._mux.settle(ticket, is_valid=is_valid, now=self._loop.time()))
+        except Exception:
+            self._end_broken(question.stream_id)
 
     def _expire(self, now: float) -> None:
         self._perform(self._mux.expire(now=now))
+
+
+def _stream_of(data: bytes | memoryview) -> StreamId | None:
+    try:
+        return decode(data, segmented=True).stream_id
+    except RelayError:
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -11,9 +12,12 @@ from exec_server.relay.effects import Effect, Validate
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from exec_server.relay.mux import Mux
 from exec_server.relay.plaintext import PlaintextMux
+from exec_server.remote.authorized_harnesses import AuthorizedHarnesses
 from exec_server.remote.executor.executor_socket import AnyMux
 from exec_server.remote.registry_client import Registration, Registry
 from exec_server.transport.frames import Sizes
+
+logger = logging.getLogger(__name__)
 
 
 class Relay(Protocol):
@@ -41,11 +45,16 @@ class NoiseRelay:
         *,
         identity: KeyPair | None = None,
         facts: Mapping[str, Any] | None = None,
+        authorized: AuthorizedHarnesses | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """*facts* are sent after each registration; None for a registry that is not ours."""
+        """*facts* are sent after each registration; None for a registry that is not ours.
+
+        Without *authorized*, the registry alone decides which harnesses are admitted.
+        """
         self._registry = registry
         self._facts = facts
+        self._authorized = authorized
         self._identity = identity or KeyPair(os.urandom(SEED_BYTES))
         self._limits = limits
         most = limits.relay_frame_bytes
@@ -67,9 +76,30 @@ class NoiseRelay:
         )
 
     async def judge(self, registration: Registration, question: Validate) -> bool:
+        if not self._is_authorized(question):
+            return False
         return await self._registry.validate(
             registration.id, question.stream_id, question.harness_key, question.authorization
         )
+
+    def _is_authorized(self, question: Validate) -> bool:
+        """True unless there is a file of keys and this one is not in it.
+
+        The handshake has proved that the harness has the key, so a registry that lies cannot
+        pretend to be another harness.
+        """
+        if self._authorized is None:
+            return True
+        fingerprint = question.harness_key.fingerprint
+        if self._authorized.admits(fingerprint):
+            return True
+        logger.warning(
+            "a harness with the key %s is refused on stream %.64s: the key is not in %s",
+            fingerprint,
+            question.stream_id,
+            self._authorized.path,
+        )
+        return False
 
 
 class PlaintextRelay:
