@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +14,13 @@ from contextlib import contextmanager
 import pytest
 
 from exec_server.transport import socket_owner
-from exec_server.transport.socket_owner import Endpoints, TcpOwner, tcp_owner, unix_owner
+from exec_server.transport.socket_owner import (
+    Endpoints,
+    TcpOwner,
+    is_peer_running,
+    tcp_owner,
+    unix_owner,
+)
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sock_diag is of Linux")
@@ -63,7 +71,9 @@ def test_the_table_of_sockets_says_the_same_as_the_kernel(family, host, monkeypa
 
 
 @requirement("listen:peer-user")
-def test_an_ipv6_socket_that_speaks_ipv4_is_found():
+@pytest.mark.parametrize("protocol", [socket_owner._NETLINK_SOCK_DIAG, 21])
+def test_an_ipv6_socket_that_speaks_ipv4_is_found(protocol, monkeypatch):
+    monkeypatch.setattr(socket_owner, "_NETLINK_SOCK_DIAG", protocol)
     with listening(socket.AF_INET, "127.0.0.1") as listener:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as peer:
             peer.connect(("::ffff:127.0.0.1", listener.getsockname()[1]))
@@ -83,6 +93,20 @@ def test_a_socket_that_was_closed_after_sending_has_no_owner():
             peer.close()
             found = tcp_owner(ends_of(accepted))
             assert found is None or found.is_orphan
+
+
+@requirement("listen:peer-orphan")
+def test_a_listener_is_not_taken_for_a_connection_that_is_gone():
+    with listening(socket.AF_INET, "127.0.0.1") as listener:
+        peer = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        with accepted:
+            ends = ends_of(accepted)
+            # This resets the connection, so that nothing of it is left.
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+            with socket.create_server(ends.theirs):
+                assert tcp_owner(ends) is None
 
 
 def test_a_connection_that_does_not_exist_has_no_owner():
@@ -113,3 +137,26 @@ def test_a_unix_socket_tells_its_peer():
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
         assert unix_owner(ours.fileno()) == (os.getpid(), os.getuid())
+        assert is_peer_running(ours.fileno())
+
+
+@requirement("listen:peer-orphan")
+def test_a_unix_socket_tells_that_its_peer_has_ended(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        if not has_peer_pidfd(listener):
+            pytest.skip("this kernel does not tell")
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        program = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])"
+        subprocess.run([sys.executable, "-c", program, str(tmp_path / "socket")], check=True)
+        accepted, _ = listener.accept()
+        with accepted:
+            assert not is_peer_running(accepted.fileno())
+
+
+def has_peer_pidfd(sock: socket.socket) -> bool:
+    try:
+        sock.getsockopt(socket.SOL_SOCKET, socket_owner._SO_PEERPIDFD)
+    except OSError as exc:
+        return exc.errno != errno.ENOPROTOOPT
+    return True

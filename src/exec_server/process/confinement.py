@@ -10,41 +10,45 @@ import os
 from collections.abc import Iterator
 from functools import cache
 
+_ROOT = 0
 # Longer chains of parents than this do not occur; a reused process id could make a circle.
 _LONGEST_CHAIN = 4096
 
 
-def is_confined(pid: int, *, server: int) -> bool:
-    """True if *pid* is in a sandbox of the process *server*, or if that cannot be found out."""
+def is_confined(pid: int, *, server: int | None) -> bool:
+    """True if *pid* is in a sandbox of the process *server*, or if that cannot be found out.
+
+    With None, every process that is restricted counts as one of a sandbox.
+    """
     try:
-        return _is_below(pid, server) and _is_restricted(pid)
+        return (server is None or _is_below(pid, server)) and _is_restricted(pid)
     except (OSError, KeyError, ValueError):
         return True
 
 
-def has_unconfined_holder(inode: int, *, uid: int, server: int) -> bool:
-    """True if a process outside of all sandboxes of *server* has the socket *inode* open.
+def is_held_outside(inode: int, *, uid: int, server: int | None) -> bool:
+    """True if only processes outside of all sandboxes of *server* have the socket *inode* open.
 
     It is not enough to look for a sandboxed holder: a socket that is on its way from one process
     to another has no holder for a moment.
     """
     name = f"socket:[{inode}]"
-    return any(
-        _holds(pid, name) and not is_confined(pid, server=server) for pid in _processes_of(uid)
-    )
+    holders = [pid for pid in _processes_of(uid) if _holds(pid, name)]
+    return bool(holders) and not any(is_confined(pid, server=server) for pid in holders)
 
 
 def _processes_of(uid: int) -> Iterator[int]:
-    """The processes that may hold a socket of *uid*, the youngest first."""
-    pids = sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True)
-    for pid in pids:
+    """The processes that may hold a socket of *uid*. A socket of root may be held by any."""
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
         try:
-            owner = os.stat(f"/proc/{pid}").st_uid
+            owner = os.stat(f"/proc/{name}").st_uid
         except OSError:
             continue
-        # What is not dumpable belongs to root here, whoever runs it.
-        if owner in (uid, 0):
-            yield pid
+        # A process that is not dumpable belongs to root here.
+        if uid == _ROOT or owner in (uid, _ROOT):
+            yield int(name)
 
 
 def _holds(pid: int, name: str) -> bool:

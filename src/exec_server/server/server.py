@@ -82,6 +82,10 @@ class ExecServer:
         self._shell = host.tty_shell()
         self._server_env = dict(os.environ)
 
+    @property
+    def spawner(self) -> Spawner:
+        return self._spawner
+
     def prepare(self) -> None:
         """Start the keeper before the first process needs it."""
         # If this fails, the start of the first process reports the error.

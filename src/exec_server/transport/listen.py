@@ -13,7 +13,7 @@ from exec_server.errors import ConfigurationError
 from exec_server.limits import Limits
 from exec_server.transport.address import TcpAddress, UnixAddress
 from exec_server.transport.connection import Connection
-from exec_server.transport.http_front import CheckAuthorization, HttpFront
+from exec_server.transport.http_front import CheckAuthorization, HttpFront, JudgePeer
 from exec_server.transport.picows_internals import adopt
 from exec_server.transport.unix import UnixFront
 from exec_server.transport.websocket import WebSocketConnection
@@ -56,14 +56,20 @@ async def listen_tcp(
     on_connection: OnConnection,
     *,
     limits: Limits,
+    judge_peer: JudgePeer,
     check: CheckAuthorization | None = None,
 ) -> Listener:
-    """Accept WebSockets on *address*; *check* judges the Authorization header of each."""
+    """Accept WebSockets on *address*.
+
+    *judge_peer* judges each connection, and *check* the Authorization header of each.
+    """
     waiting: set[asyncio.Transport] = set()
-    factory = _front_factory(on_connection, limits, waiting, check)
+    new_front = _front_factory(on_connection, limits, waiting, check)
     sock = _bind_tcp(address)
     host, port = sock.getsockname()[:2]
-    server = await asyncio.get_running_loop().create_server(factory, sock=sock, backlog=_BACKLOG)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: new_front(judge_peer), sock=sock, backlog=_BACKLOG
+    )
     return Listener(server, TcpAddress(host, port).url, waiting=waiting)
 
 
@@ -83,14 +89,16 @@ def _bind_tcp(address: TcpAddress) -> socket.socket:
 
 
 async def listen_unix(
-    address: UnixAddress, on_connection: OnConnection, *, limits: Limits
+    address: UnixAddress, on_connection: OnConnection, *, limits: Limits, judge_peer: JudgePeer
 ) -> Listener:
     """Accept WebSockets and plain lines on a socket that only its owner can use."""
     waiting: set[asyncio.Transport] = set()
-    factory = _front_factory(on_connection, limits, waiting, None)
+    new_front = _front_factory(on_connection, limits, waiting, None)
     sock, path = _bind_unix(address.path)
     server = await asyncio.get_running_loop().create_unix_server(
-        lambda: UnixFront(factory, on_connection, limits=limits, waiting=waiting),
+        lambda: UnixFront(
+            new_front, on_connection, limits=limits, waiting=waiting, judge_peer=judge_peer
+        ),
         sock=sock,
         backlog=_BACKLOG,
     )
@@ -102,14 +110,16 @@ def _front_factory(
     limits: Limits,
     waiting: set[asyncio.Transport],
     check: CheckAuthorization | None,
-) -> Callable[[], HttpFront]:
+) -> Callable[[JudgePeer], HttpFront]:
     def connect() -> WebSocketConnection:
         return WebSocketConnection(limits=limits, on_open=on_connection)
 
     def upgrade(transport: asyncio.Transport, handshake: bytes) -> None:
         adopt(transport, connect, limits=limits, handshake=handshake)
 
-    return lambda: HttpFront(limits=limits, waiting=waiting, check=check, upgrade=upgrade)
+    return lambda judge_peer: HttpFront(
+        limits=limits, waiting=waiting, judge_peer=judge_peer, check=check, upgrade=upgrade
+    )
 
 
 def _bind_unix(relative: str) -> tuple[socket.socket, str]:

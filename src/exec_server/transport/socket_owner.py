@@ -7,7 +7,9 @@ in `/proc/net/tcp` where that is missing.
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import socket
 import struct
 from typing import NamedTuple
@@ -27,7 +29,10 @@ _INTERFACE = struct.Struct("=I")
 # Where `idiag_uid` and `idiag_inode` are in `struct inet_diag_msg`.
 _OWNER = struct.Struct("=II")
 _OWNER_OFFSET = 64
+# Where `id` is in it, which begins like the question.
+_SOCKET_ID_OFFSET = 4
 _ANSWER_SECONDS = 1.0
+_SO_PEERPIDFD = 77
 # `struct ucred`.
 _CREDENTIALS = struct.Struct("=iii")
 
@@ -52,6 +57,25 @@ class UnixOwner(NamedTuple):
 
     pid: int
     uid: int
+
+
+def is_peer_running(fd: int) -> bool:
+    """True if the process that connected to the Unix socket *fd* has not ended.
+
+    Its number may belong to another process afterwards. Kernels before 6.5 cannot tell; the answer
+    is then True.
+    """
+    with socket.socket(fileno=os.dup(fd)) as sock:
+        try:
+            pidfd = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+        except OSError as exc:
+            return exc.errno == errno.ENOPROTOOPT
+    try:
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        return not ended.poll(0)
+    finally:
+        os.close(pidfd)
 
 
 class Endpoints(NamedTuple):
@@ -91,6 +115,10 @@ def _ask_kernel(ends: Endpoints) -> TcpOwner:
         number = -struct.unpack_from("=i", answer, _MESSAGE.size)[0]
         # "No such entry" also means that this kernel has no `tcp_diag`.
         raise OSError(number, os.strerror(number))
+    # If the connection is gone, the kernel tells of a listener at the same address instead.
+    found = _SOCKET_ID.unpack_from(answer, _MESSAGE.size + _SOCKET_ID_OFFSET)
+    if found[:2] != (ends.theirs[1], ends.ours[1]):
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     return TcpOwner(*_OWNER.unpack_from(answer, _MESSAGE.size + _OWNER_OFFSET))
 
 
@@ -113,9 +141,16 @@ def _packed(family: int, host: str) -> bytes:
 
 
 def _read_table(ends: Endpoints) -> TcpOwner | None:
-    name = "tcp6" if ends.family == socket.AF_INET6 else "tcp"
+    if ends.family == socket.AF_INET6:
+        return _find_in("tcp6", ends)
+    # A socket for IPv6 can speak IPv4.
+    mapped = Endpoints(*((f"::ffff:{host}", port) for host, port in ends))
+    return _find_in("tcp", ends) or _find_in("tcp6", mapped)
+
+
+def _find_in(table: str, ends: Endpoints) -> TcpOwner | None:
     wanted = (_spelled(ends.family, ends.theirs), _spelled(ends.family, ends.ours))
-    with open(f"/proc/net/{name}", encoding="ascii") as lines:
+    with open(f"/proc/net/{table}", encoding="ascii") as lines:
         for line in lines:
             words = line.split()
             if tuple(words[1:3]) == wanted:
