@@ -30,6 +30,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # A request line with its headers. The upgrade of our client needs 200 bytes.
     http_head_bytes: int = 16 * KIB
     http_head_timeout: float = 10.0
+    # Connections whose request was not read yet. They also never take more than a quarter of all
+    # descriptors. The one that has waited longest gives way to a new one.
+    waiting_connections: int = 256
 
     # Keepalive. The reference ignores pongs; it gives the peers of its relay 60 s.
     ping_interval: float = 30.0

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from exec_server.limits import Limits
+from exec_server.transport.accepting import WaitingConnections
 
 _REASONS = {
     200: "OK",
@@ -133,14 +134,14 @@ def encode_answer(answer: HttpAnswer, *, without_body: bool) -> bytes:
 class HttpFront(asyncio.Protocol):
     """Reads one request head, then answers it or calls *upgrade(transport, handshake)*.
 
-    Until then its transport is in the set *waiting*.
+    Until then its transport is in *waiting*.
     """
 
     def __init__(
         self,
         *,
         limits: Limits,
-        waiting: set[asyncio.Transport],
+        waiting: WaitingConnections,
         judge_peer: JudgePeer,
         check: CheckAuthorization | None,
         upgrade: Callable[[asyncio.Transport, bytes], None],

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from exec_server.errors import ConfigurationError
 from exec_server.limits import Limits
+from exec_server.transport.accepting import Acceptor, WaitingConnections
 from exec_server.transport.address import TcpAddress, UnixAddress
 from exec_server.transport.connection import Connection
 from exec_server.transport.http_front import CheckAuthorization, HttpFront, JudgePeer
@@ -25,26 +26,16 @@ OnConnection = Callable[[Connection], None]
 
 
 class Listener:
-    """A bound socket that accepts until it is closed; *waiting* have not sent a request yet."""
+    """A bound socket that accepts until it is closed."""
 
-    def __init__(
-        self,
-        server: asyncio.Server,
-        url: str,
-        *,
-        waiting: set[asyncio.Transport],
-        unlink: str | None = None,
-    ) -> None:
-        self._server = server
-        self._waiting = waiting
+    def __init__(self, acceptor: Acceptor, url: str, *, unlink: str | None = None) -> None:
+        self._acceptor = acceptor
         self._unlink = unlink
         self.url = url
 
     def close(self) -> None:
         """Stop accepting; open connections go on."""
-        self._server.close()
-        for transport in tuple(self._waiting):
-            transport.abort()
+        self._acceptor.close()
         if self._unlink is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._unlink)
@@ -63,14 +54,12 @@ async def listen_tcp(
 
     *judge_peer* judges each connection, and *check* the Authorization header of each.
     """
-    waiting: set[asyncio.Transport] = set()
+    waiting = WaitingConnections(limits.waiting_connections)
     new_front = _front_factory(on_connection, limits, waiting, check)
     sock = _bind_tcp(address)
     host, port = sock.getsockname()[:2]
-    server = await asyncio.get_running_loop().create_server(
-        lambda: new_front(judge_peer), sock=sock, backlog=_BACKLOG
-    )
-    return Listener(server, TcpAddress(host, port).url, waiting=waiting)
+    acceptor = Acceptor(sock, lambda: new_front(judge_peer), waiting)
+    return Listener(acceptor, TcpAddress(host, port).url)
 
 
 def _bind_tcp(address: TcpAddress) -> socket.socket:
@@ -82,6 +71,7 @@ def _bind_tcp(address: TcpAddress) -> socket.socket:
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(socket.getaddrinfo(address.host, address.port, family, flags=_NUMERIC)[0][4])
+        sock.listen(_BACKLOG)
     except OSError as exc:
         sock.close()
         raise ConfigurationError(_os_error(exc)) from exc
@@ -92,23 +82,23 @@ async def listen_unix(
     address: UnixAddress, on_connection: OnConnection, *, limits: Limits, judge_peer: JudgePeer
 ) -> Listener:
     """Accept WebSockets and plain lines on a socket that only its owner can use."""
-    waiting: set[asyncio.Transport] = set()
+    waiting = WaitingConnections(limits.waiting_connections)
     new_front = _front_factory(on_connection, limits, waiting, None)
     sock, path = _bind_unix(address.path)
-    server = await asyncio.get_running_loop().create_unix_server(
+    acceptor = Acceptor(
+        sock,
         lambda: UnixFront(
             new_front, on_connection, limits=limits, waiting=waiting, judge_peer=judge_peer
         ),
-        sock=sock,
-        backlog=_BACKLOG,
+        waiting,
     )
-    return Listener(server, f"unix://{path}", waiting=waiting, unlink=path)
+    return Listener(acceptor, f"unix://{path}", unlink=path)
 
 
 def _front_factory(
     on_connection: OnConnection,
     limits: Limits,
-    waiting: set[asyncio.Transport],
+    waiting: WaitingConnections,
     check: CheckAuthorization | None,
 ) -> Callable[[JudgePeer], HttpFront]:
     def connect() -> WebSocketConnection:

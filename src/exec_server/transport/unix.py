@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from exec_server.limits import Limits
+from exec_server.transport.accepting import WaitingConnections
 from exec_server.transport.connection import Connection, Receiver
 from exec_server.transport.http_front import JudgePeer
 from exec_server.transport.lines import LineBuffer, LineTooLong
@@ -22,7 +23,7 @@ class UnixFront(asyncio.Protocol):
         on_connection: Callable[[Connection], None],
         *,
         limits: Limits,
-        waiting: set[asyncio.Transport],
+        waiting: WaitingConnections,
         judge_peer: JudgePeer,
     ) -> None:
         self._waiting = waiting
