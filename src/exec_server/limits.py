@@ -53,6 +53,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # Processes.
     closed_process_seconds: float = 30.0
     retained_bytes: int = 1 * MIB
+    # The output of all processes of all sessions together, ended ones included. The reference has
+    # no such bound. If it is reached, all have equal shares, of at least the second number; then
+    # the processes that ended first lose theirs.
+    retained_total_bytes: int = 256 * MIB
+    retained_min_share: int = 16 * KIB
     # A chunk has four JSON values, and decoders accept 262,144 values. So even output in one-byte
     # chunks fits into one answer.
     retained_chunks: int = 50_000

@@ -29,6 +29,7 @@ from exec_server.server.handlers import environment, fs, http, lifecycle, proces
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
 from exec_server.state.attachment import Attachments, SessionId
+from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
 from exec_server.timers import Alarm
 from exec_server.transport.connection import Connection
@@ -73,6 +74,9 @@ class ExecServer:
             total_bytes=limits.flow_total_bytes,
             max_window=limits.max_flow_window,
             free_bytes=limits.retained_bytes,
+        )
+        self._retention = RetentionBudget(
+            total_bytes=limits.retained_total_bytes, min_share=limits.retained_min_share
         )
         self._contexts: set[Context] = set()
         self._alarm = Alarm(self._attachments.next_deadline, self._expire)
@@ -197,6 +201,7 @@ class ExecServer:
             login_shell=self._shell,
             server_env=self._server_env,
             windows=self._windows,
+            retention=self._retention,
             open_network=partial(self._open_network, session),
             open_bridge=self._open_bridge,
         )
