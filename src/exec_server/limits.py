@@ -30,6 +30,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # A request line with its headers. The upgrade of our client needs 200 bytes.
     http_head_bytes: int = 16 * KIB
     http_head_timeout: float = 10.0
+    # Connections whose request was not read yet. They also never take more than a quarter of all
+    # descriptors. The one that has waited longest gives way to a new one.
+    waiting_connections: int = 256
 
     # Keepalive. The reference ignores pongs; it gives the peers of its relay 60 s.
     ping_interval: float = 30.0
@@ -50,6 +53,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # Processes.
     closed_process_seconds: float = 30.0
     retained_bytes: int = 1 * MIB
+    # The output of all processes of all sessions together, ended ones included. The reference has
+    # no such bound. If it is reached, all have equal shares, of at least the second number; then
+    # the processes that ended first lose theirs.
+    retained_total_bytes: int = 256 * MIB
+    retained_min_share: int = 16 * KIB
     # A chunk has four JSON values, and decoders accept 262,144 values. So even output in one-byte
     # chunks fits into one answer.
     retained_chunks: int = 50_000

@@ -333,3 +333,18 @@ async def test_memory_stays_small_without_acknowledgements(tether):
             wire.cut()
         assert tether.is_held
         assert server.resident_bytes - before < 4 * window
+
+
+@requirement("memory:acknowledged")
+@pytest.mark.parametrize("is_retained", [False, True])
+async def test_acknowledged_output_of_an_ended_process_is_freed(server, wire, is_retained):
+    if is_retained:
+        await wire.call("session/retain", {"seconds": 60})
+    done = await wire.start("p", ["seq", "1", "1000"], flowWindow=WINDOW)
+    events = await wire.events_until_closed("p")
+    await ack(wire, events[-1]["params"]["seq"])
+    page = await wire.call("process/read", {"processId": "p"})
+    assert bool(page["chunks"]) is is_retained and page["closed"] is True
+    later = await wire.call("process/read", {"processId": "p", "afterSeq": page["nextSeq"] - 1})
+    assert "droppedBytes" not in later
+    assert done["processId"] == "p"

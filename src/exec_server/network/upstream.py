@@ -6,7 +6,9 @@ import asyncio
 import base64
 import contextlib
 import ipaddress
+import os
 import socket
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -136,6 +138,7 @@ async def connect(addresses: Sequence[Address], port: int, *, limits: Limits) ->
 async def _connect_one(address: Address, port: int) -> socket.socket:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     sock = socket.socket(family, socket.SOCK_STREAM)
+    _open_sockets.add(sock)
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -206,3 +209,13 @@ async def readable(sock: socket.socket) -> None:
         await ready
     finally:
         loop.remove_reader(sock)
+
+
+# The connections that were made for commands and are still open.
+_open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def made_for_a_command(inode: int) -> bool:
+    """True if the socket *inode* is one that `connect` has opened, and that is still open."""
+    opened = [sock.fileno() for sock in _open_sockets]
+    return any(fd >= 0 and os.fstat(fd).st_ino == inode for fd in opened)

@@ -22,6 +22,7 @@ from exec_server.protocol.base64 import encode_base64
 from exec_server.sandbox.denial import is_denied
 from exec_server.sandbox.model import NOT_RUN, Backend
 from exec_server.state.output_log import OutputLog
+from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
 from exec_server.state.write_ids import WriteIds
 
@@ -98,6 +99,7 @@ class Child:
         limits: Limits,
         on_closed: Callable[[Child], None],
         windows: WindowBudget,
+        retention: RetentionBudget | None = None,
     ) -> None:
         self.process_id = params.process_id
         self.argv = params.argv
@@ -105,7 +107,9 @@ class Child:
         self.pid: int | None = None
         self.exit_code: int | None = None
         self.is_terminated = False
-        self.log = OutputLog(max_bytes=limits.retained_bytes, max_chunks=limits.retained_chunks)
+        self.log = OutputLog(
+            max_bytes=limits.retained_bytes, max_chunks=limits.retained_chunks, budget=retention
+        )
         self.write_ids = WriteIds(capacity=limits.remembered_write_ids)
         # The writes that wait for room in the queue, by their ids.
         self.waiting_writes: dict[str, asyncio.Future[None]] = {}
@@ -139,6 +143,7 @@ class Child:
         """The program runs: own its descriptors."""
         loop = asyncio.get_running_loop()
         self.pid = spawned.pid
+        self.log.begin()
         if self.network is not None:
             self.network.started()
         streams: tuple[process.Stream, ...] = ("pty",) if self.is_tty else ("stdout", "stderr")
@@ -271,6 +276,7 @@ class Child:
         self.close_network()
         self._wake()
         self._settle_window()
+        self.log.end()
         self._on_closed(self)
 
     # The window.
@@ -355,10 +361,19 @@ class Child:
         self.close_network()
         self._give_back()
         self._wake()
+        self.forget()
+
+    def forget(self) -> None:
+        """No request names it any more: free its output and what refers back to this object."""
+        self.log.clear()
+        self._pumps.clear()
+        self.sandbox = None
 
     def close_network(self) -> None:
-        if self.network is not None:
-            self.network.close()
+        # The network holds this object, too.
+        network, self.network = self.network, None
+        if network is not None:
+            network.close()
 
     def _close_pumps(self) -> None:
         for pump in self._pumps:

@@ -9,6 +9,7 @@ from functools import partial
 
 from exec_server.errors import InternalError, InvalidParams, InvalidRequest
 from exec_server.limits import Limits
+from exec_server.memory import give_back_memory
 from exec_server.process.child import Child, Outlet
 from exec_server.process.process_answers import (
     has_news,
@@ -21,6 +22,7 @@ from exec_server.process.process_launcher import OpenBridge, OpenNetwork, Proces
 from exec_server.process.spawn import Spawned, Spawner
 from exec_server.protocol import process
 from exec_server.state.expiry import Expiry
+from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
 from exec_server.timers import Alarm
 
@@ -50,6 +52,7 @@ class ProcessTable:
         login_shell: str,
         server_env: Mapping[str, str],
         windows: WindowBudget,
+        retention: RetentionBudget | None = None,
         open_network: OpenNetwork | None = None,
         open_bridge: OpenBridge | None = None,
     ) -> None:
@@ -57,6 +60,7 @@ class ProcessTable:
         self._outlet = outlet
         self._limits = limits
         self._windows = windows
+        self._retention = retention
         self._launcher = ProcessLauncher(
             spawner=spawner,
             limits=limits,
@@ -94,6 +98,7 @@ class ProcessTable:
             limits=self._limits,
             on_closed=self._retain_closed,
             windows=self._windows,
+            retention=self._retention,
         )
         spawned = self._launcher.spawn(checked, child, is_wanted=lambda: not starting.is_cancelled)
         self._entries[params.process_id] = starting
@@ -240,6 +245,12 @@ class ProcessTable:
             child.release()
         else:
             child.acknowledge(params.seq)
+            self._forget_acknowledged(child)
+
+    def _forget_acknowledged(self, child: Child) -> None:
+        """Free what the client of an ended process has taken, unless it may ask for it later."""
+        if child.state == "closed" and self.retained_seconds is None:
+            child.log.forget_acknowledged()
 
     def resume_windows(self, taken: Mapping[str, int]) -> None:
         """A client resumes the processes in *taken* and gives up the windows of all others."""
@@ -284,6 +295,7 @@ class ProcessTable:
         entries, self._entries = self._entries, {}
         for entry in entries.values():
             if isinstance(entry, Child):
+                give_back_memory(entry.log.retained_cost)
                 entry.abandon()
             else:
                 entry.is_cancelled = True
@@ -292,6 +304,7 @@ class ProcessTable:
         if self._entries.get(child.process_id) is child:
             self._closed.add(child.process_id, now=self._loop.time(), window=self._closed_window())
             self._alarm.set()
+            self._forget_acknowledged(child)
 
     def _closed_window(self) -> float | None:
         usual, asked = self._limits.closed_process_seconds, self.retained_seconds
@@ -302,12 +315,15 @@ class ProcessTable:
     def _expire(self, now: float) -> None:
         for process_id in tuple(self._closed.expire(now=now)):
             child = self._entries[process_id]
-            if isinstance(child, Child) and not child.log.is_settled:
+            assert isinstance(child, Child)
+            if not child.log.is_settled:
                 # Its client may come back and read it; otherwise the session ends and takes it
                 # along.
                 self._closed.add(process_id, now=now)
             else:
                 del self._entries[process_id]
+                give_back_memory(child.log.retained_cost)
+                child.forget()
 
 
 def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]) -> None:

@@ -72,6 +72,10 @@ class Spawner:
         self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
         self._tokens = 0
+        # True once a program was confined.
+        self.has_confined = False
+        # True once a keeper has died. What survived it is no longer below this process.
+        self.has_lost_keeper = False
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit]] = {}
         self._live: dict[int, OnExit] = {}
         self._input = bytearray()
@@ -112,6 +116,7 @@ class Spawner:
             keeper.close_all(launch.fds)
             raise
         self._tokens += 1
+        self.has_confined = self.has_confined or launch.fence is not None
         future: asyncio.Future[Spawned] = self._loop.create_future()
         self._pending[self._tokens] = (future, on_exit)
         # The last field is not part of the message: the descriptors are attached to it.
@@ -253,6 +258,7 @@ class Spawner:
 
     def _on_lost(self) -> None:
         """The keeper died: kill its processes, and report the exit of each."""
+        self.has_lost_keeper = True
         logger.error("the process keeper died; ending its %d processes", len(self._live))
         self._close()
         live, self._live = self._live, {}

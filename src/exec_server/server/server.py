@@ -30,6 +30,7 @@ from exec_server.server.handlers import environment, fs, http, lifecycle, proces
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
 from exec_server.state.attachment import Attachments, SessionId
+from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
 from exec_server.timers import Alarm
 from exec_server.transport.connection import Connection
@@ -75,6 +76,9 @@ class ExecServer:
             max_window=limits.max_flow_window,
             free_bytes=limits.retained_bytes,
         )
+        self._retention = RetentionBudget(
+            total_bytes=limits.retained_total_bytes, min_share=limits.retained_min_share
+        )
         self._contexts: set[Context] = set()
         self._alarm = Alarm(self._attachments.next_deadline, self._expire)
         self._idle = asyncio.Event()
@@ -82,6 +86,10 @@ class ExecServer:
         self._sandbox_trial = SandboxTrial()
         self._shell = host.tty_shell()
         self._server_env = dict(os.environ)
+
+    @property
+    def spawner(self) -> Spawner:
+        return self._spawner
 
     def prepare(self) -> None:
         """Start the keeper before the first process needs it."""
@@ -196,6 +204,7 @@ class ExecServer:
             login_shell=self._shell,
             server_env=self._server_env,
             windows=self._windows,
+            retention=self._retention,
             open_network=partial(self._open_network, session),
             open_bridge=self._open_bridge,
         )

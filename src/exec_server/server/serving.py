@@ -12,6 +12,7 @@ import msgspec
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import Authenticator
+from exec_server.server.local_peers import LocalPeers
 from exec_server.server.server import ExecServer
 from exec_server.transport.address import (
     DEFAULT_LISTEN_URL,
@@ -49,12 +50,14 @@ async def serve(
     limits: Limits = DEFAULT_LIMITS,
     authenticator: Authenticator | None = None,
     insecure_no_auth: bool = False,
+    allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
 ) -> AsyncIterator[RunningServer]:
     """Listen on a `ws://` or `unix://` URL. Leaving the block ends all processes of the server.
 
     A WebSocket address that other machines can reach needs an *authenticator*, unless
-    *insecure_no_auth* waives it.
+    *insecure_no_auth* waives it. Without an authenticator, other users of this machine are refused
+    unless *insecure_no_auth* or *allow_other_users* is true.
     """
     address = parse_listen_url(listen_url)
     if isinstance(address, StdioAddress):
@@ -65,7 +68,11 @@ async def serve(
             raise ConfigurationError(_PUBLIC_BIND.format(url=address.url))
     core = ExecServer(limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream)
     try:
-        listener = await _listen(address, core, authenticator)
+        peers = LocalPeers(
+            core.spawner,
+            allows_other_users=authenticator is not None or insecure_no_auth or allow_other_users,
+        )
+        listener = await _listen(address, core, peers, authenticator)
         # This comes after the bind, so that the first client need not wait for it.
         preparing = asyncio.get_running_loop().call_soon(core.prepare)
         try:
@@ -78,14 +85,19 @@ async def serve(
 
 
 async def _listen(
-    address: TcpAddress | UnixAddress, core: ExecServer, authenticator: Authenticator | None
+    address: TcpAddress | UnixAddress,
+    core: ExecServer,
+    peers: LocalPeers,
+    authenticator: Authenticator | None,
 ) -> Listener:
     if isinstance(address, UnixAddress):
         if authenticator is not None:
             raise ConfigurationError("WebSocket auth requires a WebSocket listener, not unix")
-        return await listen_unix(address, core.serve, limits=core.limits)
+        return await listen_unix(address, core.serve, limits=core.limits, judge_peer=peers.refusal)
     check = authenticator.check if authenticator is not None else None
-    return await listen_tcp(address, core.serve, limits=core.limits, check=check)
+    return await listen_tcp(
+        address, core.serve, limits=core.limits, judge_peer=peers.refusal, check=check
+    )
 
 
 async def serve_stdio(
@@ -118,6 +130,7 @@ async def run_main(
     limits: Limits = DEFAULT_LIMITS,
     authenticator: Authenticator | None = None,
     insecure_no_auth: bool = False,
+    allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
@@ -138,6 +151,7 @@ async def run_main(
         limits=limits,
         authenticator=authenticator,
         insecure_no_auth=insecure_no_auth,
+        allow_other_users=allow_other_users,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
     ) as running:
         (on_ready or _print_url)(running.url)

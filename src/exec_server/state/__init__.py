@@ -7,6 +7,7 @@
     output_log.py   the retained output of a process, and the numbers of its events
     reconnect.py    when to try again after a lost connection, and when to give up
     recovery.py     the answer to a recovery read, merged into the order of events
+    retention.py    one bound over the retained output of all processes
     window.py       windows of output, their budget, and when a client acknowledges
     write_ids.py    ids of writes that were accepted, so that a repeated one is done once
 

@@ -7,7 +7,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from exec_server.protocol.process import Stream
-from exec_server.state.window import cost
+from exec_server.state.retention import RetentionBudget
+from exec_server.state.window import CHUNK_COST, cost
 
 
 class Chunk(NamedTuple):
@@ -30,10 +31,11 @@ class OutputLog:
     Every number from 1 on is given out exactly once, to a chunk, the exit or the close. Whole
     chunks are discarded from the oldest on, so that at most *max_bytes* in *max_chunks* remain.
     With a `window` nothing is discarded before it was acknowledged; `is_full` says when the process
-    has to wait for that.
+    has to wait for that. Beyond these limits, the *budget* of all processes decides how much stays.
     """
 
     __slots__ = (
+        "_budget",
         "_bytes",
         "_chunks",
         "_dropped",
@@ -47,7 +49,9 @@ class OutputLog:
         "window",
     )
 
-    def __init__(self, *, max_bytes: int, max_chunks: int) -> None:
+    def __init__(
+        self, *, max_bytes: int, max_chunks: int, budget: RetentionBudget | None = None
+    ) -> None:
         self.next_seq = 1
         self.window: int | None = None
         # The last number that the client has acknowledged.
@@ -61,6 +65,14 @@ class OutputLog:
         self._bytes = 0
         self._dropped = 0
         self._dropped_seq = 0
+        if budget is None:
+            budget = RetentionBudget(total_bytes=max_bytes + max_chunks * CHUNK_COST)
+        self._budget = budget
+
+    @property
+    def retained_cost(self) -> int:
+        """The memory that the retained output takes, about."""
+        return self._bytes + CHUNK_COST * len(self._chunks)
 
     @property
     def total_bytes(self) -> int:
@@ -99,6 +111,10 @@ class OutputLog:
             self._unacknowledged_cost += cost(data)
         if self._bytes > self._max_bytes or len(self._chunks) > self._max_chunks:
             self._evict()
+        budget = self._budget
+        budget.used += len(data) + CHUNK_COST
+        if budget.used > budget.limit:
+            budget.make_room()
         return seq
 
     def acknowledge(self, seq: int) -> None:
@@ -114,6 +130,30 @@ class OutputLog:
             self._unacknowledged_cost -= cost(chunk.data)
         self._evict()
 
+    def begin(self) -> None:
+        """The process runs: from now on its output counts among that of all processes."""
+        self._budget.join(self)
+
+    def end(self) -> None:
+        """No output will follow."""
+        self._budget.end(self)
+
+    def forget_acknowledged(self) -> None:
+        """Discard what the client has acknowledged; it will not ask for it again."""
+        if self.window is not None:
+            self.trim(0)
+
+    def clear(self) -> None:
+        """Discard everything, for ever."""
+        self._unacknowledged = self._unacknowledged_cost = 0
+        self.trim(0)
+        self._budget.leave(self)
+
+    def trim(self, max_cost: int) -> None:
+        """Discard the oldest output until *max_cost* is left, except what is unacknowledged."""
+        while len(self._chunks) > self._unacknowledged and self.retained_cost > max_cost:
+            self._drop_oldest()
+
     def release(self) -> None:
         """Give up the window: from now on output is retained as for a process without one."""
         self.window = None
@@ -125,10 +165,15 @@ class OutputLog:
         while len(chunks) > self._unacknowledged and (
             self._bytes > self._max_bytes or len(chunks) > self._max_chunks
         ):
-            oldest = chunks.popleft()
-            self._bytes -= len(oldest.data)
-            self._dropped += len(oldest.data)
-            self._dropped_seq = oldest.seq
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        oldest = self._chunks.popleft()
+        size = len(oldest.data)
+        self._bytes -= size
+        self._dropped += size
+        self._dropped_seq = oldest.seq
+        self._budget.used -= size + CHUNK_COST
 
     def has_after(self, cursor: int) -> bool:
         """True if any output after *cursor* is retained."""

@@ -3,6 +3,8 @@
 connection.py         the contract between a transport and its user
 address.py            the values of `--listen`
 listen.py             binds sockets and accepts connections
+accepting.py          accepts connections, with a bound on those that wait for a request
+socket_owner.py       the user behind a local connection
 http_front.py         the HTTP request on a WebSocket port: an answer, or an upgrade
 websocket.py          one WebSocket as a Connection, on either side
 frame_headers.py      the bytes of the frames that a server sends

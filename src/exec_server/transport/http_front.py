@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from exec_server.limits import Limits
+from exec_server.transport.accepting import WaitingConnections
 
 _REASONS = {
     200: "OK",
@@ -52,6 +53,10 @@ class HttpAnswer(NamedTuple):
 
 # None lets the request in; a text is the body of the 401.
 CheckAuthorization = Callable[[str | None], str | None]
+# None lets the peer in; a text is the body of the 403. A future tells it later.
+Verdict = str | asyncio.Future[str | None] | None
+# Judges an accepted connection before anything is read.
+JudgePeer = Callable[[asyncio.BaseTransport], Verdict]
 
 
 def parse_head(data: bytes) -> RequestHead | None:
@@ -129,26 +134,30 @@ def encode_answer(answer: HttpAnswer, *, without_body: bool) -> bytes:
 class HttpFront(asyncio.Protocol):
     """Reads one request head, then answers it or calls *upgrade(transport, handshake)*.
 
-    Until then its transport is in the set *waiting*.
+    Until then its transport is in *waiting*.
     """
 
     def __init__(
         self,
         *,
         limits: Limits,
-        waiting: set[asyncio.Transport],
+        waiting: WaitingConnections,
+        judge_peer: JudgePeer,
         check: CheckAuthorization | None,
         upgrade: Callable[[asyncio.Transport, bytes], None],
     ) -> None:
         self._limits = limits
         self._waiting = waiting
+        self._judge_peer = judge_peer
         self._check = check
         self._upgrade = upgrade
         self._data = bytearray()
+        # True if further data has no effect.
         self._is_answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._verdict = self._judge_peer(transport)
         self._waiting.add(self._transport)
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(self._limits.http_head_timeout, self._transport.abort)
@@ -164,15 +173,38 @@ class HttpFront(asyncio.Protocol):
             return
         if found is None:
             return
+        if isinstance(self._verdict, asyncio.Future) and not self._verdict.done():
+            self._is_answered = True
+            self._transport.pause_reading()
+            self._verdict.add_done_callback(lambda _: self._take_later(found))
+            return
+        self._take(found)
+
+    def _take_later(self, found: re.Match[bytes]) -> None:
+        if not self._transport.is_closing():
+            self._is_answered = False
+            self._transport.resume_reading()
+            self._take(found)
+
+    def _take(self, found: re.Match[bytes]) -> None:
+        """Answer the request head that ends with *found*, or let it in."""
         head = parse_head(bytes(self._data[: found.start()]).removesuffix(b"\r"))
-        answer = HttpAnswer(400) if head is None else judge(head, self._check)
+        answer = HttpAnswer(400) if head is None else self._judge(head)
         if answer is not None or head is None:
             self._answer(
                 answer or HttpAnswer(400), without_body=head is not None and head.method == "HEAD"
             )
             return
         self._let_go()
-        self._upgrade(self._transport, _handshake(head) + bytes(self._data[size:]))
+        self._upgrade(self._transport, _handshake(head) + bytes(self._data[found.end() :]))
+
+    def _judge(self, head: RequestHead) -> HttpAnswer | None:
+        refusal = self._verdict
+        if isinstance(refusal, asyncio.Future):
+            refusal = refusal.result()
+        if refusal is not None:
+            return HttpAnswer(403, refusal)
+        return judge(head, self._check)
 
     def eof_received(self) -> bool:
         return False

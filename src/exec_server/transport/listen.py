@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 from exec_server.errors import ConfigurationError
 from exec_server.limits import Limits
+from exec_server.transport.accepting import Acceptor, WaitingConnections
 from exec_server.transport.address import TcpAddress, UnixAddress
 from exec_server.transport.connection import Connection
-from exec_server.transport.http_front import CheckAuthorization, HttpFront
+from exec_server.transport.http_front import CheckAuthorization, HttpFront, JudgePeer
 from exec_server.transport.picows_internals import adopt
 from exec_server.transport.unix import UnixFront
 from exec_server.transport.websocket import WebSocketConnection
@@ -25,26 +26,16 @@ OnConnection = Callable[[Connection], None]
 
 
 class Listener:
-    """A bound socket that accepts until it is closed; *waiting* have not sent a request yet."""
+    """A bound socket that accepts until it is closed."""
 
-    def __init__(
-        self,
-        server: asyncio.Server,
-        url: str,
-        *,
-        waiting: set[asyncio.Transport],
-        unlink: str | None = None,
-    ) -> None:
-        self._server = server
-        self._waiting = waiting
+    def __init__(self, acceptor: Acceptor, url: str, *, unlink: str | None = None) -> None:
+        self._acceptor = acceptor
         self._unlink = unlink
         self.url = url
 
     def close(self) -> None:
         """Stop accepting; open connections go on."""
-        self._server.close()
-        for transport in tuple(self._waiting):
-            transport.abort()
+        self._acceptor.close()
         if self._unlink is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._unlink)
@@ -56,15 +47,19 @@ async def listen_tcp(
     on_connection: OnConnection,
     *,
     limits: Limits,
+    judge_peer: JudgePeer,
     check: CheckAuthorization | None = None,
 ) -> Listener:
-    """Accept WebSockets on *address*; *check* judges the Authorization header of each."""
-    waiting: set[asyncio.Transport] = set()
-    factory = _front_factory(on_connection, limits, waiting, check)
+    """Accept WebSockets on *address*.
+
+    *judge_peer* judges each connection, and *check* the Authorization header of each.
+    """
+    waiting = WaitingConnections(limits.waiting_connections)
+    new_front = _front_factory(on_connection, limits, waiting, check)
     sock = _bind_tcp(address)
     host, port = sock.getsockname()[:2]
-    server = await asyncio.get_running_loop().create_server(factory, sock=sock, backlog=_BACKLOG)
-    return Listener(server, TcpAddress(host, port).url, waiting=waiting)
+    acceptor = Acceptor(sock, lambda: new_front(judge_peer), waiting)
+    return Listener(acceptor, TcpAddress(host, port).url)
 
 
 def _bind_tcp(address: TcpAddress) -> socket.socket:
@@ -76,6 +71,7 @@ def _bind_tcp(address: TcpAddress) -> socket.socket:
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(socket.getaddrinfo(address.host, address.port, family, flags=_NUMERIC)[0][4])
+        sock.listen(_BACKLOG)
     except OSError as exc:
         sock.close()
         raise ConfigurationError(_os_error(exc)) from exc
@@ -83,33 +79,37 @@ def _bind_tcp(address: TcpAddress) -> socket.socket:
 
 
 async def listen_unix(
-    address: UnixAddress, on_connection: OnConnection, *, limits: Limits
+    address: UnixAddress, on_connection: OnConnection, *, limits: Limits, judge_peer: JudgePeer
 ) -> Listener:
     """Accept WebSockets and plain lines on a socket that only its owner can use."""
-    waiting: set[asyncio.Transport] = set()
-    factory = _front_factory(on_connection, limits, waiting, None)
+    waiting = WaitingConnections(limits.waiting_connections)
+    new_front = _front_factory(on_connection, limits, waiting, None)
     sock, path = _bind_unix(address.path)
-    server = await asyncio.get_running_loop().create_unix_server(
-        lambda: UnixFront(factory, on_connection, limits=limits, waiting=waiting),
-        sock=sock,
-        backlog=_BACKLOG,
+    acceptor = Acceptor(
+        sock,
+        lambda: UnixFront(
+            new_front, on_connection, limits=limits, waiting=waiting, judge_peer=judge_peer
+        ),
+        waiting,
     )
-    return Listener(server, f"unix://{path}", waiting=waiting, unlink=path)
+    return Listener(acceptor, f"unix://{path}", unlink=path)
 
 
 def _front_factory(
     on_connection: OnConnection,
     limits: Limits,
-    waiting: set[asyncio.Transport],
+    waiting: WaitingConnections,
     check: CheckAuthorization | None,
-) -> Callable[[], HttpFront]:
+) -> Callable[[JudgePeer], HttpFront]:
     def connect() -> WebSocketConnection:
         return WebSocketConnection(limits=limits, on_open=on_connection)
 
     def upgrade(transport: asyncio.Transport, handshake: bytes) -> None:
         adopt(transport, connect, limits=limits, handshake=handshake)
 
-    return lambda: HttpFront(limits=limits, waiting=waiting, check=check, upgrade=upgrade)
+    return lambda judge_peer: HttpFront(
+        limits=limits, waiting=waiting, judge_peer=judge_peer, check=check, upgrade=upgrade
+    )
 
 
 def _bind_unix(relative: str) -> tuple[socket.socket, str]:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from exec_server.limits import Limits
+from exec_server.transport.accepting import WaitingConnections
 from exec_server.transport.connection import Connection, Receiver
+from exec_server.transport.http_front import JudgePeer
 from exec_server.transport.lines import LineBuffer, LineTooLong
 from exec_server.transport.picows_internals import UnixTransport
 
@@ -17,19 +19,22 @@ class UnixFront(asyncio.Protocol):
 
     def __init__(
         self,
-        http_front: Callable[[], asyncio.Protocol],
+        http_front: Callable[[JudgePeer], asyncio.Protocol],
         on_connection: Callable[[Connection], None],
         *,
         limits: Limits,
-        waiting: set[asyncio.Transport],
+        waiting: WaitingConnections,
+        judge_peer: JudgePeer,
     ) -> None:
         self._waiting = waiting
+        self._judge_peer = judge_peer
         self._http_front = http_front
         self._on_connection = on_connection
         self._limits = limits
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._verdict = self._judge_peer(transport)
         self._waiting.add(self._transport)
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(self._limits.http_head_timeout, self._transport.abort)
@@ -37,11 +42,14 @@ class UnixFront(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._let_go()
         protocol: asyncio.Protocol
+        if data[:1] == b"{" and self._verdict is not None:
+            self._transport.abort()
+            return
         if data[:1] == b"{":
             protocol = LineConnection(self._on_connection, limits=self._limits)
             transport: Any = self._transport
         else:
-            protocol = self._http_front()
+            protocol = self._http_front(lambda _: self._verdict)
             transport = UnixTransport(self._transport)
         self._transport.set_protocol(protocol)
         protocol.connection_made(transport)

@@ -49,6 +49,7 @@ FLAGS = [
     "--executor-credential-stdin",
     "--aws-sigv4",
     "--exit-on-stdin-close",
+    "--allow-other-users",
 ]
 
 

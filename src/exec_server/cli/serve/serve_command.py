@@ -76,6 +76,7 @@ async def _listen(
         limits=limits,
         authenticator=authenticator,
         insecure_no_auth=options.insecure_no_auth,
+        allow_other_users=options.allow_other_users,
         proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
         on_ready=_announce,
     )

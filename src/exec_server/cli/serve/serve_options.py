@@ -87,6 +87,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = DEFAULT_LISTEN_URL
     auth: AuthOptions = AuthOptions()
     insecure_no_auth: bool = False
+    allow_other_users: bool = False
     limits: Limits = DEFAULT_LIMITS
     log_level: LogLevel = "error"
     log_format: LogFormat = "text"
@@ -186,6 +187,7 @@ def _serve_options(values: argparse.Namespace, environ: Mapping[str, str]) -> Se
         listen=values.listen,
         auth=_auth_options(values),
         insecure_no_auth=values.insecure_no_auth,
+        allow_other_users=values.allow_other_users,
         limits=_limits(values),
         log_level=values.log_level or _rust_level(environ),
         log_format=values.log_format,

@@ -164,6 +164,12 @@ def _add_authentication(parser: Parser) -> None:
         help="serve other machines without --ws-auth: every program that reaches the port can run "
         "commands",
     )
+    group.add_argument(
+        "--allow-other-users",
+        action=Flag,
+        help="without --ws-auth, accept connections of other users of this machine, too: they can "
+        "run commands as you",
+    )
 
 
 def _add_limits(parser: Parser) -> None:

@@ -1,0 +1,158 @@
+"""Which local connections a server accepts: those of its own user, and none from its sandboxes.
+
+::
+
+    accepted socket ─▶ its owner ─▶ our own user, or root? ─▶ outside of all sandboxes? ─▶ accepted
+                                         no: refused                no: refused
+
+A token, or `--allow-other-users`, waives the first question. The second is always asked, once
+there has been a sandbox: a confined command that could call its own server would be confined by
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from functools import partial
+from typing import Protocol
+
+from exec_server.process import confinement
+from exec_server.transport.http_front import Verdict
+from exec_server.transport.socket_owner import (
+    Endpoints,
+    TcpOwner,
+    is_peer_running,
+    tcp_owner,
+    unix_owner,
+)
+
+logger = logging.getLogger(__name__)
+
+_ROOT = 0
+_LOOPBACK = ("127.", "::1", "::ffff:127.")
+
+OTHER_USER = (
+    "this server serves the user that started it (uid {ours}), and this connection belongs to uid "
+    "{theirs}: start the server with --ws-auth or with --allow-other-users"
+)
+UNKNOWN_USER = (
+    "the user behind this connection could not be found: start the server with --ws-auth or with "
+    "--allow-other-users"
+)
+FROM_A_SANDBOX = "a sandboxed command may not connect to the server that confines it"
+UNKNOWN_PROCESS = (
+    "the process behind this connection could not be found, and sandboxed commands with a network "
+    "may be running: a sandboxed command may not connect to the server that confines it"
+)
+
+
+class Sandboxes(Protocol):
+    """The facts about the server's sandboxes; a Spawner tells them."""
+
+    has_confined: bool
+    has_lost_keeper: bool
+
+
+class LocalPeers:
+    """Judges every accepted connection before anything of it is read.
+
+    As long as no command was confined, no process is looked at.
+    """
+
+    def __init__(self, sandboxes: Sandboxes, *, allows_other_users: bool) -> None:
+        self._sandboxes = sandboxes
+        self._allows_other_users = allows_other_users
+        self._uid = os.geteuid()
+
+    def refusal(self, transport: asyncio.BaseTransport) -> Verdict:
+        """Why *transport* is refused, or None when it is accepted.
+
+        The answer comes later if all processes have to be looked at, which takes a thread. That of
+        a Unix socket is there at once.
+        """
+        if sys.platform != "linux":
+            return None
+        try:
+            verdict = self._judge(transport)
+        except OSError as exc:
+            logger.debug("the peer of a connection could not be found: %s", exc)
+            verdict = UNKNOWN_PROCESS if self._allows_other_users else UNKNOWN_USER
+        if isinstance(verdict, asyncio.Future):
+            verdict.add_done_callback(
+                lambda known: None if known.cancelled() else _tell(known.result())
+            )
+        else:
+            _tell(verdict)
+        return verdict
+
+    def _judge(self, transport: asyncio.BaseTransport) -> Verdict:
+        theirs = transport.get_extra_info("peername")
+        if not isinstance(theirs, tuple):
+            return self._judge_unix(transport.get_extra_info("socket").fileno())
+        ours = transport.get_extra_info("sockname")
+        is_loopback = theirs[0].startswith(_LOOPBACK)
+        return self._judge_tcp(Endpoints(ours[:2], theirs[:2]), is_loopback=is_loopback)
+
+    def _judge_unix(self, fd: int) -> str | None:
+        owner = unix_owner(fd)
+        if not self._is_allowed(owner.uid):
+            return OTHER_USER.format(ours=self._uid, theirs=owner.uid)
+        if not self._sandboxes.has_confined:
+            return None
+        if confinement.is_confined(owner.pid, server=self._ancestor):
+            return FROM_A_SANDBOX
+        return None if is_peer_running(fd) else UNKNOWN_PROCESS
+
+    def _judge_tcp(self, ends: Endpoints, *, is_loopback: bool) -> Verdict:
+        has_sandboxes = self._sandboxes.has_confined
+        if not has_sandboxes and (self._allows_other_users or not is_loopback):
+            return None
+        owner = tcp_owner(ends)
+        if owner is None and not is_loopback:
+            # It comes from another machine. Only a token, or a waiver, lets a server listen there.
+            return None
+        if owner is None or owner.is_orphan:
+            return UNKNOWN_PROCESS if self._allows_other_users else UNKNOWN_USER
+        if not self._is_allowed(owner.uid):
+            return OTHER_USER.format(ours=self._uid, theirs=owner.uid)
+        return self._judge_holders(owner) if has_sandboxes else None
+
+    def _judge_holders(self, owner: TcpOwner) -> Verdict:
+        # The sandbox of a user keeps that user, but root can become any.
+        if self._uid not in (owner.uid, _ROOT):
+            return None
+        if _is_of_a_proxy(owner.inode):
+            return FROM_A_SANDBOX
+        look = partial(_judge_processes, owner, self._ancestor)
+        return asyncio.get_running_loop().run_in_executor(None, look)
+
+    @property
+    def _ancestor(self) -> int | None:
+        """The process below which all sandboxes are; None if some may have lost their parents."""
+        return None if self._sandboxes.has_lost_keeper else os.getpid()
+
+    def _is_allowed(self, uid: int) -> bool:
+        return self._allows_other_users or uid in (self._uid, _ROOT)
+
+
+def _judge_processes(owner: TcpOwner, ancestor: int | None) -> str | None:
+    try:
+        is_outside = confinement.is_held_outside(owner.inode, uid=owner.uid, server=ancestor)
+    except OSError:
+        is_outside = False
+    return None if is_outside else UNKNOWN_PROCESS
+
+
+def _tell(reason: str | None) -> None:
+    if reason is not None:
+        logger.warning("a local connection is refused: %s", reason)
+
+
+def _is_of_a_proxy(inode: int) -> bool:
+    """True if the managed proxy of a command has made the connection, in this process."""
+    # A server whose commands have no proxy has not loaded this module.
+    upstream = sys.modules.get("exec_server.network.upstream")
+    return upstream is not None and upstream.made_for_a_command(inode)
