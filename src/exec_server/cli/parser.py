@@ -6,6 +6,7 @@ The reference is OpenAI Codex's own `codex exec-server`.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -112,6 +113,10 @@ class Parser(argparse.ArgumentParser):
             super().print_help(file)
         else:
             wanted.append(self)
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        # The method of argparse ignores errors, and a full disk would go unnoticed.
+        (sys.stderr if file is None else file).write(message)
 
     def format_usage(self) -> str:
         return f"Usage: {self.usage}\n"

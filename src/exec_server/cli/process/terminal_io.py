@@ -15,6 +15,8 @@ import stat
 import threading
 from collections.abc import AsyncIterator, Iterator
 
+from exec_server.cli.standard_streams import OutputFailed, output_errors
+
 _READ_BYTES = 64 * 1024
 
 
@@ -53,7 +55,11 @@ class LocalOutput:
         self._last: asyncio.Future[None] | None = None
 
     async def write(self, fd: int, data: bytes) -> None:
-        """Write all of *data*. Raises OSError as the write does."""
+        """Write all of *data*.
+
+        Raises BrokenPipeError if the reader has left, OSError if the terminal was closed, and
+        OutputFailed for every other reason.
+        """
         if self._is_regular(fd):
             _write_all(fd, data)
             return
@@ -80,10 +86,10 @@ class LocalOutput:
     def _work(self) -> None:
         while True:
             fd, data, done = self._jobs.get()
-            error: OSError | None = None
+            error: OSError | OutputFailed | None = None
             try:
                 _write_all(fd, data)
-            except OSError as exc:
+            except (OSError, OutputFailed) as exc:
                 error = exc
             try:
                 self._loop.call_soon_threadsafe(_settle, done, error)
@@ -91,7 +97,7 @@ class LocalOutput:
                 return
 
 
-def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
+def _settle(done: asyncio.Future[None], error: OSError | OutputFailed | None) -> None:
     if done.done():
         return
     if error is None:
@@ -104,7 +110,8 @@ def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         try:
-            view = view[os.write(fd, view) :]
+            with output_errors(fd):
+                view = view[os.write(fd, view) :]
         except BlockingIOError:
             # Another program that shares the descriptor has made it non-blocking.
             import select
