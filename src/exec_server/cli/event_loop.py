@@ -34,7 +34,7 @@ def run_to_exit_status(
         return in_loop(main())
     except ExecServerError as exc:
         complain(str(exc))
-        return exc.exit_status if isinstance(exc, exit_codes.StatusError) else exit_codes.FAILED
+        return exit_codes.status_of(exc)
 
 
 def raise_descriptor_limit() -> int:

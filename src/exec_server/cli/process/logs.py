@@ -13,7 +13,7 @@ from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.run import output_facts
 from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.process.terminal_io import LocalOutput
 from exec_server.cli.tables import print_json
 from exec_server.client.client import ExecServerClient
@@ -104,8 +104,8 @@ async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> 
         await output.write(2 if chunk.stream == "stderr" else 1, chunk.chunk.data)
 
 
-def _collected(chunks: Sequence[ReadChunk]) -> dict[str, bytearray]:
-    collected = {"stdout": bytearray(), "stderr": bytearray()}
+def _collected(chunks: Sequence[ReadChunk]) -> Collected:
+    collected: Collected = {"stdout": bytearray(), "stderr": bytearray()}
     for chunk in chunks:
         collected["stderr" if chunk.stream == "stderr" else "stdout"] += chunk.chunk.data
     return collected

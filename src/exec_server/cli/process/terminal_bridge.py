@@ -29,10 +29,17 @@ _FAREWELL = 1.0
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
+# Ctrl-D, and the pauses in seconds before it is repeated.
+_END_OF_FILE = b"\x04"
+_FIRST_PAUSE, _LAST_PAUSE = 0.25, 5.0
+
 
 # The fate of the process when this program has to end: it is killed, it gets SIGHUP before it is
 # killed, or it runs on.
 AtEnd = Literal["kill", "hang up", "leave"]
+
+# The output of each stream.
+Collected = dict[str, bytearray]
 
 
 class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +49,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_terminal: bool = False
     has_input: bool = True
     has_escape_keys: bool = False
-    # True if the output is collected instead of shown.
-    is_collected: bool = False
+    # The output is added to this instead of shown, if it is given.
+    collected: Collected | None = None
     time_limit: float | None = None
     at_end: AtEnd = "kill"
     # The current size of the terminal of the process, if it is known.
@@ -60,7 +67,6 @@ class TerminalBridge:
     def __init__(self, process: RemoteProcess, options: BridgeOptions, notices: Notices) -> None:
         self.is_detached = False
         self.is_timed_out = False
-        self.collected: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         # Called before `~d` detaches; False refuses, and the callback itself has said why.
         self.on_detach: Callable[[], Awaitable[bool]] | None = None
         self._process = process
@@ -90,6 +96,7 @@ class TerminalBridge:
             if self._options.has_input and os.isatty(_STDIN):
                 self._cleanup.enter_context(terminal_io.raw_terminal(_STDIN))
                 self._notices.is_raw = True
+                self._on_signal(signal.SIGCONT, self._continued)
             if terminal_io.terminal_size() != self._options.size:
                 self._resize()
         return self
@@ -149,8 +156,8 @@ class TerminalBridge:
     async def _copy(self) -> None:
         async for chunk in self._process:
             is_error = chunk.stream == "stderr"
-            if self._options.is_collected:
-                self.collected["stderr" if is_error else "stdout"] += chunk.data
+            if self._options.collected is not None:
+                self._options.collected["stderr" if is_error else "stdout"] += chunk.data
             else:
                 await self._output.write(_STDERR if is_error else _STDOUT, chunk.data)
 
@@ -175,7 +182,22 @@ class TerminalBridge:
             self._end(signal.SIGHUP)
             return
         await writing
-        await self._close_input()
+        if self._options.is_terminal:
+            await self._type_end_of_file()
+        else:
+            await self._close_input()
+
+    async def _type_end_of_file(self) -> None:
+        """Type the key for end of file until the process ends, with growing pauses.
+
+        One key may be lost: a shell that changes the mode of its terminal, as it does around every
+        command, then reads a NUL instead. A key that is not read yet does no harm.
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            await self._process.write(_END_OF_FILE)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE)
 
     async def _close_input(self) -> None:
         try:
@@ -265,6 +287,12 @@ class TerminalBridge:
             say(f"{count} bytes of output could not be retained", is_raw=self._notices.is_raw)
         if self._options.is_terminal:
             # A new size may have been lost with the connection.
+            self._resize()
+
+    def _continued(self) -> None:
+        """This program was stopped, and the shell here has used the terminal meanwhile."""
+        if terminal_io.has_terminal(_STDIN):
+            terminal_io.make_raw(_STDIN)
             self._resize()
 
     def _resize(self) -> None:

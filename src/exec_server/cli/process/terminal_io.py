@@ -123,17 +123,32 @@ def _write_all(fd: int, data: bytes) -> None:
 def raw_terminal(fd: int) -> Iterator[None]:
     """Pass every key through unchanged; the end of the block restores the terminal."""
     import termios
-    import tty
 
     before = termios.tcgetattr(fd)
     try:
-        # TCSADRAIN keeps input that was typed ahead.
-        tty.setraw(fd, termios.TCSADRAIN)
+        make_raw(fd)
         yield
     finally:
         # A closed terminal cannot be restored, and need not be.
         with contextlib.suppress(termios.error):
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def make_raw(fd: int) -> None:
+    """Make the terminal raw, and keep input that was typed ahead."""
+    import termios
+    import tty
+
+    with contextlib.suppress(termios.error):
+        tty.setraw(fd, termios.TCSADRAIN)
+
+
+def has_terminal(fd: int) -> bool:
+    """True if this program runs in the foreground of the terminal, and may change it."""
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def terminal_size() -> tuple[int, int] | None:
