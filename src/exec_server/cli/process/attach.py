@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import msgspec
+
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_verbose, server_token
 from exec_server.cli.process import detach
@@ -74,6 +76,8 @@ async def _attach(
         has_input=has_keys,
         has_escape_keys=has_keys,
         at_end="leave",
+        redraws=process.is_terminal,
+        modes=session.modes,
     )
     if process.is_truncated:
         say("output is missing here: the server did not retain all of it")
@@ -83,6 +87,7 @@ async def _attach(
             status = await bridge.follow()
     finally:
         is_over = process.returncode is not None and process.is_done
+        session = msgspec.structs.replace(session, modes=bridge.modes)
         code = None if process.returncode is None else process.returncode & 0xFF
         detach.update(store, client, session, exit_code=code if is_over else None)
     if bridge.is_detached:

@@ -20,6 +20,9 @@ from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest
 from exec_server.protocol.process import ReadChunk, ReadResult
 
+# How many seconds a terminal has to take the sequences that restore it.
+_LAST_WORDS = 2.0
+
 _EXAMPLES = """\
   Print the output so far:
       exec-server logs 3f2a9c01
@@ -100,8 +103,13 @@ async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> 
     if dropped:
         _tell_missing(dropped)
     output = LocalOutput()
-    for chunk in answer.chunks:
-        await output.write(2 if chunk.stream == "stderr" else 1, chunk.chunk.data)
+    if session.tty:
+        await output.track_modes()
+    try:
+        for chunk in answer.chunks:
+            await output.write(2 if chunk.stream == "stderr" else 1, chunk.chunk.data)
+    finally:
+        await output.restore_modes(_LAST_WORDS)
 
 
 def _collected(chunks: Sequence[ReadChunk]) -> Collected:

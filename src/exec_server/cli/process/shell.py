@@ -128,7 +128,7 @@ async def _shell(options: RunOptions) -> int:
             bridge.on_detach = detaching.begin
             status = await bridge.follow()
         if bridge.is_detached:
-            detaching.finish()
+            detaching.finish(bridge.modes)
         return status
 
 
@@ -177,8 +177,9 @@ class _Detaching:
         detach.tell_kept(kept, options.keep, is_raw=True)
         return True
 
-    def finish(self) -> None:
-        """Save how much of its output was shown, and print how to come back."""
+    def finish(self, modes: bytes) -> None:
+        """Save how much of its output was shown and which *modes* it left on; print what to do."""
         assert self._session is not None
-        detach.update(self._store, self._client, self._session)
+        session = msgspec.structs.replace(self._session, modes=modes)
+        detach.update(self._store, self._client, session)
         print(f"\ndetached; come back with: exec-server attach {self._session.id}", file=sys.stderr)

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 # How many seconds a killed command has to close its output before we leave.
 _LAST_WORDS = 2.0
+# How many seconds a program has to notice the first of two sizes.
+_BETWEEN_SIZES = 0.1
 # How many seconds a shell has to end by itself after SIGHUP.
 _FAREWELL = 1.0
 
@@ -55,12 +57,17 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     at_end: AtEnd = "kill"
     # The current size of the terminal of the process, if it is known.
     size: tuple[int, int] | None = None
+    # True if the program has to draw its screen again, because this terminal does not show it.
+    redraws: bool = False
+    # The modes of the terminal that the program has switched on before, as `modes` has told them.
+    modes: bytes = b""
 
 
 class TerminalBridge:
     """Connects one process until it has closed, its time is over, or this program has to leave.
 
-    The end of the block always restores the terminal. Then the process is killed if it still runs,
+    The end of the block always restores the terminal, also the modes that the program has switched
+    on: the alternate screen, the mouse and so on. Then the process is killed if it still runs,
     unless it was detached or the options say that it runs on.
     """
 
@@ -97,9 +104,16 @@ class TerminalBridge:
                 self._cleanup.enter_context(terminal_io.raw_terminal(_STDIN))
                 self._notices.is_raw = True
                 self._on_signal(signal.SIGCONT, self._continued)
-            if terminal_io.terminal_size() != self._options.size:
+            if self._options.redraws:
+                self._help(self._redraw())
+            elif terminal_io.terminal_size() != self._options.size:
                 self._resize()
         return self
+
+    @property
+    def modes(self) -> bytes:
+        """The modes of the terminal that the program has left on; for `BridgeOptions.modes`."""
+        return self._output.modes
 
     async def __aexit__(self, *_: object) -> None:
         self._notices.on_reconnected = None
@@ -110,6 +124,7 @@ class TerminalBridge:
             await asyncio.gather(*tasks, return_exceptions=True)
             # Output that was taken from the process must be written while the terminal is raw.
             await self._output.settle(_LAST_WORDS)
+            await self._output.restore_modes(_LAST_WORDS)
         finally:
             self._notices.is_raw = False
             self._cleanup.close()
@@ -121,6 +136,8 @@ class TerminalBridge:
 
         The exit status is returned.
         """
+        if self._process.is_terminal:
+            await self._output.track_modes(self._options.modes)
         if self._options.has_input:
             self._help(self._forward_input())
         copying = self._copying = self._loop.create_task(self._copy())
@@ -293,12 +310,24 @@ class TerminalBridge:
         """This program was stopped, and the shell here has used the terminal meanwhile."""
         if terminal_io.has_terminal(_STDIN):
             terminal_io.make_raw(_STDIN)
-            self._resize()
+            self._help(self._output.repeat_modes())
+            self._help(self._redraw())
 
     def _resize(self) -> None:
         size = terminal_io.terminal_size()
         if size is not None:
             self._help(self._process.resize(*size))
+
+    async def _redraw(self) -> None:
+        """Make the program draw its screen again: it does so when the size changes."""
+        size = terminal_io.terminal_size()
+        if size is not None:
+            rows, cols = size
+            await self._process.resize(rows - 1 if rows > 1 else rows + 1, cols)
+            # A program that sees only the last size would notice no change.
+            await asyncio.sleep(_BETWEEN_SIZES)
+            # The size may have changed meanwhile.
+            await self._process.resize(*(terminal_io.terminal_size() or size))
 
     async def _kill(self) -> None:
         """Kill the command, unless it has closed, and wait for its last output."""

@@ -15,9 +15,11 @@ import stat
 import threading
 from collections.abc import AsyncIterator, Iterator
 
+from exec_server.cli.process.terminal_modes import TerminalModes
 from exec_server.cli.standard_streams import OutputFailed, output_errors
 
 _READ_BYTES = 64 * 1024
+_STDOUT = 1
 
 
 async def read_chunks(fd: int) -> AsyncIterator[bytes]:
@@ -52,6 +54,8 @@ class LocalOutput:
         self._jobs: queue.SimpleQueue[tuple[int, bytes, asyncio.Future[None]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_file: dict[int, bool] = {}
+        # The modes of the terminal that programs have switched on, if they are tracked.
+        self._modes: TerminalModes | None = None
         self._last: asyncio.Future[None] | None = None
 
     async def write(self, fd: int, data: bytes) -> None:
@@ -60,6 +64,13 @@ class LocalOutput:
         Raises BrokenPipeError if the reader has left, OSError if the terminal was closed, and
         OutputFailed for every other reason.
         """
+        if self._modes is not None and fd == _STDOUT:
+            self._modes.feed(data)
+        await self._put(fd, data)
+
+    async def _put(self, fd: int, data: bytes) -> None:
+        if not data:
+            return
         if self._is_regular(fd):
             _write_all(fd, data)
             return
@@ -70,6 +81,36 @@ class LocalOutput:
         self._jobs.put((fd, data, done))
         # A caller that is cancelled does not cancel the write.
         await asyncio.shield(done)
+
+    @property
+    def modes(self) -> bytes:
+        """The sequences that switch on the modes that the output has left on."""
+        return b"" if self._modes is None else self._modes.enter()
+
+    async def track_modes(self, before: bytes = b"") -> None:
+        """Remember which modes output switches on in the terminal; first switch on *before*."""
+        self._modes = TerminalModes()
+        self._modes.feed(before)
+        await self._control(self._modes.enter())
+
+    async def repeat_modes(self) -> None:
+        """Switch the modes on again, because another program has used the terminal."""
+        if self._modes is not None:
+            await self._control(self._modes.enter(has_keyboard=True))
+
+    async def restore_modes(self, seconds: float) -> None:
+        """Switch off the modes that output has switched on, within *seconds*."""
+        if self._modes is None or not (sequences := self._modes.leave()):
+            return
+        # A terminal that was closed need not be restored.
+        with contextlib.suppress(OSError, OutputFailed, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._control(sequences)
+
+    async def _control(self, sequences: bytes) -> None:
+        """Write control sequences of our own, if there is a terminal."""
+        if os.isatty(_STDOUT):
+            await self._put(_STDOUT, sequences)
 
     async def settle(self, seconds: float) -> None:
         """Wait for pending writes, but at most *seconds*."""
