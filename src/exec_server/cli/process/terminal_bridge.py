@@ -91,6 +91,7 @@ class TerminalBridge:
         self._missing = process.dropped_bytes
         self._output = terminal_io.LocalOutput()
         self._copying: asyncio.Task[None] | None = None
+        self._drawing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> TerminalBridge:
         # Signals are handled before the terminal is changed, so that none leaves it raw.
@@ -105,7 +106,7 @@ class TerminalBridge:
                 self._notices.is_raw = True
                 self._on_signal(signal.SIGCONT, self._continued)
             if self._options.redraws:
-                self._help(self._redraw())
+                self._drawing = self._keep(_quietly(self._redraw()))
             elif terminal_io.terminal_size() != self._options.size:
                 self._resize()
         return self
@@ -182,7 +183,7 @@ class TerminalBridge:
 
     async def _forward_input(self) -> None:
         """Pass input on; escape keys work even while there is no connection."""
-        typed = TypeAhead(self._process.write)
+        typed = TypeAhead(self._write)
         writing = self._keep(_quietly(typed.pass_on()))
         keys = EscapeKeys() if self._options.has_escape_keys else None
         async for data in terminal_io.read_chunks(_STDIN):
@@ -203,6 +204,12 @@ class TerminalBridge:
             await self._type_end_of_file()
         else:
             await self._close_input()
+
+    async def _write(self, data: bytes) -> None:
+        if self._drawing is not None:
+            # A program must not see the wrong size in answer to a key.
+            await asyncio.wait({self._drawing}, timeout=_FAREWELL)
+        await self._process.write(data)
 
     async def _type_end_of_file(self) -> None:
         """Type the key for end of file until the process ends, with growing pauses.
