@@ -28,6 +28,8 @@ class Arguments(msgspec.Struct):
     given: list[str]
     # The words from the first one that is not an option.
     rest: list[str]
+    # True if a `--` was before them.
+    is_ended: bool = False
 
 
 class ValueRequired(argparse.ArgumentTypeError):
@@ -97,6 +99,8 @@ class Parser(argparse.ArgumentParser):
 
         The first example of *epilog*, which is the commonest use, is shown before the options, too.
         """
+        # Values that completions offer for an option, by its destination; others are allowed.
+        self.suggestions: dict[str, tuple[str, ...]] = {}
         rest.setdefault("formatter_class", _HelpFormatter)
         super().__init__(
             prog=prog,
@@ -244,6 +248,7 @@ class _Reading:
         while self._words and _is_option(self._words[0]):
             word = self._words.pop(0)
             if word == "--":
+                self.arguments.is_ended = True
                 break
             self._take(word)
         for action, value in self._pending:

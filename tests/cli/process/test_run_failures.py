@@ -95,6 +95,42 @@ async def test_a_command_that_cannot_be_started(server, tmp_path):
     assert plain.status == 126 and "Permission denied" in plain.stderr
 
 
+@requirement("cli/run:not-started")
+async def test_a_wrong_directory_is_told_and_not_the_command(server, tmp_path):
+    (tmp_path / "file").touch()
+    for options in ([], ["-t"]):
+        missing = await run(*options, "--cwd", f"{tmp_path}/nope", server.url, "ls")
+        assert missing.status == 126
+        assert missing.stderr == (
+            f"Error: cannot run `ls` in `{tmp_path}/nope`: "
+            "the directory does not exist on the server\n"
+        )
+        plain = await run(*options, "--cwd", f"{tmp_path}/file", server.url, "ls")
+        assert plain.status == 126
+        assert (
+            plain.stderr == f"Error: cannot run `ls` in `{tmp_path}/file`: it is not a directory\n"
+        )
+    command = await run("--cwd", str(tmp_path), server.url, "no-such-command")
+    assert command.status == 127 and "cannot run `no-such-command` in" in command.stderr
+
+
+@requirement("cli/run:default")
+async def test_the_default_is_used_if_no_server_is_named(server, home):
+    toml = home / "codex" / "environments.toml"
+    toml.write_text(f'default = "box"\n[[environments]]\nid = "box"\nurl = "{server.url}"\n')
+    done = await run("--", "echo", "hi")
+    assert (done.status, done.stdout) == (0, b"hi\n")
+    done = await run("-e", "A=1", "--", "printenv", "A")
+    assert (done.status, done.stdout) == (0, b"1\n")
+    # A URL after the `--` is a server, as it always was.
+    done = await run("--", server.url, "echo", "hi")
+    assert (done.status, done.stdout) == (0, b"hi\n")
+    # This machine is a default only for programs.
+    toml.write_text('default = "local"\n')
+    done = await run("--", "echo", "hi")
+    assert done.status == 2 and "<SERVER>" in done.stderr
+
+
 @requirement("cli/run:json-errors")
 async def test_failures_are_told_in_json(server, tmp_path):
     missing = await run("-o", "json", server.url, "no-such-command")

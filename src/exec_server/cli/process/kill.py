@@ -48,6 +48,7 @@ def kill_command(words: list[str]) -> int:
         default=signal.SIGTERM,
         help="name or number [default: TERM]; every server supports KILL and INT",
     )
+    parser.suggestions["signal"] = tuple(each.name.removeprefix("SIG") for each in signal.Signals)
     add_output(parser)
     values = parser.parse_words(words)
 

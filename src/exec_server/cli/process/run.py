@@ -20,7 +20,7 @@ from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, Te
 from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import OnGap, RemoteProcess
-from exec_server.errors import ConfigurationError, ExecServerError, RpcError
+from exec_server.errors import ConfigurationError, ExecServerError, NotFound, RpcError
 
 
 def run_command(words: list[str]) -> int:
@@ -171,10 +171,36 @@ async def start_command(
         )
         check_confined(process, options.sandbox)
     except (RpcError, CannotConfine) as exc:
-        is_missing = os_error_number(str(exc)) == errno.ENOENT
-        status = exit_codes.NOT_FOUND if is_missing else exit_codes.NOT_STARTED
-        raise exit_codes.StatusError(f"cannot run `{options.argv[0]}`: {exc}", status) from exc
+        raise await _not_started(client, options, exc) from exc
     return process
+
+
+async def _not_started(
+    client: ExecServerClient, options: RunOptions, exc: RpcError | CannotConfine
+) -> exit_codes.StatusError:
+    """The error that tells why the command did not start, and which name is the reason."""
+    number = os_error_number(str(exc))
+    command = f"cannot run `{options.argv[0]}`"
+    if options.cwd is not None and number in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
+        # The server's message is the same for a missing directory and for a missing program.
+        obstacle = await _obstacle(client, options.cwd)
+        if obstacle is not None:
+            text = f"{command} in `{options.cwd}`: {obstacle}"
+            return exit_codes.StatusError(text, exit_codes.NOT_STARTED)
+        command += f" in `{options.cwd}`"
+    status = exit_codes.NOT_FOUND if number == errno.ENOENT else exit_codes.NOT_STARTED
+    return exit_codes.StatusError(f"{command}: {exc}", status)
+
+
+async def _obstacle(client: ExecServerClient, directory: str) -> str | None:
+    """The reason why no command can run in a directory on the server, if one is found."""
+    try:
+        found = await client.fs.get_metadata(directory)
+    except NotFound:
+        return "the directory does not exist on the server"
+    except RpcError:
+        return None
+    return None if found.is_directory else "it is not a directory"
 
 
 def _facts(process: RemoteProcess, status: int, *, is_timed_out: bool) -> dict[str, object]:
