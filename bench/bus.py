@@ -1,4 +1,4 @@
-"""What a NATS bus carries between two nodes, and what of it the library costs.
+"""The throughput of a NATS bus between two nodes, and the share of the library.
 
     python bench/bus.py [--megabytes 256] [--rounds 5]
 
@@ -37,7 +37,7 @@ _MIB = 1 << 20
 _RECORD = 60 << 10
 _SMALL = 64
 _ECHOES = 2000
-# So many records are under way, and so often the receiver says how far it is.
+# The records that are on the way at most, and how often the receiver acknowledges.
 _WINDOW = 128
 _ACK_EVERY = 16
 _SECONDS = 300
@@ -46,7 +46,7 @@ Take = Callable[[bytes], None]
 
 
 class Node(Protocol):
-    """One of two: hears what the other one says."""
+    """One of two ends: it receives what the other one sends."""
 
     async def send(self, data: bytes) -> None: ...
 
@@ -89,7 +89,7 @@ async def library(url: str, name: str, other: str, take: Take) -> AsyncIterator[
 
 
 class BareNode(asyncio.Protocol):
-    """As little of a client as two nodes need; it takes every line for a message."""
+    """A minimal client, which takes every line for a message."""
 
     def __init__(self, name: str, other: str, take: Take) -> None:
         self._name, self._other, self._take = name, other.encode(), take
@@ -142,7 +142,7 @@ WAYS = {"bus": our_bus, "library": library, "bare": bare}
 
 
 class Far:
-    """The process at the other end: echoes what is small and counts what is large."""
+    """The process at the other end: it echoes small messages and counts large ones."""
 
     def __init__(self) -> None:
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
@@ -158,7 +158,7 @@ class Far:
 
     async def run(self, way: str, url: str) -> int:
         async with WAYS[way](url, "far", "near", self.take) as node:
-            # Whoever started us ends us.
+            # The process that started this one ends it.
             await node.send(b"hello")
             while True:
                 await node.send(await self._answers.get())

@@ -1,4 +1,4 @@
-"""What several nodes of a registry hold: real nodes, NATS servers and one PostgreSQL, loopback.
+"""The capacity of several nodes: real nodes, NATS servers and one PostgreSQL on the loopback.
 
     python bench/cluster.py relay    [--megabytes 256] [--rounds 5] [--servers 3]
     python bench/cluster.py entering [--executors 2000]
@@ -76,11 +76,11 @@ async def relay(megabytes: int, rounds: int, servers: int) -> str:
     return "\n".join(lines)
 
 
-# Coming in.
+# Registering and connecting.
 
 
 async def entering(executors: int) -> str:
-    """What it takes to register, to come back with the same registration, and to connect."""
+    """The cost of a registration, of a reconnect with the same registration, and of a connect."""
     lines = []
     for name, nodes, servers in (
         ("SQLite, no bus, 1 node", 1, 0),
@@ -101,7 +101,7 @@ async def _enter(registry: Registry, web: aiohttp.ClientSession, count: int) -> 
     timed = Timed(registry, count)
 
     def node(number: int, away: int = 0) -> Node:
-        """Where executor *number* comes first; *away* from there, if there are that many."""
+        """The node of executor *number*, or the one *away* from it if there are that many."""
         return nodes[(number + away) % len(nodes)]
 
     async def stream(number: int) -> None:
@@ -123,7 +123,7 @@ async def _enter(registry: Registry, web: aiohttp.ClientSession, count: int) -> 
 
 
 class Timed:
-    """Does things *count* times, and keeps a line of what that took."""
+    """Runs operations *count* times, and keeps a line with their cost."""
 
     def __init__(self, registry: Registry, count: int) -> None:
         self._registry, self._count = registry, count
@@ -146,11 +146,11 @@ async def _all_online(node: Node, web: aiohttp.ClientSession, count: int) -> Non
         await asyncio.sleep(_POLL_SECONDS)
 
 
-# Being there.
+# Idle executors.
 
 
 async def idle(executors: int, tokens: int, seconds: float) -> str:
-    """Executors that nobody uses, on one node with a bus: what they take, and keep taking."""
+    """The memory and processor time of idle executors, on one node with a bus."""
     async with (
         started(nodes=1, servers=1, is_shared=True, tokens=tokens) as registry,
         aiohttp.ClientSession() as web,
@@ -199,7 +199,7 @@ async def loss(executors: int, busy: int = 0) -> str:
         await all_of(one.start(doomed) for one in herd)
         await _all_online(others[0], web, executors)
         stack.enter_context(_busy(busy))
-        # PostgreSQL loses those of its processes that served the node, and their figures.
+        # PostgreSQL ends its processes that served the node, so their times are lost.
         meter = registry._replace(nodes=others, postgres=[]).meter()
         doomed.kill()
         for one in herd:
@@ -230,7 +230,7 @@ def _busy(count: int) -> Iterator[None]:
 
 
 class Returning:
-    """An executor that comes back to one of *nodes* whenever its socket is lost."""
+    """An executor that reconnects to one of *nodes* whenever its socket is lost."""
 
     def __init__(self, url: str, nodes: list[Node]) -> None:
         self._url, self._nodes = url, nodes
@@ -252,7 +252,7 @@ class Returning:
             while True:
                 await end.lost()
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                # Which is reset after two minutes, so not here.
+                # Real executors reset this pause after two minutes, which this run does not reach.
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 self.attempts += 1
                 with contextlib.suppress(ExecServerError, OSError, TimeoutError):

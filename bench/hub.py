@@ -1,4 +1,4 @@
-"""What one node of a registry holds and what its relay costs.
+"""The capacity of one registry node, and the cost of its relay.
 
     python bench/hub.py [--executors 5000] [--megabytes 512] [--rounds 5] [--idle-seconds 60]
 
@@ -31,17 +31,17 @@ from bench.relay_ends import Measured, directly, measure, middle
 from exec_server.cli.event_loop import in_loop
 
 _SECONDS = 900
-# Beside the sockets of the executors.
+# Open files besides the sockets of the executors.
 _OTHER_FILES = 100
 
 
 async def run(
     registry: Registry, *, executors: int, megabytes: int, rounds: int, idle_seconds: float = 0.0
 ) -> dict[str, Any]:
-    """The figures, by name."""
+    """The metrics of the registry, by name."""
     node = registry.nodes[0]
     async with asyncio.timeout(_SECONDS + idle_seconds), aiohttp.ClientSession() as web:
-        # What the first one brings into memory stays, whatever their number.
+        # A first stream allocates memory that later ones use again, so it is not counted.
         async with joined(node, node, web, executors) as way:
             await measure(way, 1)
         before = node.memory
@@ -85,7 +85,7 @@ def report(found: dict[str, Any]) -> str:
 
 
 def ratios(name: str, relayed: Measured, straight: Measured) -> list[str]:
-    """What a way carries, beside a direct socket."""
+    """The throughput of one way, compared with a direct socket."""
     echo, direct = relayed.echo * 1e6, straight.echo * 1e6
     return [
         f"{name}, to the executor: {relayed.up:.0f} MB/s, {relayed.up / straight.up:.2f} of "
@@ -97,7 +97,7 @@ def ratios(name: str, relayed: Measured, straight: Measured) -> list[str]:
 
 
 def raise_files() -> int:
-    """Every socket is an open file; how many there may be."""
+    """Raise the limit of open files, because every socket is one; return the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard - _OTHER_FILES

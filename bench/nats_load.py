@@ -39,7 +39,7 @@ from exec_server.limits import DEFAULT_LIMITS
 from tests.support.nats import NatsCluster
 
 _SECONDS = 900
-# As long as the real subjects.
+# These subjects are as long as the real ones.
 _SUBJECT = "exec-server.{name}.request.executor.{key}"
 _NAME = os.urandom(8).hex()
 _LINES = 1000
@@ -55,7 +55,7 @@ _AT_ONCE = 192
 
 
 class Connection:
-    """A client that subscribes and takes nothing."""
+    """A client that subscribes and reads no messages."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -70,7 +70,7 @@ class Connection:
         return Connection(reader, writer)
 
     async def subscribe(self, count: int) -> None:
-        """Returns when the server knows them all."""
+        """Return when the server knows all subscriptions."""
         for start in range(0, count, _LINES):
             size = min(_LINES, count - start)
             numbers = itertools.islice(self._numbers, size)
@@ -86,7 +86,7 @@ class Connection:
     async def settle(self) -> None:
         self._writer.write(b"PING\r\n")
         while await self._reader.readline() != b"PONG\r\n":
-            # Pings of the server's own, which a measurement is too short to have to answer.
+            # The server also sends pings. A measurement is too short to have to answer them.
             pass
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ def _subscription(number: int) -> bytes:
 
 
 class Monitors:
-    """How many subscriptions each server knows of, beside those it had before."""
+    """The number of new subscriptions that each server knows of."""
 
     def __init__(self, cluster: NatsCluster, web: aiohttp.ClientSession) -> None:
         self._web = web
@@ -110,7 +110,7 @@ class Monitors:
         self._before = await self._read()
 
     async def agree_on(self, count: int) -> None:
-        """Returns when every server knows of *count*."""
+        """Return when every server knows of *count*."""
         while max(abs(known - count) for known in await self._known()) > _SLACK:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Registries to measure: one node or several, what is behind them, and clients that load them."""
+"""Registries to measure: nodes, NATS and PostgreSQL, and clients that load them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HARNESS_RIGHTS: tuple[Right, ...] = ("connect", "list")
 
 
 class Spent(NamedTuple):
-    """Seconds of the clock, and of the processors by what they were spent on."""
+    """Elapsed seconds, and processor seconds of each group of processes."""
 
     seconds: float
     cpu: dict[str, float]
@@ -42,7 +42,7 @@ class Spent(NamedTuple):
 
 
 class Meter:
-    """What groups of processes take from now on."""
+    """Measures the processor time of groups of processes from now on."""
 
     def __init__(self, groups: dict[str, Sequence[int]]) -> None:
         self._groups = groups
@@ -75,7 +75,7 @@ class Node:
 
     @property
     def memory(self) -> int:
-        """Bytes that it has for itself."""
+        """The private memory of the process, in bytes."""
         return proc.memory([proc.Identity(self.pid, 0)]).private
 
     def kill(self) -> None:
@@ -100,7 +100,7 @@ class Node:
         return await End.dial(await self.connect(web, number))
 
     async def online(self, web: aiohttp.ClientSession) -> int:
-        """How many executors are seated, on any node, as this one sees it."""
+        """The number of executors that are served by any node, as this node sees it."""
         headers = {"Authorization": f"Bearer {self._token}"}
         url: Any = f"{self._server.url}/api/environments"
         online: int = 0
@@ -112,7 +112,7 @@ class Node:
                 url = response.links["next"]["url"]
 
     def here(self, url: str) -> str:
-        """The same way in, by this node."""
+        """The same URL at this node."""
         base = self._server.url.replace("http", "ws", 1)
         return base + url[url.index("/", len("ws://")) :]
 
@@ -123,20 +123,20 @@ class Node:
             async with web.post(url, json=body, headers=headers) as response:
                 if response.status == 200:
                     return await response.json()
-                # An executor has its socket a moment before it has its seat.
+                # The socket of an executor is open a moment before the executor is served.
                 assert response.status == 409, await response.text()
             await asyncio.sleep(_RETRY_SECONDS)
 
 
 class Registry(NamedTuple):
     nodes: list[Node]
-    # What is behind them.
+    # The shared parts.
     nats: list[int]
     postgres: list[int]
     folder: Path
 
     def meter(self) -> Meter:
-        """Of all nodes, all NATS servers, and PostgreSQL."""
+        """Processes of all nodes, all NATS servers and PostgreSQL."""
         return Meter(
             {
                 "nodes": [node.pid for node in self.nodes],
@@ -200,7 +200,7 @@ async def _make_token(store: Store, rights: tuple[Right, ...]) -> str:
 
 
 async def all_of(work: Iterable[Awaitable[_T]], *, at_once: int = _AT_ONCE) -> list[_T]:
-    """What these return, in order; so many of them run at any time."""
+    """The results in order; at most *at_once* run at any time."""
     numbered = enumerate(work)
     found: dict[int, _T] = {}
 
@@ -213,7 +213,7 @@ async def all_of(work: Iterable[Awaitable[_T]], *, at_once: int = _AT_ONCE) -> l
 
 
 async def fill(nodes: Sequence[Node], web: aiohttp.ClientSession, count: int) -> list[End]:
-    """*count* executors that nobody uses, on these nodes in turn."""
+    """Add *count* idle executors to these nodes in turn."""
     return await all_of(nodes[number % len(nodes)].executor(web, number) for number in range(count))
 
 
@@ -221,7 +221,7 @@ async def fill(nodes: Sequence[Node], web: aiohttp.ClientSession, count: int) ->
 async def joined(
     executors: Node, harnesses: Node, web: aiohttp.ClientSession, number: int
 ) -> AsyncIterator[Way]:
-    """A stream between the ends: the one's socket is on *executors*, the other's elsewhere."""
+    """A stream whose executor is at *executors*, and whose harness may be elsewhere."""
     executor = await executors.executor(web, number)
     harness = await harnesses.harness(web, number)
     try:

@@ -1,4 +1,4 @@
-"""What PostgreSQL holds for a large registry, through the registry's own statements.
+"""The load of a large registry on PostgreSQL, with the registry's own statements.
 
     python bench/store_load.py [--environments 1000000] [--events 1000000] [--tokens 20000]
 
@@ -33,7 +33,7 @@ from tests.support.postgres import Postgres, running
 
 _SECONDS = 900
 _T = TypeVar("_T")
-# As many as a node writes at once.
+# As many as a node writes in one statement.
 _BATCH = 500
 _LOOKS = 1000
 _AT_ONCE = 8
@@ -81,7 +81,7 @@ class Load:
         return f"{count} tokens asked for at once, as a node does every second: {spent}"
 
     async def listing(self) -> str:
-        """One page, and one for which every name has to be looked at."""
+        """Read one page, and one page for which all names have to be read."""
         page = partial(self._store.environments, after="env-5", limit=1000)
         found, spent = await self._timed(lambda: page(["*"]))
         none, spent_in_vain = await self._timed(lambda: page(["*-gpu"]))

@@ -20,7 +20,7 @@ async def main() -> None:
             await client.run(["sleep", "60"], timeout=0.1)
         except exec_server.CommandTimeout as exc:
             print(exc)
-    # Everything that the server has started has ended with it.
+    # The server ends, and with it everything that it has started.
 
 
 if __name__ == "__main__":

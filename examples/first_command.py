@@ -1,4 +1,4 @@
-"""Run one command on a server, and look at how it ended.
+"""Run one command on a server, and print its output and its exit status.
 
 python examples/first_command.py ws://127.0.0.1:41181
 """
@@ -16,7 +16,7 @@ async def main(url: str) -> None:
         print("stderr:", done.stderr)
         print("status:", done.returncode)
 
-        # With check=True a failure is an exception, which has the output, too.
+        # With check=True a failure raises an exception, which also has the output.
         try:
             await box.run(["ls", "/no/such/folder"], check=True)
         except exec_server.CommandFailed as exc:

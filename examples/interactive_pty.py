@@ -12,7 +12,7 @@ CTRL_C = b"\x03"
 
 
 async def until(process: exec_server.RemoteProcess, word: bytes) -> bytes:
-    """What the terminal shows up to and with *word*."""
+    """Read what the terminal shows, until *word* is in it."""
     screen = b""
     async with asyncio.timeout(20):
         while word not in screen:
@@ -32,7 +32,7 @@ async def main(url: str) -> None:
         await shell.write(b"stty size\n")
         print("after resize:", b"50 132" in await until(shell, b"\r\nready> "))
 
-        # A program that answers is there to be interrupted; the terminal makes a signal of it.
+        # When cat has answered it runs; the terminal turns Ctrl-C into a signal for it.
         await shell.write(b"cat\n")
         await shell.write(b"hello\n")
         await until(shell, b"hello\r\nhello\r\n")

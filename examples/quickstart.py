@@ -13,11 +13,11 @@ import exec_server
 
 async def main(url: str) -> None:
     async with exec_server.connect(url) as client:
-        # A command to its end.
+        # Run a command to its end.
         done = await client.run(["uname", "-s"], check=True, timeout=10)
         print("the server runs", done.stdout.decode().strip())
 
-        # A process while it runs: read what it says, answer it, ask for its status.
+        # Talk to a process while it runs: read its output, answer it, wait for its exit status.
         process = await client.start(
             ["sh", "-c", 'echo "who is there?"; read name; echo "hello $name" >&2; exit 3'],
             stdin=True,

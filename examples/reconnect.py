@@ -12,7 +12,7 @@ COUNT = "for n in 1 2 3 4; do echo $n; read go; done"
 
 
 async def begin(url: str) -> str:
-    """Start something, read some of it and leave; the token says where we stopped."""
+    """Start a process, read some of its output and leave; the token says where we stopped."""
     async with exec_server.connect(url, on_state=lambda state: print("first:", state)) as box:
         process = await box.start(["sh", "-c", COUNT], stdin=True, process_id="counter")
         for _ in range(2):
@@ -22,10 +22,10 @@ async def begin(url: str) -> str:
 
 
 async def go_on(url: str, token: str) -> None:
-    """From any program, before the server forgets the session: by default in 30 seconds."""
+    """Continue, in any program, before the server forgets the session after 30 seconds."""
     async with exec_server.connect(url, session_token=token) as box:
         process = await box.attach("counter")
-        # Not a byte of it is missing, and none comes twice.
+        # No byte is missing, and none comes twice.
         for _ in range(2):
             print("second:", (await anext(process)).data)
             await process.write(b"\n")
@@ -36,7 +36,7 @@ async def main(url: str) -> None:
     token = await begin(url)
     await go_on(url, token)
 
-    # Whatever was lost, an error says whether the request may have been carried out.
+    # After a lost connection the error says whether the request may have been carried out.
     try:
         async with exec_server.connect("ws://127.0.0.1:1", connect_timeout=1):
             pass

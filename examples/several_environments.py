@@ -2,7 +2,7 @@
 
 python examples/several_environments.py [FOLDER]
 
-FOLDER has the file, as `~/.codex` does by default; for example:
+The file is in FOLDER, by default `~/.codex`; for example:
 
     [[environments]]
     id = "build-box"
@@ -23,7 +23,7 @@ async def main(folder: Path | None) -> None:
             print(f"{facts.name}: {facts.kind}{' (default)' if facts.is_default else ''}")
 
         async def greet(name: str) -> str:
-            # Connected on first use; everybody who asks for a name shares its client.
+            # A client is connected on first use, and shared by all callers of the same name.
             box = await manager.client(name)
             done = await box.run(["sh", "-c", f"echo {name} says hello"], check=True)
             return done.stdout.decode().strip()

@@ -1,4 +1,4 @@
-"""Follow a process while it runs: its output as it comes, and input that answers it.
+"""Follow a process while it runs: read its output as it arrives, and answer it.
 
 python examples/streaming.py ws://127.0.0.1:41181
 """
@@ -11,7 +11,7 @@ import exec_server
 
 
 async def count(box: exec_server.ExecServerClient) -> None:
-    """Each piece of output once, in order, with the stream it came from."""
+    """Read each line of the output."""
     process = await box.start(["sh", "-c", "for n in 1 2 3; do echo line $n; done"])
     async for line in lines(process.stdout):
         print(line)
@@ -19,7 +19,7 @@ async def count(box: exec_server.ExecServerClient) -> None:
 
 
 async def lines(output: exec_server.OutputView) -> AsyncIterator[str]:
-    """Pieces come as they are; they end where the process paused, not where a line does."""
+    """The lines of an output, whose pieces may end in the middle of a line."""
     rest = b""
     async for piece in output:
         *whole, rest = (rest + piece).split(b"\n")
@@ -30,7 +30,7 @@ async def lines(output: exec_server.OutputView) -> AsyncIterator[str]:
 
 
 async def converse(box: exec_server.ExecServerClient) -> None:
-    """Both directions at once."""
+    """Write to a process and read its answers."""
     process = await box.start(["cat"], stdin=True)
     for word in (b"ping", b"pong"):
         await process.write(word)

@@ -1,4 +1,4 @@
-"""The client in a program without an event loop; every name is that of the asynchronous one.
+"""The client in a program without an event loop; the names are those of the asynchronous client.
 
 python examples/synchronous.py ws://127.0.0.1:41181
 """
@@ -21,7 +21,7 @@ def main(url: str) -> None:
         print(note.name, "says", note.read_text())
         note.unlink()
 
-        # Any number of threads may use it.
+        # Any number of threads may use the client.
         with ThreadPoolExecutor() as threads:
             words = ["one", "two", "three"]
             outputs = threads.map(lambda word: box.run(["echo", word]).stdout, words)

@@ -1,8 +1,8 @@
-"""Build on another machine: send a folder, run its build, fetch what came out of it.
+"""Build on another machine: send a folder, run its build, and fetch the result.
 
 python examples/upload_build_download.py ws://127.0.0.1:41181 FOLDER COMMAND... OUTPUT
 
-FOLDER is sent, COMMAND runs in it there, and OUTPUT, a path in it, comes back into it.
+FOLDER is sent, COMMAND runs in its copy, and OUTPUT, a path in FOLDER, is fetched back.
 """
 
 import asyncio

@@ -5,6 +5,8 @@ the asynchronous class, and a context manager for each function of OPENERS. Sign
 docstrings are copied from the source, so that editors and type checkers see them.
 client/connect_keywords.py has the fields of the structs of KEYWORDS as keyword arguments.
 `--check` fails if a file that is checked in is out of date.
+
+The script is one file of more than 400 lines, because it is run by its path and has no package.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ CLASSES = {
     "ExecServerClient": "client.client",
     "EnvironmentManager": "client.environments.manager",
 }
-# Bases that are merged into the class that is used.
+# Base classes whose members the twin of a class has itself.
 MERGED = {"ExecServerClient": ("Processes",), "RemoteFiles": ("FileMethods",)}
 OPENERS = {"connect": "client_urls", "local": "local_server", "environments": "local_server"}
 # Structs of options, and the keyword arguments that are made of their fields.
@@ -67,9 +69,9 @@ WORDS = {
     "what asks the server is asynchronous": "what asks the server waits",
 }
 
-HEADER = '''"""The client for programs without an event loop, class by class and word by word.
+HEADER = '''"""The client for programs without an event loop, class by class.
 
-Made by `scripts/sync_twin.py`; change the asynchronous classes and run that.
+This file is generated: change the asynchronous classes and run `scripts/sync_twin.py`.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ from __future__ import annotations
 
 KEYWORDS_HEADER = '''"""The options of `connect` and `environments` as keyword arguments.
 
-Made by `scripts/sync_twin.py`; change the structs in connect_options.py and run that.
+This file is generated: change the structs in connect_options.py and run `scripts/sync_twin.py`.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Source:
-    """A module, and where the names in it come from."""
+    """A module of the package, and the import statement for each name in it."""
 
     def __init__(self, module: str) -> None:
         self.name = f"exec_server.{module}"
@@ -123,7 +125,7 @@ class Source:
 
 
 class Module:
-    """The text under way, and what it has to import."""
+    """The text of the generated module, and its imports."""
 
     def __init__(self) -> None:
         self.imports: dict[str, str] = {}
@@ -140,7 +142,7 @@ class Module:
 
 
 class Writer:
-    """Writes what is in one source."""
+    """Writes functions of one source."""
 
     def __init__(self, source: Source, out: Module) -> None:
         self.source = source
@@ -149,7 +151,7 @@ class Writer:
     # Types.
 
     def type_of(self, node: ast.expr) -> str:
-        """An annotation as the twin has it; what it names is imported."""
+        """An annotation as the twin has it; the names in it are imported."""
         for each in ast.walk(node):
             if isinstance(each, ast.Name):
                 self._import(each.id)
@@ -176,7 +178,7 @@ class Writer:
         self.out.need(name, origin)
 
     def _check_has_no_twin(self, name: str, origin: str) -> None:
-        """A class or function that awaits something must have a twin."""
+        """A class with asynchronous methods must have a twin."""
         if not origin.startswith("from exec_server.client."):
             return
         value = getattr(importlib.import_module(origin.split()[1]), name, None)
@@ -218,7 +220,7 @@ class Writer:
         return f"unwrapped({argument.arg})"
 
     def result(self, node: FunctionNode, call: str, *, is_pure: bool = False) -> str:
-        """The statement that returns what *call* comes to."""
+        """The statement that returns the result of *call*."""
         assert node.returns is not None, node.name
         text = ast.unparse(node.returns)
         if text.startswith("AsyncIterator["):
@@ -412,7 +414,7 @@ def _replace(text: str, name: str, other: str) -> str:
 
 
 def _without_decorator(node: FunctionNode) -> FunctionNode:
-    """The function that `asynccontextmanager` makes of it: a plain one that returns a manager."""
+    """The function that `asynccontextmanager` makes: a plain one that returns a manager."""
     text = ast.unparse(ast.FunctionDef(**{**vars(node), "decorator_list": []}))
     plain = ast.parse(text).body[0]
     assert isinstance(plain, ast.FunctionDef) and plain.returns is not None

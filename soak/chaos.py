@@ -14,19 +14,19 @@ from tests.support.cluster import Cluster
 
 logger = logging.getLogger(__name__)
 
-# What the balancer holds; each of them goes with this chance.
+# The victim that stands for the balancer's connections; each of them is cut with this probability.
 CONNECTIONS = "connections"
 _CUT_CHANCE = 0.5
 # Seconds from one kill to the next, and from a kill to the start.
 _BETWEEN = (1.0, 4.0)
 _DOWN = (0.1, 1.5)
-# How often nodes that have ended by themselves are looked for, and what all may take in the end.
+# The interval of checks for nodes that ended by themselves, and the time to recover at the end.
 _SUPERVISING_SECONDS = 0.5
 _SETTLE_SECONDS = 60.0
 
 
 class Chaos:
-    """What is killed when depends on *draw* alone."""
+    """Kills parts of a cluster. The random numbers of *draw* alone decide what and when."""
 
     def __init__(
         self, cluster: Cluster, balancer: Balancer, victims: Sequence[str], draw: random.Random
@@ -35,15 +35,16 @@ class Chaos:
         self._balancer = balancer
         self._victims = victims
         self._draw = draw
-        # Apart, because how much it is asked depends on how many there are.
+        # A separate generator, because the number of draws depends on the number of connections.
         self._cutting = random.Random(draw.random())
         self._down: set[str] = set()
         self.kills: Counter[str] = Counter()
-        # Of nodes that found no state or no bus when they started, and were started once more.
+        # The number of nodes that ended at their start, without a database or bus, and were started
+        # again.
         self.revivals = 0
 
     async def run(self, seconds: float) -> None:
-        """Returns when everything answers again."""
+        """Kill parts for *seconds*, and return when all parts answer again."""
         async with asyncio.TaskGroup() as tasks:
             supervising = tasks.create_task(self._supervise())
             async with asyncio.TaskGroup() as starting:
@@ -58,7 +59,7 @@ class Chaos:
         while time.monotonic() - began_at < seconds:
             await asyncio.sleep(self._draw.uniform(*_BETWEEN))
             victim, pause = self._draw.choice(self._victims), self._draw.uniform(*_DOWN)
-            # One that is down is drawn and passed over: the next draws are the same.
+            # A part that is down is skipped after the draw, so that later draws stay the same.
             if victim in self._down:
                 continue
             self.kills[victim] += 1

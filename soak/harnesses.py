@@ -1,4 +1,4 @@
-"""What harnesses do meanwhile. Each raises AssertionError for the first byte that is wrong."""
+"""The work of the harnesses. Each raises AssertionError for the first wrong byte."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Harness:
         self.has_begun = asyncio.Event()
         self.is_over = asyncio.Event()
         self.bytes = 0
-        # Pieces of work that were checked to the byte.
+        # The number of commands and files that were checked to the byte.
         self.checked = 0
-        # The longest time in which nothing came.
+        # The longest time without output.
         self.longest = 0.0
         self._url = url
         self._token = token
@@ -51,7 +51,7 @@ class Harness:
         raise NotImplementedError
 
     async def _follow(self, stream: Stream, client: exec_server.ExecServerClient) -> None:
-        """One command, to its end."""
+        """Run one command to its end."""
         async with asyncio.TaskGroup() as tasks:
             begun = tasks.create_task(stream.until(lambda stream: stream.lines > 0))
             begun.add_done_callback(lambda _: self.has_begun.set())
@@ -63,7 +63,7 @@ class Harness:
 
 
 class Flood(Harness):
-    """Output as fast as it goes, of one command after the other."""
+    """Output at full speed, of one command after the other."""
 
     def __init__(self, name: str, url: str, token: str, folder: Path, *, pause: float) -> None:
         super().__init__(name, url, token, folder)
@@ -85,7 +85,7 @@ class Flood(Harness):
 
 
 class Ticks(Harness):
-    """A line now and then, of one command for all the time."""
+    """One command that prints a line at intervals until the end."""
 
     async def _work(self, client: exec_server.ExecServerClient) -> None:
         mark, stop = self._folder / self.name, self._folder / f"{self.name}.stop"
@@ -97,7 +97,7 @@ class Ticks(Harness):
 
 
 class Echoes(Harness):
-    """Lines that are written and come back."""
+    """A command that echoes the lines that are written to it."""
 
     def __init__(self, name: str, url: str, token: str, folder: Path) -> None:
         super().__init__(name, url, token, folder)
@@ -111,7 +111,7 @@ class Echoes(Harness):
 
 
 class Files(Harness):
-    """Files of 1 MiB there and back. To write one again does no harm, so that is done."""
+    """Writes and reads files of 1 MiB. A write whose result is unknown is repeated."""
 
     def __init__(self, name: str, url: str, token: str, folder: Path, draw: random.Random) -> None:
         super().__init__(name, url, token, folder)
@@ -137,7 +137,7 @@ class Files(Harness):
                 found = await client.fs.read_bytes(path)
             except ConnectionClosed as exc:
                 if not exc.may_have_run:
-                    # The session is lost, not a call.
+                    # The session is lost, not only this call.
                     raise
                 continue
             assert found == data, f"{self.name}: {len(found)} other bytes"
@@ -145,7 +145,7 @@ class Files(Harness):
 
 
 class Visits(Harness):
-    """Somebody new every second, who has one command run."""
+    """A new client every second, which runs one command."""
 
     async def run(self) -> None:
         number = 0
@@ -160,7 +160,7 @@ class Visits(Harness):
         self.is_over.set()
 
     async def _visit(self, mark: Path, number: int) -> bool:
-        """False when nobody let us in, which happens while there is nobody."""
+        """Run one command; False if no node accepted the client."""
         try:
             async with exec_server.connect(
                 self._url, token=self._token, on_state=self.connections.heard

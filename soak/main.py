@@ -1,4 +1,4 @@
-"""The soak as a whole: start everything, break it for a while, and see that nothing was lost."""
+"""The course of a soak: start all parts, kill some for a while, and check that nothing was lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.cluster import Cluster
 from tests.support.nats import free_ports
 
 _NAME = "soak"
-# What everybody may take to finish once nothing is killed any more.
+# The time that all harnesses have to finish after the last kill.
 _FINISH_SECONDS = 90.0
 
 
@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
         with Cluster(folder, public_url=f"http://127.0.0.1:{port}") as cluster:
             is_well = in_loop(_soak(cluster, port, seed=seed, options=options))
     except pytest.skip.Exception as exc:
-        print(f"nothing to do: {exc}")
+        print(f"cannot run: {exc}")
         return 1
     if is_well and not options.keep:
         shutil.rmtree(folder)
@@ -58,12 +58,12 @@ def main(words: list[str]) -> int:
 def _options(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="soak/run.py", description=__doc__)
     add = parser.add_argument
-    add("--seconds", type=float, default=120.0, help="how long to kill [%(default)s]")
-    add("--seed", type=int, help="what to kill when; drawn when it is not given")
+    add("--seconds", type=float, default=120.0, help="how long parts are killed [%(default)s]")
+    add("--seed", type=int, help="decides what is killed when [default: a random one]")
     add("--each", type=int, default=2, help="harnesses of each kind [%(default)s]")
-    add("--only", nargs="*", default=[], help="kill nothing but these: node-0, nats-1, ...")
+    add("--only", nargs="*", default=[], help="kill only these: node-0, nats-1, ...")
     add("--fast-pause", type=float, default=0.0, help="seconds between lines of fast output")
-    add("--keep", action="store_true", help="leave the logs of all parts behind")
+    add("--keep", action="store_true", help="keep the logs of all parts")
     return parser.parse_args(words)
 
 
@@ -105,7 +105,7 @@ def _harnesses(
 
 
 async def _outlast(harnesses: list[Harness], chaos: Chaos, seconds: float) -> BaseException | None:
-    """What went wrong first, if anything did."""
+    """The first error, if there was one."""
     started_at = time.monotonic()
     try:
         async with asyncio.TaskGroup() as tasks:

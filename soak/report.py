@@ -1,4 +1,4 @@
-"""What a soak has seen, in words."""
+"""The printed summary of a soak."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ _MIB = 1 << 20
 def text(harnesses: Sequence[Harness], chaos: Chaos) -> str:
     kills = ", ".join(f"{name} {count}" for name, count in sorted(chaos.kills.items()))
     lines = [
-        f"kills: {sum(chaos.kills.values())} ({kills}); {chaos.revivals} started once more",
+        f"kills: {sum(chaos.kills.values())} ({kills}); {chaos.revivals} started again",
         f"{'harness':12} {'MiB':>8} {'checked':>8} {'lost':>5} {'without':>9} {'silent':>9}",
     ]
     lines += [
         *map(_line, harnesses),
-        "checked: commands and files that came out to the byte; lost: connections; without: the",
-        "longest time without one; silent: the longest without output, or for a file or a visit",
+        "checked: commands and files that were right to the byte; lost: lost connections; without:",
+        "longest time without a connection; silent: longest time without output, or for a file or",
+        "a visit",
     ]
     return "\n".join(lines)
 

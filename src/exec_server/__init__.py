@@ -1,29 +1,29 @@
-"""Run processes on another machine, or let others run them on this one.
+"""Run processes on another machine, or let other machines run them on this one.
 
-A client::
+This is a client::
 
     async with exec_server.connect("ws://127.0.0.1:41181") as client:
         done = await client.run(["uname", "-a"])
         print(done.returncode, done.stdout)
 
-The same on this machine, without a socket::
+This does the same on this machine, without a socket::
 
     async with exec_server.local() as client:
         await client.run(["uname", "-a"])
 
-A server in your own event loop::
+This is a server in your own event loop::
 
     async with exec_server.serve("ws://127.0.0.1:0") as server:
         print(server.url)
 
-Nothing is imported before it is used: a program that only serves does not load the client.
+A name is imported when it is first used: a program that only serves does not load the client.
 """
 
 from __future__ import annotations
 
 from exec_server.version import VERSION as __version__
 
-# As type checkers read it; `typing` itself costs as much as all the rest of a command's start.
+# Type checkers know this name. Importing `typing` would double the start time of a command.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ __all__ = [
     "workspace_write",
 ]
 
-# Where each of these names is found, and as what, when the program first uses it.
+# The module of each public name; `NAME=INNER` if the module calls it INNER.
 _NAMES = {
     "client.process.run_to_end": "CompletedProcess",
     "client.environments.lazy": "EnvironmentStatus",
@@ -288,7 +288,7 @@ _HOMES = {
 }
 
 
-# Hidden from type checkers, to which any name at all would otherwise exist.
+# Type checkers do not see this; otherwise every name would exist for them.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

@@ -250,8 +250,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     bus_ping_interval: float = 2.0
     bus_pause: float = 0.25
     bus_patience: float = 30.0
-    # How long a new executor waits for the compare-and-set of its registration before it is served
-    # without one. The servers of the bus may need several seconds to elect a leader.
+    # How long a new executor waits until its owner record is written, before it is served without
+    # one. The servers of the records may elect a leader for several seconds.
     hub_ownership_seconds: float = 2.0
     # Between nodes: the interval of heartbeats, how long a node may be silent, and how long the
     # subscriptions of a node that changes its bus server may be missing.

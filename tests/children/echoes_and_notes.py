@@ -1,8 +1,9 @@
-"""Says what it is told, line by line, until there is no more.
+"""Echo every line of the input, until its end.
 
     echoes_and_notes.py MARK
 
-MARK gets a line at the start and, at the end, how many bytes were said and their SHA-256.
+MARK gets a line at the start and, at the end, the number of bytes that were printed and their
+SHA-256.
 """
 
 import hashlib

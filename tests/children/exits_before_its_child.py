@@ -1,6 +1,6 @@
-"""Ends at once with status argv[2], while a child of it holds stdout and the tether argv[1].
+"""End at once with status argv[2], while a child holds stdout and the tether argv[1].
 
-The child prints `late` and ends when a line comes from the descriptor they share, stdin.
+The child prints `late` and ends when a line comes from stdin, which they share.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Becomes 2 ** argv[2] processes that ignore SIGTERM, half of them in sessions of their own.
+"""Become 2 ** argv[2] processes that ignore SIGTERM, half of them in sessions of their own.
 
-Prints `ready` before it begins. All hold the tether argv[1].
+It prints `ready` before it begins. All processes hold the tether argv[1].
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Lives on in a child, in a session of its own, and ends; the child does the same.
+"""Continue in a child, in a session of its own, and end; the child does the same.
 
-Whoever is left after argv[2] generations writes `survived` to the tether argv[1].
+The process that is left after argv[2] generations writes `survived` to the tether argv[1].
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Reads no input until it gets SIGUSR1; then counts it to its end and prints the number."""
+"""Read no input until SIGUSR1; then read it to its end and print the number of bytes."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Runs the command argv[1:] with a low limit, odd signals and stray descriptors."""
+"""Run the command argv[1:] with a low limit, odd signals and stray descriptors."""
 
 import os
 import resource

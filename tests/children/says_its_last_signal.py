@@ -1,4 +1,4 @@
-"""Waits for SIGTERM or SIGHUP and writes its name to the tether argv[1]; ignores argv[2:]."""
+"""Wait for SIGTERM or SIGHUP and write its name to the tether argv[1]; ignore argv[2:]."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Prints the size of its terminal, at the start and whenever it is told of another one."""
+"""Print the size of the terminal, at the start and whenever it changes."""
 
 import fcntl
 import signal

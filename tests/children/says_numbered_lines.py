@@ -1,8 +1,8 @@
-"""Says numbered lines of a length, each with the time, until a file is there or so many were said.
+"""Print numbered lines, each with the time, until the file STOP exists or MOST were printed.
 
     says_numbered_lines.py MARK STOP LENGTH PAUSE MOST
 
-MARK gets a line at the start and, at the end, how many bytes were said and their SHA-256.
+MARK gets a line at the start and, at the end, the number of bytes printed and their SHA-256.
 """
 
 import hashlib

@@ -1,6 +1,7 @@
-"""Writes to stdout without end and tells the tether argv[1] when nobody takes it any more.
+"""Write to stdout without end, and tell the tether argv[1] when no more is read.
 
-`blocked` is said after argv[2] seconds without room in the pipe, `running` when there is again.
+It writes `blocked` after argv[2] seconds without room in the pipe, and `running` when there is room
+again.
 """
 
 import os

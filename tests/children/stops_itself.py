@@ -1,4 +1,4 @@
-"""Is stopped, and would write `SIGTERM` to the tether argv[1] if it were told to end."""
+"""Stop itself; write `SIGTERM` to the tether argv[1] if that signal comes."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
-"""Ignores SIGTERM and SIGHUP together with a tree of every shape; argv[1] is a tether.
+"""Ignore SIGTERM and SIGHUP together with a tree of every shape; argv[1] is a tether.
 
-Prints the number of each process once all of them wait, then `ready`.
+It prints the pid of each process once all of them wait, then `ready`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Somebody else's MCP client, whose servers run on the executor."""
+"""The MCP client of another project, whose servers run on the executor."""
 
 from __future__ import annotations
 

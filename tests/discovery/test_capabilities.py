@@ -1,4 +1,4 @@
-"""Skills and plugins: below directories that a client names, and those that are installed."""
+"""Skills and plugins below directories that a client names, and installed ones."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_a_sandbox_is_refused_rather_than_ignored(wire: Wire, tmp_path):
     assert (await wire.error("capabilities/discoverV2", params))["code"] == -32602
 
 
-# What is installed.
+# Installed capabilities.
 
 
 @pytest.fixture

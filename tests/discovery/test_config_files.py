@@ -19,7 +19,7 @@ from tests.support.files import uri as uri_of
 
 
 class Machine:
-    """A home and a system directory of its own."""
+    """A home and a system directory for one test."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.home, self.system = root / "home", root / "etc"
@@ -131,7 +131,7 @@ def test_a_project_does_not_decide_everything(machine):
 def test_the_root_of_a_project_has_a_marker(machine):
     project = machine.project()
     inner = project / "inner"
-    (inner / ".git").mkdir(parents=True)  # Without HEAD it is no repository.
+    (inner / ".git").mkdir(parents=True)  # A .git directory without HEAD is no repository.
     write(project / ".codex" / "config.toml", "m = 1")
     assert len(machine.read("m", cwd=inner).config.layers) == 1
     with (machine.codex / "config.toml").open("r+") as file:

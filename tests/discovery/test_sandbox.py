@@ -1,4 +1,4 @@
-"""Discovery in a sandbox: the same scans, by a helper that is confined."""
+"""Discovery in a sandbox: a confined helper does the same scans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of configuration: TOML that is written, YAML that is read, skills described by it."""
+"""Configuration texts: written TOML, read YAML, and the skills that it describes."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_yaml_is_loaded_with_the_first_discovery():
 @requirement("discover/yaml:subset")
 @pytest.mark.parametrize("text", ["a" + " " * 200_000 + "b", "a: " + "[" * 200_000, "- " * 120_000])
 def test_a_long_line_costs_no_more_than_its_length(loader, text):
-    # Were it read in quadratic time, the test would not end in time.
+    # In quadratic time this would take longer than the test may.
     try:
         yaml_text.parse(text)
     except YamlError:

@@ -1,4 +1,4 @@
-"""The file methods where there is no Linux: nothing of it is needed to import or to work."""
+"""The file methods on systems other than Linux: they can be imported and work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.requirements import requirement
 
-# As if this were another system, for everything of ours that is imported from here on.
+# Modules that are imported after this see another system.
 SCRIPT = """
 import asyncio, ctypes, os, select, sys, tempfile
 import msgspec, pybase64

@@ -1,4 +1,4 @@
-"""Directories that become links while they are used: what is outside is never touched."""
+"""Directories that become links while they are used: no file outside is ever touched."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.support.trees import snapshot
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs renameat2")
 _libc: Any = ctypes.CDLL(None, use_errno=True)
 
-# Long enough for thousands of swaps and calls, short enough for a suite.
+# This is enough for thousands of swaps and calls.
 SECONDS = 0.25
 
 
 class Arena:
-    """`inside/door` is a directory with a victim, and now and then a link to `outside`."""
+    """`inside/door` is a directory with a victim, and at times a link to `outside`."""
 
     def __init__(self, root: Path) -> None:
         self.inside, self.outside = root / "inside", root / "outside"
@@ -46,7 +46,7 @@ class Arena:
 
     @contextlib.contextmanager
     def swapping(self) -> Iterator[None]:
-        """Swap the directory for the link and back, again and again, meanwhile."""
+        """Swap the directory and the link again and again during the block."""
         thread = threading.Thread(target=self._swap)
         thread.start()
         try:
@@ -58,13 +58,13 @@ class Arena:
     def _swap(self) -> None:
         door, decoy = os.fsencode(self.inside / "door"), os.fsencode(self.inside / "decoy")
         while not self._is_over.is_set():
-            # One of them may be gone for a moment.
+            # One of the names may be gone for a moment.
             with contextlib.suppress(OSError):
                 exchange(door, decoy)
                 self.swaps += 1
 
     def restore(self) -> None:
-        """Give the directory back what a call took from it, and take what it gave."""
+        """Restore the directory to its state before the call."""
         for folder in ("door", "decoy"):
             with contextlib.suppress(OSError):
                 fd = os.open(self.inside / folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
@@ -87,7 +87,7 @@ def _restore(fd: int) -> None:
 
 
 def exchange(one: bytes, other: bytes) -> None:
-    """Two names swap what they stand for, in one step."""
+    """Exchange two names in one step."""
     if _libc.renameat2(-100, one, -100, other, 2) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -145,7 +145,7 @@ def test_nothing_outside_is_touched(tmp_path, monkeypatch, call, has_openat2):
 
 @requirement("fs/remove:never-follows")
 def test_a_removal_never_leaves_its_tree(tmp_path):
-    """What is a directory when it is listed may be a link when it is entered."""
+    """A directory in a listing may be a link by the time it is entered."""
     arena = Arena(tmp_path)
     before = snapshot(os.fsencode(arena.outside))
     removed = 0
@@ -160,7 +160,7 @@ def test_a_removal_never_leaves_its_tree(tmp_path):
                     os.makedirs(arena.inside / name)
             with contextlib.suppress(OSError):
                 os.symlink(arena.outside, arena.inside / "decoy")
-            # Made by us, through a door that was a link by then.
+            # The call made it, while the door was a link.
             for name in ("empty/deep", "a/b/c", "a/b", "a"):
                 with contextlib.suppress(OSError):
                     os.rmdir(arena.outside / name)

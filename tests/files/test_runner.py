@@ -1,4 +1,4 @@
-"""Where the file work of one connection is done."""
+"""The runner of one connection's file work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads for what may wait: started when needed, bounded, ended."""
+"""Threads for blocking work: they start when needed, are bounded, and end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def workers():
 
 
 class Held:
-    """Functions that wait in their threads, and how many do."""
+    """Functions that wait in their threads, and the number of those that do."""
 
     def __init__(self) -> None:
         self.released = threading.Event()
@@ -78,11 +78,11 @@ async def test_one_share_leaves_threads_to_the_others(workers):
     await until(lambda: held.entered == 2)
     assert await modest.run(lambda: "at once") == "at once"
     held.released.set()
-    # In order, and all of them.
+    # All jobs ran, in order.
     assert await asyncio.gather(*calls) == [0, 1, 2, 3, 4, 5]
 
 
-async def test_after_hears_of_what_nobody_waits_for(workers):
+async def test_after_gets_the_outcome_of_a_cancelled_call(workers):
     share = Share(workers, width=1)
     held = Held()
     heard: list[tuple[object, object]] = []
@@ -90,7 +90,7 @@ async def test_after_hears_of_what_nobody_waits_for(workers):
     second = share.run(held.wait, "next")
     call.cancel()
     await until(lambda: held.entered == 1)
-    # Cancelled or not, its thread is taken until it is done.
+    # The thread is busy until the job is done, cancelled or not.
     assert not second.done()
     held.released.set()
     assert await second == "next"

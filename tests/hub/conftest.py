@@ -1,4 +1,4 @@
-"""A registry in this process, and people who want something from it."""
+"""A registry in this process, and the clients that tests use."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Answer(NamedTuple):
 
 
 class Visitor:
-    """Asks a registry over HTTP, as somebody with a token."""
+    """A client of a registry over HTTP, with tokens."""
 
     def __init__(self, hub: RunningHub, web: aiohttp.ClientSession) -> None:
         self.hub = hub
         self.web = web
         self.key = KeyPair(os.urandom(SEED_BYTES))
-        # Nobody lets go of one by accident.
+        # Keeps sockets referenced, so that none is closed by accident.
         self._sockets: list[aiohttp.ClientWebSocketResponse] = []
 
     async def token(
@@ -107,7 +107,7 @@ class Visitor:
             socket._response.close()
 
     async def refusal(self, url: str, **options: Any) -> tuple[int, str | None]:
-        """The status and reason with which no socket is opened."""
+        """The status and reason of a refused socket."""
         try:
             await self.open(url, **options)
         except aiohttp.WSServerHandshakeError as exc:
@@ -117,7 +117,7 @@ class Visitor:
 
 
 class Pair(NamedTuple):
-    """An executor's socket, and who may use it."""
+    """An executor's socket, and the token and keys of its harness."""
 
     visitor: Visitor
     name: str
@@ -134,7 +134,7 @@ class Pair(NamedTuple):
 
 
 def transport_of(socket: aiohttp.ClientWebSocketResponse) -> Any:
-    """To be as slow, or as rude, as a client of aiohttp would never be."""
+    """A raw connection, for clients that are slow or break the protocol."""
     connection: Any = socket._response.connection
     return connection.transport
 
@@ -154,7 +154,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def visit(tmp_path: Path, clock: Clock, no_leaks: None) -> AsyncIterator[Callable[..., Any]]:
-    """Starts a registry with options and limits of the test's choice."""
+    """A function that starts a registry with the test's options and limits."""
     async with AsyncExitStack() as stack:
 
         @asynccontextmanager
@@ -187,21 +187,21 @@ async def pair(visitor: Visitor) -> Pair:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    """For everybody, with a database for each."""
+    """One server for all tests, with a database for each."""
     with postgres.running() as server:
         yield server or pytest.skip("PostgreSQL is not installed (see scripts/system.sh)")
 
 
 @pytest.fixture
 def mortal_postgres(postgres_server: Postgres) -> Iterator[Postgres]:
-    """The same, but the test may kill it or let it hang."""
+    """A server that the test may kill or pause."""
     yield postgres_server
     postgres_server.revive()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def state(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a registry may keep its state: a new file, then a new database."""
+    """The state of a registry: a new file, then a new database."""
     if request.param == "sqlite":
         return str(tmp_path / "state")
     server: Postgres = request.getfixturevalue("postgres_server")

@@ -1,4 +1,4 @@
-"""The commands, as processes of their own."""
+"""The commands of the registry, as processes."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def stock_executor(url, token, tmp_path):
 @requirement("hub/state:durable")
 @pytest.mark.parametrize("executor", [our_executor, stock_executor])
 async def test_it_goes_on_after_a_kill_with_the_same_state(state, tmp_path, executor):
-    """The executor and the client find the way back by themselves, and nothing is lost."""
+    """The executor and the client reconnect by themselves, and nothing is lost."""
     enrolment = (await make_token(state, "enrol", "farm"))["token"]
     harness = (await make_token(state, "harness", "alice", "--env", "bui*"))["token"]
     with registry(state) as server:

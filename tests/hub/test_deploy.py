@@ -1,4 +1,4 @@
-"""The deployment files, by their own tools where those are here."""
+"""The deployment files, checked by their own tools if these are installed."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ NODE, NODES, EXECUTOR = (
     "exec-server-registry@.service",
     "exec-server@.service",
 )
-# How exposed each may be, out of 100; an executor runs what clients want.
+# The highest exposure of each unit, out of 100. An executor runs commands of clients.
 EXPOSURES = {NODE: 15, NODES: 15, EXECUTOR: 55}
 KUSTOMIZED = {"base": 5, "cluster": 6}
-# docs/registry.md: what an idle executor takes.
+# The memory of an idle executor (docs/registry.md).
 EXECUTOR_BYTES = 30 * KIB
 
 
@@ -52,7 +52,7 @@ EXECUTOR_BYTES = 30 * KIB
 def test_systemd_understands_the_unit(unit, tmp_path):
     tool = needs("systemd-analyze")
     file = tmp_path / unit
-    # It wants to see the program.
+    # The tool checks that the program exists.
     file.write_text(unit_text(unit).replace(PROGRAM, "/bin/true"))
     assert run(tool, "verify", "--man=no", str(file)).strip() == ""
 
@@ -85,7 +85,7 @@ def test_no_unit_has_a_secret_on_its_command_line():
     for unit in EXPOSURES:
         used = set(re.findall(r"\$\{?(\w+)", " ".join(unit_words(unit))))
         assert used <= {"LISTEN", "PUBLIC_URL", "BUS", "REGISTRY_URL"}
-        # Each has a value, or is named in what the unit says of its file.
+        # Each variable has a value, or the unit's comment names it.
         assert used <= set(re.findall(r"^(?:#   |Environment=)(\w+)=", unit_text(unit), flags=re.M))
 
 
@@ -106,7 +106,7 @@ def test_a_registry_is_confined_wherever_it_runs_and_apart_from_executors():
 
 
 def fits_together(objects: list[Any]) -> Any:
-    """Whatever is named is there; the deployment."""
+    """Check that all references exist, and return the deployment."""
     found = {(each["kind"], each["metadata"]["name"]): each for each in objects}
     assert len(found) == len(objects)
     (deployment,) = (each for each in objects if each["kind"] == "Deployment")
@@ -156,17 +156,17 @@ def check_container(pod: Any) -> None:
     limits = DEFAULT_LIMITS
     most = limits.hub_sockets * EXECUTOR_BYTES + limits.hub_total_bytes + limits.bus_waiting_bytes
     assert int(container["resources"]["limits"]["memory"].removesuffix("Mi")) * MIB > most
-    # The sleep before the signal, then everybody is sent away.
+    # The sleep before the signal, then the end of all sockets.
     before = container.get("lifecycle", {}).get("preStop", {"exec": {"command": ["sleep", "0"]}})
     needed = float(before["exec"]["command"][1]) + 3 * limits.close_timeout
     assert float(pod["terminationGracePeriodSeconds"]) > 2 * needed
 
 
 def check_secrets_of_cluster(pod: Any) -> None:
-    """Passwords come from secrets, and what the words name is mounted."""
+    """Passwords come from secrets, and the files in the arguments are mounted."""
     (container,) = pod["containers"]
     values = serve_parser().parse_args(container["args"][1:])
-    # Everything else about the database is in the variables.
+    # The variables have everything else about the database.
     assert values.state == "postgresql://" and "@" not in values.bus
     variables = {each["name"]: each for each in container["env"]}
     assert {"PGHOST", "PGDATABASE", "PGUSER", "PGPASSWORD"} <= set(variables)

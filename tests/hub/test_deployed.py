@@ -1,4 +1,4 @@
-"""What deploy/ describes, running: nodes behind a proxy, and the package without its sources."""
+"""The files of deploy/ in use: nodes behind a proxy, and the package without its sources."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COUNTED = b"".join(b"%d\n" % number for number in range(1, 3001))
 
 
 class People:
-    """An executor and those who use it, each a process, at the registry *url*."""
+    """An executor and its clients, as processes, at the registry *url*."""
 
     def __init__(
         self, folder: Path, state: str, env: dict[str, str], program: Sequence[str] = OURS
@@ -53,7 +53,7 @@ class People:
         self._folder = folder
         self._program = program
         self._state = state
-        # What they remember stays in the folder, and one finds no other registry or home.
+        # Their state stays in the folder, and they find no other registry or home.
         self.env = {**os.environ, **env, "XDG_STATE_HOME": str(folder / "people")}
 
     def token(self, kind: str) -> str:
@@ -73,7 +73,7 @@ class People:
 
     @contextlib.contextmanager
     def executor(self, url: str) -> Iterator[None]:
-        """It is connected when the block begins."""
+        """An executor, which is connected when the block begins."""
         words = ["--remote", url, "--environment-id", "build", "--log-level", "info"]
         words += ["--registry-token-file", self.token("enrol")]
         with started([*self._program, *words], env=self.env, cwd=self._folder) as process:
@@ -91,7 +91,7 @@ class People:
 def answers(
     url: str, authority: Path, token_file: str | None = None, body: Any = None
 ) -> bytes | None:
-    """The body, as somebody gets it who lies about the address; None when nobody listens."""
+    """The body for a client that forges its address; None if the port is closed."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, headers={"X-Forwarded-For": "203.0.113.9"})
     if token_file is not None:
@@ -112,7 +112,7 @@ def answers(
 def nodes_of_the_unit(
     ports: Sequence[int], public_url: str, bus: str, env: dict[str, str]
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """As systemd starts them, but that this NATS asks nobody who they are."""
+    """Nodes as systemd starts them, except that this NATS needs no credentials."""
     words = unit_words("exec-server-registry@.service")
     at = words.index("--bus-credentials")
     del words[at : at + 2]
@@ -127,7 +127,7 @@ def nodes_of_the_unit(
 
 
 def database_variables(server: Postgres) -> dict[str, str]:
-    """Of a new database whose owner needs a password."""
+    """The variables for a new database whose owner needs a password."""
     name = server.create_database().rpartition("/")[2]
     server.execute(f"ALTER DATABASE {name} OWNER TO {LOCKED}")
     return {
@@ -160,7 +160,7 @@ async def test_a_node_behind_the_proxy_may_die(proxy, tmp_path, request):
         assert process.stdout.readline() == b"begun\n", process.communicate()
         nodes[0].send_signal(signal.SIGKILL)
         nodes[0].wait()
-        # Whoever's turn it is: nobody is told of a node that is not there.
+        # Any node may be next: no client notices that one is missing.
         assert all(answers(f"{url}/healthz", authority) == b"ok\n" for _ in range(4))
         output, errors = process.communicate(b"go\n", timeout=40)
         assert (process.returncode, output) == (0, COUNTED), errors
@@ -189,7 +189,7 @@ def test_the_package_alone_is_a_registry_and_both_its_ends(tmp_path):
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python")]
     run(*pip, "install", "--no-index", "--no-deps", "--no-compile", str(wheel))
     program = [str(home / "bin" / "exec-server")]
-    # What it depends on is the development's; an editable install of ours is not seen that way.
+    # The dependencies are those of the development environment, without our editable install.
     env = {"PYTHONPATH": sysconfig.get_path("platlib")}
     where = [str(home / "bin" / "python"), "-c", "import exec_server; print(exec_server.__file__)"]
     assert run(*where, env=env, cwd=tmp_path).startswith(str(home))
@@ -206,7 +206,7 @@ def test_the_package_alone_is_a_registry_and_both_its_ends(tmp_path):
 
 
 def build_wheel(folder: Path) -> Path:
-    """With all of the package's files in it."""
+    """Build a wheel, and check that it has all files of the package."""
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), cwd=ROOT)
     (wheel,) = folder.glob("*.whl")
     files = {path for path in (ROOT / "src" / "exec_server").rglob("*") if path.is_file()}

@@ -27,7 +27,7 @@ def binary() -> Path:
 
 
 async def until_online(visitor: Visitor, secret: str) -> None:
-    """Until a harness is given a way; the executor says nothing when it has connected."""
+    """Wait until a harness gets a URL; the executor does not report that it is connected."""
     async with asyncio.timeout(20):
         while (await visitor.connect(NAME, secret)).status != 200:
             pass

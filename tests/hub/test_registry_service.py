@@ -67,7 +67,7 @@ async def test_tls_with_a_certificate_that_is_replaced_while_it_runs(visit, tmp_
 
     assert visitor.hub.url.startswith("https://")
     assert await is_trusted(first)
-    # Half a file is passed over.
+    # A file that is half written is ignored.
     shown.write_bytes((second / "server.pem").read_bytes()[:300])
     assert await is_trusted(first)
     shown.write_bytes((second / "server.pem").read_bytes())
@@ -122,7 +122,7 @@ async def test_who_connects_and_says_nothing_is_dropped(visit):
             except ConnectionResetError:
                 pass
         writer.close()
-    # Who has spoken stays.
+    # A client that has sent a request stays connected.
     pair = await bring_online(visitor)
     closing = asyncio.ensure_future(pair.executor.receive())
     done, _ = await asyncio.wait([closing], timeout=0.15)
@@ -132,7 +132,7 @@ async def test_who_connects_and_says_nothing_is_dropped(visit):
 
 
 @requirement("hub/socket:draining")
-async def test_it_stops_soon_though_nobody_reads(tmp_path, no_leaks):
+async def test_it_stops_soon_although_no_client_reads(tmp_path, no_leaks):
     data = encode(RelayFrame(StreamId("s"), Data(0, bytes(200_000))))
     loop = asyncio.get_running_loop()
     async with aiohttp.ClientSession() as web:

@@ -29,7 +29,7 @@ pytestmark = [
 
 
 class Held:
-    """bubblewrap, stopped before its command; `pid` is the first process of its namespaces."""
+    """bubblewrap, held before its command; `pid` is the first process of its namespaces."""
 
     def __init__(self, argv, env):
         self._go, theirs = os.pipe()[::-1]
@@ -82,7 +82,7 @@ def managed(client, **members):
 
 
 async def confined(bridge, script, env=None):
-    """What a shell prints whose only way out is *bridge*."""
+    """Return what a shell prints whose only way out is *bridge*."""
     with held(["sh", "-c", script], {**(env or {}), **bridge.environment}) as sandbox:
         try:
             await bridge.open(sandbox.pid)

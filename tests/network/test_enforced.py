@@ -24,7 +24,7 @@ READ_ALL = {
 
 
 async def confined(wire, script, *, permissions=READ_ALL, env=None, **params):
-    """What a shell in a sandbox prints, all streams in one; and its exit code."""
+    """Return what a shell in a sandbox prints, all streams in one, and its exit code."""
     sandbox = {"permissions": permissions, "cwd": "file:///tmp", "workspaceRoots": []}
     start = start_params("p", ["sh", "-c", f"exec 2>&1; {script}"], sandbox=sandbox)
     start |= {"enforceManagedNetwork": True, "env": {**ENV, **(env or {})}, **params}

@@ -77,7 +77,7 @@ async def test_a_bridge_that_fails_ends_the_command_with_the_reason(
 
 @requirement("network/enforced:hold", "network/enforced:fails-closed")
 async def test_a_sandbox_that_says_nothing_of_itself_is_ended(tmp_path, monkeypatch):
-    """Its report goes elsewhere, so that nobody ever hears of it."""
+    """Its report goes to another descriptor, so that the server never gets it."""
     gate = bridge.Bridge.hold
 
     def deaf(self, on_failure):
@@ -93,7 +93,7 @@ async def test_a_sandbox_that_says_nothing_of_itself_is_ended(tmp_path, monkeypa
 
 @requirement("network/enforced:hold", "network/enforced:fails-closed")
 async def test_a_report_that_makes_no_sense_ends_the_command(wire, tmp_path, monkeypatch):
-    """It may come before the answer to the start, when there is nothing yet to kill."""
+    """The report may come before the answer to the start, when there is nothing yet to kill."""
     hold = bridge.Bridge.hold
 
     def told_nonsense(self, on_failure):

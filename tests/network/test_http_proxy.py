@@ -90,7 +90,7 @@ async def test_a_request_goes_on_without_the_headers_of_this_hop(no_leaks):
 
 @requirement("network/rules:one-resolution")
 async def test_only_the_address_that_was_judged_is_connected_to(no_leaks):
-    """A name is resolved once: what it means a moment later does not count."""
+    """A name is resolved once: a later change of its address has no effect."""
     async with origin() as (_, port):
         names = {"there.org": ["127.0.0.1"]}
         members: dict[str, Any] = {"domains": {"there.org": "allow"}, "allowLocalBinding": True}
@@ -114,7 +114,7 @@ async def test_several_requests_of_every_framing_share_a_connection(no_leaks):
             body=b"3\r\nabc\r\n0\r\n\r\n",
         )
         async with asyncio.timeout(PATIENCE), dialled(made.http) as (reader, writer):
-            # All at once: each is answered in its turn.
+            # All requests are sent at once; each is answered in its turn.
             writer.write(sized + chunked + get("no.invalid") + get(host))
             for status in (b"200", b"200", b"403", b"200"):
                 head = await reader.readuntil(b"\r\n\r\n")

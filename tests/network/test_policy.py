@@ -88,7 +88,7 @@ async def test_an_answer_that_means_nothing_is_a_refusal(wire, answer):
     question = await wire.find(is_question)
     await wire.send({"id": question["id"], **answer})
     assert await asking == "not_allowed"
-    # Saying it again is ignored.
+    # A second answer is ignored.
     await wire.send(allow(question))
     await wire.call("process/list")
 
@@ -267,7 +267,7 @@ async def test_a_client_decides_with_an_async_function(server):
         port = await port_of(handle)
         assert await reason_of(port, "a.invalid") == "nope"
         assert await reason_of(port, "b.invalid") == "policy_denied"
-        # Whatever it raises is a refusal.
+        # Any exception of the function is a refusal.
         assert await reason_of(port, "c.invalid") == "not_allowed"
         await client.list_processes()
         await handle.terminate()

@@ -15,7 +15,7 @@ from tests.support.wire import PATIENCE
 
 @pytest.fixture
 def ends():
-    """Two pairs of TCP sockets: what is moved between the inner ends shows at the outer ones."""
+    """Two pairs of TCP sockets: bytes moved between the inner ends show at the outer ones."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         sockets = []
         for _ in range(2):
@@ -47,7 +47,7 @@ async def test_what_is_sent_arrives_however_much_it_is(no_leaks, ends, size):
         moving = tasks.create_task(relay.move(inner, other, count=size, idle=5))
         assert await receive(far, size) == data
     assert moving.result() == size
-    # What comes behind is left alone.
+    # Bytes after the count are left alone.
     assert await receive(inner, 4) == b"more"
 
 
@@ -76,7 +76,7 @@ async def test_a_reader_that_takes_nothing_holds_the_sender_back(no_leaks, ends)
     loop = asyncio.get_running_loop()
     moving = asyncio.ensure_future(relay.move(inner, other, idle=60))
     sending = asyncio.ensure_future(loop.sock_sendall(near, bytes(64 << 20)))
-    # The kernel's buffers and one pipe are all there is.
+    # Only the kernel's buffers and one pipe hold bytes.
     done, _ = await asyncio.wait({sending, moving}, timeout=0.3)
     assert not done
     for task in (sending, moving):

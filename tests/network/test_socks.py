@@ -82,7 +82,7 @@ async def test_other_protocols_and_commands_are_refused(no_leaks, data, answer):
         try:
             assert await said(made.any, data) == answer
         except ConnectionResetError:
-            # What we did not read turns our close into a reset.
+            # Unread bytes turn our close into a reset.
             assert answer in (b"", b"\x05\x00")
 
 
@@ -119,7 +119,7 @@ async def test_datagrams_pass_where_they_are_allowed(no_leaks):
             mine.bind(("127.0.0.1", 0))
             await loop.sock_connect(mine, ("127.0.0.1", int.from_bytes(reply[8:], "big")))
             place = datagrams.header(("127.0.0.1", there))
-            # Another place is not allowed, and its datagram goes nowhere.
+            # Another destination is not allowed, and its datagram is dropped.
             await loop.sock_sendall(mine, datagrams.header(("127.0.0.2", there)) + b"lost")
             await loop.sock_sendall(mine, place + b"one")
             assert await loop.sock_recv(mine, 100) == place + b"echo one"

@@ -1,4 +1,4 @@
-"""curl, git and pip in a sandbox: the proxy is their way out, and leads to the right host only."""
+"""curl, git and pip in a sandbox: they reach allowed hosts through the proxy, and no others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [
 ]
 WHEEL = "tiny-1.0-py3-none-any.whl"
 PIP = f"{sys.executable} -m pip --isolated --disable-pip-version-check download -q --no-deps"
-# A start of an interpreter and of pip inside of it, twice, on a machine that has other work.
+# Two starts of an interpreter and pip must fit in this time, on a machine that has other work.
 PATIENCE = 30.0
 
 
@@ -43,7 +43,7 @@ class SilentFiles(SimpleHTTPRequestHandler):
 
 @contextmanager
 def files_at(folder):
-    """An HTTP server for the files of *folder*; its port."""
+    """Serve the files of *folder* over HTTP; return the port."""
     handler = partial(SilentFiles, directory=folder)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -57,7 +57,7 @@ def files_at(folder):
 
 @pytest.fixture
 def workspace(tmp_path):
-    """All that a command may write to."""
+    """The only directory that a command may write to."""
     folder = tmp_path / "workspace"
     folder.mkdir()
     return folder
@@ -65,7 +65,7 @@ def workspace(tmp_path):
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository that plain files are enough to clone."""
+    """A repository that can be cloned from plain files."""
     source = tmp_path / "source"
     git = ["git", "-C", str(source), "-c", "user.name=n", "-c", "user.email=e@x.org"]
     subprocess.run(["git", "init", "-q", str(source)], check=True)
@@ -105,7 +105,7 @@ def start(workspace, script, **proxy):
 
 
 async def ran(wire, params):
-    """What a process printed, and the hosts that it was refused."""
+    """Return what a process printed, and the hosts that it was refused."""
     await wire.call("process/start", params)
     async with asyncio.timeout(PATIENCE):
         events = await wire.events_until_closed("p")
@@ -156,7 +156,8 @@ async def test_pip_downloads_what_the_client_allows_and_not_from_elsewhere(
             f"{PIP} --proxy $HTTP_PROXY -d d --retries 0 -i {wrong} "
             "--trusted-host wrong.invalid tiny 2>/dev/null || echo refused"
         )
-        # Addresses of this machine have to be listed; under review, that alone is not enough.
+        # Addresses of this machine need an entry; if they are also under review, the entry is not
+        # enough.
         rules = {"domains": {"127.0.0.1": "allow"}, "reviewDomains": ["127.0.0.1"]}
         wire_form = start(workspace, script, policyDecisionTimeoutMs=60_000, **rules)
         params = msgspec.convert(wire_form, process.StartParams, dec_hook=_decoded)

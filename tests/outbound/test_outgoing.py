@@ -1,4 +1,4 @@
-"""What is sent: judged first, and changed by redirects."""
+"""Requests to targets: checked first, and changed by redirects."""
 
 from __future__ import annotations
 

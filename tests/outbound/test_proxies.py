@@ -1,4 +1,4 @@
-"""Which proxy the environment names."""
+"""The proxies that the environment names."""
 
 from __future__ import annotations
 

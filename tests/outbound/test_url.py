@@ -1,4 +1,4 @@
-"""Addresses as browsers read them."""
+"""URLs as browsers read them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.requirements import requirement
         # IDNA 2008 would refuse it.
         ("http://☃.net", "http://xn--n3h.net/"),
         ("http://a\u00adb", "http://ab/"),
-        # The URL standard has written `%5E` since 2024; the reference does not.
+        # The newest URL standard says `%5E` in a path; the reference does not.
         ("http://h/a^b?c^d", "http://h/a^b?c^d"),
         ("http://h/\ud800?\udfff", "http://h/%EF%BF%BD?%EF%BF%BD"),
     ],

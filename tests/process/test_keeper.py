@@ -1,4 +1,4 @@
-"""The keeper alone: what it starts and how, what it refuses, and that it keeps nothing."""
+"""The keeper alone: how it starts programs, which starts fail, and that it leaks nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIZE = (24, 80)
 
 
 class KeeperProcess:
-    """A keeper, spoken to in its own words."""
+    """A keeper process, and the messages to and from it."""
 
     def __init__(self, *, grace: float = 0.2, descriptors: int = 0) -> None:
         self.sock, theirs = socket.socketpair()
@@ -55,10 +55,10 @@ class KeeperProcess:
         self.sock.sendall(len(data).to_bytes(4, "big") + data)
 
     def receive(self) -> tuple[Any, ...]:
-        """The next message; its descriptors replace their number."""
+        """The next message; its descriptors take the place of their number."""
         data, fds = b"", []
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
-            # Byte by byte, so that nothing of the next message is taken.
+            # The message is read byte by byte, so that nothing of the next one is taken.
             more, new, _, _ = socket.recv_fds(self.sock, 1, 3)
             assert more, "the keeper is gone"
             data += more
@@ -129,7 +129,7 @@ def read_line(fd: int) -> bytes:
     return line
 
 
-# What a child is given.
+# What a child gets.
 
 ODD_ENVIRONMENTS: dict[str, dict[bytes, bytes]] = {
     "plain": {b"A": b"1", b"B": b""},
@@ -159,7 +159,7 @@ def test_the_entries_of_an_environment_stay_the_same(env, may_be_nameless):
     assert [b"%b=%b" % pair for pair in entries.items()] == [b"%b=%b" % p for p in env.items()]
     assert list(zip(names, entries.values(), strict=True)) == entries.items()
     assert len(entries) == len(env)
-    # What `posix_spawn` and `Popen` ask of a name.
+    # `posix_spawn` and `Popen` demand this of a name.
     assert all(b"=" not in name if may_be_nameless else b"=" not in name[1:] for name in names)
     assert may_be_nameless or all(names)
 
@@ -233,7 +233,7 @@ def test_a_bare_name_is_searched_in_the_childs_path(kept, program, tmp_path):
     program("b/tool", "#!/bin/sh\necho second\n")
     path = os.fsencode(f"{tmp_path}/none:{tmp_path}/a:{tmp_path}/b")
     assert kept.run(["tool"], env={b"PATH": path})[0] == b"second\n"
-    # Relative folders, the empty one among them, are seen from the working directory.
+    # Relative folders, also the empty one, are relative to the working directory.
     cwd = os.fsencode(tmp_path / "b")
     assert kept.run(["tool"], env={b"PATH": b":/bin"}, cwd=cwd)[0] == b"second\n"
     assert kept.run(["../b/tool"], env={}, cwd=cwd)[0] == b"second\n"
@@ -292,7 +292,7 @@ def test_a_keeper_without_room_for_descriptors_says_so():
 
 
 @requirement("keeper:exits")
-def test_an_exit_is_told_with_its_status_and_nobody_is_left_unreaped(kept):
+def test_an_exit_is_told_with_its_status_and_no_child_is_left_unreaped(kept):
     assert kept.run(["sh", "-c", "exit 7"])[1] == 7 << 8
     assert kept.run(["sh", "-c", "kill -9 $$"])[1] == signal.SIGKILL
     assert children(kept.process.pid) == frozenset()
@@ -308,7 +308,7 @@ def test_a_signal_goes_to_the_whole_group_of_a_leader_that_lives(kept):
     assert kept.receive() == ("exited", pid, signal.SIGKILL)
     for fd in fds:
         os.close(fd)
-    # Neither this number nor one that was never ours is signalled.
+    # Neither this pid nor one that was never ours is signalled.
     kept.send("signal", pid, int(signal.SIGKILL))
     kept.send("signal", os.getpid(), int(signal.SIGKILL))
     kept.send("signal", 0, int(signal.SIGKILL))
@@ -338,7 +338,7 @@ def test_the_keeper_itself_outlives_the_signals_of_a_terminal(kept):
 
 
 @requirement("keeper:ends-trees-when-it-fails")
-def test_a_keeper_that_fails_leaves_nobody(kept, tmp_path):
+def test_a_keeper_that_fails_leaves_no_process(kept, tmp_path):
     with Tether(tmp_path) as tether:
         _, fds = kept.start(child("stubborn_tree.py", tether.path))
         read_line(fds[0])
@@ -380,7 +380,7 @@ def test_descriptors_that_got_lost_start_nothing(kept):
     with open("/dev/null") as null:
         send_with(kept, [null.fileno()], *fenced(("bubblewrap", 2, 2, [])))
         assert kept.receive()[:3] == ("failed", 1, errno.EMFILE)
-    # Another start comes after all that is left to do for this one.
+    # The answer to another start comes after all that is left to do for this one.
     kept.run(["true"])
     assert open_descriptors(kept.process.pid) == before
     assert children(kept.process.pid) == set()
@@ -391,7 +391,7 @@ def test_a_fence_that_cannot_be_put_up_starts_nothing(kept):
     kept.run(["true"])
     before = open_descriptors(kept.process.pid)
     with open("/dev/null") as null:
-        # Neither a ruleset nor a filter.
+        # There is neither a ruleset nor a filter.
         send_with(kept, [null.fileno()], *fenced(("confine", 1, True, b"")))
         assert kept.receive()[0] == "failed"
     kept.run(["true"])

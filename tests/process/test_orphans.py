@@ -39,7 +39,7 @@ def tethers(tmp_path: Path) -> Iterator[dict[str, Tether]]:
 
 
 async def start_all(wire: Wire, tethers: dict[str, Tether]) -> None:
-    """One tree of each kind; returns when all of them wait."""
+    """Start one tree of each kind; return when all of them wait."""
     programs = {
         "pipes": child("stubborn_tree.py", tethers["pipes"].path),
         "tty": child("stubborn_tree.py", tethers["tty"].path),
@@ -95,7 +95,7 @@ async def test_an_orderly_stop_kills_trees_before_they_can_react(server_process,
         keeper = keeper_of(server_process)
         server_process.signal(signum)
         assert server_process.wait() == 0
-    # Everybody was gone before the server was.
+    # All processes were gone before the server was.
     assert not any(tether.is_held for tether in tethers.values())
     assert {name: await tether.released() for name, tether in tethers.items()} == dict.fromkeys(
         tethers, b""
@@ -136,7 +136,7 @@ async def test_a_tree_that_keeps_forking_ends(server_process, tmp_path, program,
 @requirement("orphans:mid-start")
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-async def test_a_server_that_ends_in_the_middle_of_a_start_leaves_nobody(
+async def test_a_server_that_ends_in_the_middle_of_a_start_leaves_no_process(
     server_process, tmp_path, signum, tty
 ):
     with Tether(tmp_path) as tether:
@@ -172,7 +172,7 @@ async def test_a_background_process_of_an_ended_one_does_not_outlive_the_server(
 
 @requirement("orphans:stdio")
 @pytest.mark.parametrize("end", ["end of input", "SIGTERM", "SIGKILL"])
-async def test_a_server_on_stdio_leaves_nobody(tmp_path, end):
+async def test_a_server_on_stdio_leaves_no_process(tmp_path, end):
     with Tether(tmp_path) as tether:
         requests = [
             {"id": 1, "method": "initialize", "params": {"clientName": "stdio"}},
@@ -192,7 +192,7 @@ async def test_a_server_on_stdio_leaves_nobody(tmp_path, end):
             process.stdin.write(b"".join(json.dumps(r).encode() + b"\n" for r in requests))
             process.stdin.flush()
             lines = iter(process.stdout.readline, b"")
-            # The tree speaks when it is complete.
+            # The tree prints its line when it is complete.
             assert any(b"process/output" in line for line in lines)
             if end == "end of input":
                 process.stdin.close()

@@ -1,4 +1,4 @@
-"""A descriptor's bytes: all of them, in order, and only while somebody can take them."""
+"""The bytes of a descriptor: all of them, in order, and only while the client can take them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 async def turns(count: int = 20) -> None:
-    """Give the loop time to do what it should not."""
+    """Let the loop run, so that a pump that should not read would have read by now."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -98,7 +98,7 @@ async def test_bulk_output_is_read_in_larger_chunks(no_leaks, pipe):
     await sink.has(BULK)
     assert [len(chunk) for chunk in sink.chunks] == [BULK]
     sink.pump.close()
-    # A pump that has ended does not mind.
+    # A pump that has ended ignores it.
     sink.pump.expect_bulk(BULK)
 
 

@@ -25,7 +25,7 @@ from tests.support.wire import PATIENCE, Wire
 
 
 class Exit:
-    """Hears of one exit."""
+    """Records one exit."""
 
     def __init__(self) -> None:
         self._told: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
@@ -86,10 +86,10 @@ def keeper_of(spawner: Spawner) -> int:
 
 @contextlib.contextmanager
 def room_for(count: int) -> Iterator[None]:
-    """Let this process open *count* descriptors more than it has."""
+    """Let this process open *count* more descriptors than it has now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = leaks.open_descriptors()
-    # The limit is a number, not a count; fill the holes below it.
+    # The limit is about the number of a descriptor, so holes below it are filled first.
     fillers = [os.open("/dev/null", os.O_RDONLY) for _ in range(max(used) + 1 - len(used))]
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(used) + 1 + count, hard))
     try:
@@ -140,7 +140,7 @@ async def test_two_hundred_programs_start_at_once(spawner):
     assert {await told.status() for _, told in started} == {0}
 
 
-async def test_a_start_that_nobody_waits_for_any_more_is_undone(spawner):
+async def test_a_start_that_was_given_up_is_undone(spawner):
     told = Exit()
     future = spawner.spawn(launch("sleep", "60", size=(24, 80)), told)
     future.cancel()
@@ -168,7 +168,7 @@ async def test_a_program_whose_descriptors_do_not_fit_is_ended(spawner, tmp_path
         refused = rf"^{os.strerror(24)} \(os error 24\)$"
         with room_for(2), pytest.raises(InternalError, match=refused):
             await start(spawner, *child("stubborn_tree.py", tether.path), wants_stdin=True)
-        # The one after it gets its own descriptors, not those of the one before.
+        # The start after it gets its own descriptors, not those of the one before.
         spawned, told = await start(spawner, "sh", "-c", "echo mine")
         assert await line_from(spawned.fds[0]) == b"mine\n"
         assert await told.status() == 0
@@ -197,10 +197,10 @@ async def test_a_keeper_that_is_killed_takes_its_programs_along_and_is_replaced(
         spawned, told = await start(spawner, *child("stubborn_tree.py", tether.path))
         pids = [int(pid) for pid in (await line_from(spawned.fds[0])).split()[:5]]
         first = keeper_of(spawner)
-        # Whoever left both its parent and its session can be found by the keeper alone.
+        # Only the keeper can find a process that left both its parent and its session.
         table = keeper.processes()
         (escaped,) = [pid for pid in pids if table[pid][0] == first and table[pid][1] != pids[0]]
-        # On its way when the keeper dies.
+        # This start is under way when the keeper dies.
         os.kill(first, signal.SIGSTOP)
         pending = spawner.spawn(launch("true"), Exit())
         os.kill(first, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A child's input: in order, bounded, and never in the way of the server."""
+"""A child's input: in order, bounded, and without blocking the server."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class End:
         )
 
     def read(self) -> bytes | None:
-        """What is there now; None when there is nothing yet."""
+        """Read what is there now; None when there is nothing yet."""
         try:
             return os.read(self.fd, 1 << 20)
         except BlockingIOError:
             return None
 
     async def read_all(self, size: int) -> bytes:
-        """*size* bytes, however long they take."""
+        """Read *size* bytes, however long they take."""
         data = bytearray()
 
         def has_all() -> bool:
@@ -79,7 +79,7 @@ async def test_a_write_arrives_at_once(end):
 @requirement("flow:stdin-queue")
 async def test_the_queue_holds_its_number_of_writes_and_the_one_under_way(end):
     block = b"x" * CAPACITY
-    # One fills the pipe, one is under way, three wait in the queue.
+    # One write fills the pipe, one is under way, three wait in the queue.
     assert [end.stdin.write(block) for _ in range(5)] == [None] * 5
     late = end.stdin.write(b"late")
     later = end.stdin.write(b"later")
@@ -99,7 +99,7 @@ async def test_a_queue_of_too_many_bytes_is_full_as_well(no_leaks):
     while (late := end.stdin.write(half)) is None:
         written += 1
         assert written < 10
-    # A large pipe, a queue that is just not full, and the one that makes it so.
+    # There are a large pipe, a queue that is just not full, and the write that fills it.
     assert written <= 2 + 2 + 1
     assert await end.read_all((written + 1) * len(half)) == half * (written + 1)
     assert late.done()
@@ -107,7 +107,7 @@ async def test_a_queue_of_too_many_bytes_is_full_as_well(no_leaks):
 
 
 @requirement("flow:stdin-abandoned-writes")
-async def test_a_write_that_nobody_waits_for_any_more_is_neither_done_nor_kept(end):
+async def test_a_write_that_was_given_up_is_neither_done_nor_kept(end):
     block = b"x" * CAPACITY
     for _ in range(5):
         end.stdin.write(block)
@@ -158,7 +158,7 @@ async def test_what_a_child_will_not_read_is_accepted_and_dropped(end):
     assert end.stdin.write(b"more") is None
 
 
-async def test_closing_settles_whoever_waits(end):
+async def test_closing_settles_every_write_that_waits(end):
     for _ in range(5):
         end.stdin.write(b"x" * CAPACITY)
     waiting = end.stdin.write(b"late")

@@ -22,7 +22,7 @@ HEAD, TAIL = b'{"id":1,"method":"m","params":{"path":"/a","dataBase64":"', b'","
 
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch):
-    """So that short messages have everything that long ones have."""
+    """Small limits, so that short messages are treated like long ones."""
     monkeypatch.setattr(bulk, "AROUND_BYTES", 100)
     monkeypatch.setattr(bulk, "PIECE_CHARS", 64)
     monkeypatch.setattr(bulk, "_LEAST_CHARS", 16)
@@ -32,7 +32,7 @@ def assembled(data: bytes, cuts: list[int]) -> bytes | Cut:
     assembly = Assembly()
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     for start, end in pairwise(edges):
-        # Whoever delivers it uses the memory for something else afterwards.
+        # The caller reuses the memory afterwards.
         piece = bytearray(data[start:end])
         assembly.add(memoryview(piece))
         piece[:] = bytes(len(piece))
@@ -40,7 +40,7 @@ def assembled(data: bytes, cuts: list[int]) -> bytes | Cut:
 
 
 def outcome(data: bytes | Cut) -> object:
-    """The message, with plain bytes for whatever was base64; or why there is none."""
+    """The message with plain bytes in place of base64, or the error."""
     try:
         message = decode(data)
     except MalformedMessage as exc:

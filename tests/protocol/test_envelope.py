@@ -1,4 +1,4 @@
-"""One JSON-RPC message in, one out."""
+"""JSON-RPC messages, decoded and encoded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from exec_server.protocol.envelope import (
 )
 from tests.requirements import requirement
 
-# The slow way: Python's own parser, with every rule of section 2 spelled out once more.
+# A slow checker with Python's own parser, in which every rule of the envelope is written again.
 
 
 class Refused(Exception):
@@ -55,7 +55,7 @@ def slow_tree(data: bytes, *, max_values: int = 262_144, max_depth: int = 127) -
 
 
 def measure(value: Any) -> tuple[int, int]:
-    """How many values, and how many containers on the deepest way down."""
+    """The number of values, and the largest depth of containers."""
     if isinstance(value, str):
         if any("\ud800" <= character <= "\udfff" for character in value):
             raise Refused
@@ -107,7 +107,7 @@ def needs(holds: bool) -> None:
 
 
 def assert_same(data: bytes) -> None:
-    """Ours and the slow checker say the same of *data*."""
+    """Our decoder and the slow checker agree on *data*."""
     try:
         expected = slow_decode(data)
     except Refused:
@@ -127,13 +127,13 @@ def plain(message: Message) -> Message:
     return message
 
 
-# JSON as text, so that keys repeat, blanks come everywhere and one key has many spellings.
+# JSON as text, in which keys repeat, blanks are everywhere and keys have many spellings.
 
 blanks = st.sampled_from(["", "", "", " ", "\n", "\t \r"])
 keys = st.sampled_from(
     ['"a"', '"\\u0061"', '"b"', '"a:"', '"\\":"', '"\\\\"', '"é"', '"\\u00e9"', '""', '"chunk"']
 )
-# No number that a double cannot hold apart: those are compared by value.
+# Only numbers that a double can distinguish, because they are compared by value.
 scalars = st.sampled_from(
     ["null", "true", "false", "0", "-0", "-1", "1.5", "1e3", "1E+2", f"{2**64}", "1e400"]
 ) | st.builds(
@@ -161,7 +161,7 @@ json_texts = st.recursive(
     ),
     max_leaves=12,
 )
-# Objects with the members that decide what a message is, in any combination and of any type.
+# Objects with any combination of the members that decide the kind of a message.
 messages = st.builds(
     an_object,
     st.lists(
@@ -321,7 +321,7 @@ def test_a_hundred_and_twenty_seven_containers_deep_is_the_limit(opening, member
     closing = {"[": "]", '{"a":': "}"}[opening]
 
     def nested(depth: int) -> bytes:
-        # The root is one of them.
+        # The root is one of the levels.
         value = opening * (depth - 1) + "1" + closing * (depth - 1)
         return f'{{"id":1,"method":"m","{member}":{value}}}'.encode()
 
@@ -344,7 +344,7 @@ def test_brackets_in_strings_and_beside_each_other_are_not_deep():
 
 
 def message_of(values: str) -> bytes:
-    """A request with an array of *values*; without them it holds four values."""
+    """A request with an array of *values* items; an empty one has four values."""
     return f'{{"id":1,"method":"m","params":[{values}]}}'.encode()
 
 
@@ -359,7 +359,7 @@ def test_exactly_as_many_values_as_allowed_pass():
 @given(st.lists(json_texts, min_size=1, max_size=4), blanks, st.integers(-1, 1))
 @requirement("envelope/value-count")
 def test_values_are_counted_as_by_the_slow_checker(texts, blank, over):
-    # Large enough that the count matters, small enough to try many.
+    # The number is large enough that the count matters, and small enough for many examples.
     limits = Limits(json_values=10_000)
     try:
         counts = [measure(json.loads(text))[0] for text in texts]
@@ -376,7 +376,7 @@ def test_values_are_counted_as_by_the_slow_checker(texts, blank, over):
         assert isinstance(decode(message_of(values), limits), Request)
 
 
-# Bytes that travel as base64 take a shorter way when there are many; nobody may notice.
+# Long base64 is decoded in another way, which must make no difference.
 
 BULK = base64.b64encode(bytes(range(256)) * 200).decode()
 bulk_values = st.sampled_from(

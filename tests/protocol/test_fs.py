@@ -1,4 +1,4 @@
-"""The shapes of fs/*: what decodes, what does not, and what comes out again."""
+"""The shapes of fs/*: what decodes, what does not, and what is encoded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_any_text_is_a_normal_path_or_refused(text):
 @given(st.text("abc.-_~/%: |", max_size=12))
 @requirement("fs:lexical-paths")
 def test_plain_uris_are_read_as_all_others_are(tail):
-    """Spelled with an escape a URI takes the long way, and leads to the same place."""
+    """A URI with an escape is parsed in another way, and names the same path."""
 
     def outcome(text: str) -> object:
         try:
@@ -139,7 +139,7 @@ def test_null_is_as_good_as_absent():
 @given(size=st.integers(0, 10), where=st.integers(0, 100), junk=st.sampled_from("= ?-\\\n"))
 @requirement("fs/writeFile:base64")
 def test_long_base64_is_strict_wherever_it_is_cut(size, where, junk):
-    """As strict as short base64 is, and the same bytes."""
+    """Long base64 is as strict as short base64, and gives the same bytes."""
     data = bytes(range(256)) * 16 + bytes(size)
     text = encode_base64(data)
     spoiled = bytearray(text)

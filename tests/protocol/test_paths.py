@@ -16,7 +16,7 @@ from tests.requirements import requirement
 NAMES = st.binary(min_size=1, max_size=8).map(lambda name: name.translate(None, b"/\0"))
 SEGMENTS = st.one_of(st.sampled_from([b"", b".", b"..", b"C:", b"c:", b"C|", b"%00"]), NAMES)
 PATHS = st.lists(SEGMENTS, max_size=6).map(lambda segments: b"/" + b"/".join(segments))
-# Texts close enough to URIs to reach every branch, and any text at all.
+# Texts that are similar to URIs, to reach every branch, and any other text.
 PIECES = ["file:", "FILE:", "/", "//", "\\", "..", ".", "%2e", "%2F", "%00", "%", "C:", "c|"]
 PIECES += ["%3A", "localhost", "[", "@", "?", "#", "bad", "path", "L0M6", "\udcff", "é", " ", "\t"]
 TEXTS = st.one_of(

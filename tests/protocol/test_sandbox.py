@@ -30,7 +30,7 @@ STARTED: dict[str, Any] = {"processId": "p", "argv": ["x"], "cwd": "/", "env": {
 
 
 def profile(wire: Any) -> Any:
-    """What a context comes down to, as JSON."""
+    """The intent of a context, as JSON."""
     encoded = msgspec.json.encode(decoded(wire).intent.permissions, enc_hook=lambda path: path.text)
     return msgspec.json.decode(encoded)
 
@@ -259,7 +259,7 @@ def test_workspace_write_without_temporary_directories_and_with_metadata():
     assert entries[:3] == [ROOT_READ, PROJECT, path_entry("file:///x", "write")]
     assert special("project_roots", "write", subpath=".git") in entries
     assert path_entry("file:///x/.aws", "write") in entries
-    # In such a directory the names are protected in turn.
+    # The names are protected again inside of such a directory.
     assert special("project_roots", "write", subpath=".git/.git") in entries
     assert len(entries) == 3 + 2 * (4 + 4 * 4)
     assert decoded(made.wire) == made

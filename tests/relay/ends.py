@@ -19,7 +19,7 @@ E = TypeVar("E")
 
 
 def known_bytes(name: str) -> Callable[[int], bytes]:
-    """A source of bytes that looks random and is not."""
+    """A source of bytes that look random and are always the same."""
     drawn = 0
 
     def draw(size: int) -> bytes:
@@ -79,7 +79,7 @@ def messages(effects: Iterable[Effect]) -> list[bytes]:
 def asked(
     mux: Mux, harness: HarnessEnd, *, now: float = 0, authorization: str = "let me in"
 ) -> Validate:
-    """What *mux* asks the registry when *harness* knocks."""
+    """Return the question of *mux* to the registry about *harness*."""
     effects = [e for send in knock(harness, authorization) for e in mux.receive(send, now=now)]
     (question,) = effects
     assert isinstance(question, Validate)
@@ -110,12 +110,12 @@ def pair(limits: Limits = DEFAULT_LIMITS, stream_id: str = STREAM) -> tuple[Mux,
 
 
 def to_mux(mux: Mux, effects: Iterable[Effect], *, now: float = 0) -> list[Effect]:
-    """What the executor does with all that the harness sends."""
+    """Return the effects of the executor for all that the harness sends."""
     return [e for send in only(effects, Send) for e in mux.receive(send.data, now=now)]
 
 
 def is_alive(mux: Mux, harness: HarnessEnd) -> bool:
-    """Whether a message of the harness still arrives."""
+    """True if a message of the harness still arrives."""
     return messages(to_mux(mux, harness.send(b"are you there"))) == [b"are you there"]
 
 

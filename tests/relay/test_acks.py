@@ -1,4 +1,4 @@
-"""What ack and ack_bits say is what has arrived."""
+"""ack and ack_bits tell which frames have arrived."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_sender_counts_what_was_confirmed(arriving):
         sent.read(received.ack, received.ack_bits)
     in_a_row = next(number for number in range(41) if number not in arriving)
     counted = len({seq for seq in arriving if seq < in_a_row + 32}) if in_a_row > 0 else 0
-    # An ack of 0 alone says nothing.
+    # An ack of 0 alone has no meaning.
     assert sent.unacknowledged == (40 if counted == 1 else 40 - counted)
 
 

@@ -35,7 +35,7 @@ def fail(mux: Mux, times: int, *, now: float = 0) -> None:
 
 
 def is_paused(mux: Mux, *, now: float) -> bool:
-    """Whether a good handshake is refused unseen; leaves nothing behind."""
+    """True if a good handshake is refused unread. The state of the mux stays as it is."""
     effects = mux.receive(handshake("probe"), now=now)
     if only(effects, Validate):
         assert mux.receive(frame(Reset("never mind"), "probe"), now=now)
@@ -155,6 +155,6 @@ def test_who_waits_during_the_pause_may_still_come_in():
     mux, harness = new_mux(), new_harness()
     question = asked(mux, harness)
     fail(mux, 8)
-    # Answered without any work, so without calling off the question either.
+    # The frame is answered without any work, so the question is not abandoned either.
     assert mux.receive(handshake(), now=0) == [RESET]
     assert only(mux.settle(question.ticket, is_valid=True, now=0), StreamOpened)

@@ -1,4 +1,4 @@
-"""The harness shakes hands with the executor it was told of, and with nobody else."""
+"""The harness completes a handshake only with the executor that the registry named."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_anything_else_before_the_answer_ends_the_connection(data):
     with pytest.raises(RelayError) as caught:
         harness.receive(data)
     assert "stranger" not in str(caught.value)
-    # A right answer comes too late.
+    # The correct answer is too late.
     (answer, _) = mux.settle(question.ticket, is_valid=True, now=0)
     assert isinstance(answer, Send)
     with pytest.raises(RelayError):

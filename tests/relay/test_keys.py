@@ -79,7 +79,7 @@ def test_bits_that_base64_does_not_use_have_to_be_zero():
         (bytes(32), PUBLIC.mlkem768),
         (PUBLIC.x25519, bytes(1184)),
         (PUBLIC.x25519, bytes(1152) + PUBLIC.mlkem768[1152:]),
-        # 4095 is no number modulo 3329.
+        # 4095 is not reduced modulo 3329.
         (PUBLIC.x25519, b"\xff\xff\xff" + PUBLIC.mlkem768[3:]),
         (PUBLIC.x25519, (3329).to_bytes(2, "little") + b"\0" + PUBLIC.mlkem768[3:]),
         (PUBLIC.x25519[1:], PUBLIC.mlkem768),

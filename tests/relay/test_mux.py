@@ -1,4 +1,4 @@
-"""Who is let in, who is not, and what each frame does in each state of a stream."""
+"""Which harnesses are admitted, and the effects of each frame in each state of a stream."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MESSAGE_1 = initiator().write(PAYLOAD)
 
 
 def answered() -> tuple[Initiator, bytes, Channel]:
-    """An initiator, the answer that it waits for, and the channel of who gave it."""
+    """Return an initiator, the answer that it waits for, and the responder's channel."""
     waiting = initiator()
     responder = Responder(EXECUTOR, waiting.write(PAYLOAD), prologue=PROLOGUE)
     return waiting, *responder.write(EPHEMERAL_2)

@@ -18,7 +18,7 @@ from tests.relay.ends import STREAM, frame, messages, only, pair, sent, to_mux
 from tests.requirements import requirement
 
 FORTH, BACK = bytes([1]) * 32, bytes([2]) * 32
-# Small enough that hypothesis reaches all of them.
+# The limits are so small that hypothesis reaches all of them.
 TIGHT = Limits(relay_reorder_frames=6, relay_reorder_bytes=200, message_bytes=300)
 
 
@@ -38,7 +38,7 @@ MESSAGES = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=10)
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[list[bytes], list[Data]]:
-    """Messages, and their frames after a bad journey."""
+    """Messages, and their frames, some of them lost, repeated or moved."""
     messages = draw(MESSAGES)
     sender, _ = ends()
     frames = [data_of(frame) for message in messages for frame in sender.send(message)]

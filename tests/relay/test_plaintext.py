@@ -84,7 +84,7 @@ def test_messages_travel_both_ways(texts):
         assert messages(mux.receive(there.data)) == [text]
         (back,) = only(mux.send(STREAM, text), Send)
         assert messages(harness.receive(back.data)) == [text]
-    # Each has heard of all of its frames, but for the last answer, and an ack of 0 says nothing.
+    # Both ends have acknowledgements of all frames but the last answer; an ack of 0 has no meaning.
     assert mux._open[STREAM].unacknowledged == (2 if len(texts) == 2 else 1)
     assert harness._stream is not None and harness._stream.unacknowledged == (len(texts) == 1)
 

@@ -119,7 +119,7 @@ def test_arbitrary_records_give_bounded_messages_or_an_error(records):
 def test_long_messages_survive_any_cuts(sizes, cuts):
     messages = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     stream, assembler, found, at = framed(messages), RecordAssembler(), [], 0
-    # A long message in the shortest pieces would take its time.
+    # A long message in the shortest pieces would take too long.
     lengths = itertools.chain(cuts, itertools.repeat(max(*cuts, 4096)))
     while at < len(stream):
         size = next(lengths)

@@ -40,7 +40,7 @@ def test_one_mebibyte_waits_and_not_a_byte_more():
     assert reorder.held_bytes == 2**20
     with pytest.raises(RelayError):
         reorder.receive(17, b"x")
-    # What closes the gap is always welcome.
+    # The missing frame is always accepted.
     assert len(reorder.receive(0, bytes(65_536))) == 17
 
 

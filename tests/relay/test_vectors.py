@@ -56,7 +56,7 @@ class Vector:
         )
 
     def channels(self) -> tuple[Channel, Channel]:
-        """The initiator's and the responder's, made from what was recorded."""
+        """Return initiator and responder with the recorded keys."""
         initiator = self.initiator()
         initiator.write(self.raw_bytes("authorization_payload"))
         responder = Responder(
@@ -117,7 +117,7 @@ def test_records_are_sealed_and_opened_as_recorded(vector):
     assert whole
     for record in whole:
         sealer, opener = ends[record["direction"]]
-        # Some records were not written down.
+        # Some records are not in the file.
         sealer.next_seq = opener.next_seq = record["nonce"]
         assert sealer.seal(bytes.fromhex(record["plaintext"])).hex() == record["ciphertext"]
         assert opener.open(bytes.fromhex(record["ciphertext"])).hex() == record["plaintext"]

@@ -15,7 +15,7 @@ from exec_server.limits import DEFAULT_LIMITS
 from exec_server.remote.credentials.credentials import BearerToken
 from tests.support.rendezvous import TOKEN, Rendezvous, rendezvous
 
-# The shipped ones, but in a hurry.
+# The shipped limits, with shorter pauses.
 LIMITS = msgspec.structs.replace(
     DEFAULT_LIMITS,
     registry_pause=0.004,
@@ -28,7 +28,7 @@ LIMITS = msgspec.structs.replace(
 
 @pytest.fixture(autouse=True)
 def state_home(tmp_path, monkeypatch):
-    """Where nobody is known yet."""
+    """A state directory without known executors."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("EXEC_SERVER_PIN", raising=False)
     return tmp_path / "state" / "exec-server"
@@ -44,7 +44,7 @@ async def relay(no_leaks: None) -> AsyncIterator[Rendezvous]:
 async def executor(
     relay: Rendezvous, environment_id: str = "env-1", /, **options: Any
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Our executor behind *relay*, once it is connected."""
+    """Yield our executor behind *relay*, once it is connected."""
     options.setdefault("limits", LIMITS)
     options.setdefault("credentials", BearerToken(TOKEN))
     config = exec_server.RemoteEnvironmentConfig(

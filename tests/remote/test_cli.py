@@ -34,7 +34,7 @@ async def test_a_signal_ends_it_and_what_it_runs(relay, signum):
         async with connect(relay, reconnect=False) as client:
             child = await client.start(["sh", "-c", "echo $$; exec sleep 600"])
             pid = int((await anext(child)).data)
-            # What lets us in is not for what we run.
+            # The credential is not in the environment of processes.
             assert TOKEN.encode() not in (await client.run(["env"])).stdout
             process.send_signal(signum)
             assert await cli.status(process) == 0
@@ -42,7 +42,7 @@ async def test_a_signal_ends_it_and_what_it_runs(relay, signum):
             os.kill(pid, 0)
         assert process.stdout is not None
         assert await process.stdout.read() == b""
-    # No word of farewell.
+    # There is no close frame.
     assert [len(relay.operations(each)) for each in ("register", "connect", "validate")] == [1] * 3
     assert {asked.operation for asked in relay.asked} <= {
         "register",

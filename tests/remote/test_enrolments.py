@@ -1,4 +1,4 @@
-"""What a machine remembers of what it is, and what is unlearned of others."""
+"""The records of enrolments, and entries of known executors that are removed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_pin_is_forgotten_and_no_other(tmp_path):
         known.add(REGISTRY, name, f"SHA256:{name}")
     with (tmp_path / "known").open("a") as file:
         file.write(f"  {REGISTRY} big-1 SHA256:other")
-    # However it is spelled.
+    # Both spellings name the same registry.
     assert known.forget(f"{REGISTRY.upper()}:443/", "big-1")
     assert known.find(REGISTRY, "big-1") is None
     for name in ("big-0", "big-2"):

@@ -1,4 +1,4 @@
-"""Identities that last, and harnesses that insist on them whatever the registry says."""
+"""Identities that last, and harnesses that accept no other key, whatever the registry says."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALICE, MALLORY = KeyPair(bytes(range(SEED_BYTES))), KeyPair(bytes(range(1, SEED_
 
 
 def swap_key(relay, pair: KeyPair) -> None:
-    """From now on the registry says that the executor has another key."""
+    """Make the registry name another key from now on."""
     relay._registrations["env-1"]["executor_public_key"] = pair.public.to_object()
 
 
@@ -188,7 +188,7 @@ async def test_a_pin_lets_in_one_key_and_no_other(relay):
         with pytest.raises(UntrustedExecutor):
             async with connect(relay, pin=pin):
                 pass
-        # Whoever has another key is not even dialled.
+        # An executor with another key is not even dialled.
         assert connects(relay) == seen
 
 
@@ -204,7 +204,7 @@ async def test_the_key_of_the_first_use_is_the_only_one_from_then_on(relay, stat
         for pin in ("first-use", None):
             async with connect(relay, pin=pin):
                 assert path.read_text() == line
-    # Another executor, or a registry that wants to be in the middle.
+    # The key is that of another executor, or of a registry that lies.
     async with executor(relay, identity=MALLORY):
         seen = connects(relay)
         for pin in ("first-use", None):
@@ -293,7 +293,7 @@ def test_a_key_is_made_once_and_shown(tmp_path, state_home, capsys):
     assert capsys.readouterr().out == made.out
     assert main(["keygen", "--force", str(path)]) == 0
     assert capsys.readouterr().out != made.out
-    # Where it is kept unless told otherwise.
+    # This is the default path.
     assert main(["keygen"]) == 0
     assert load_identity(state_home / "identity").public.fingerprint in capsys.readouterr().out
     assert main(["fingerprint", str(tmp_path / "absent")]) == 1

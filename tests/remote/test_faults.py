@@ -1,4 +1,4 @@
-"""What breaks on the way, and what it may cost."""
+"""Faults of the rendezvous and the network, and their consequences."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def replay(data: bytes) -> list[bytes]:
 
 
 class Damage:
-    """Does something to every tenth of the first hundred data frames that come down."""
+    """Changes every tenth of the first hundred data frames to the harness."""
 
     def __init__(self, how: Callable[[bytes], list[bytes]]) -> None:
         self._how = how
@@ -110,7 +110,7 @@ class Damage:
 
 
 class Swap(Damage):
-    """Lets every tenth frame come after its next one."""
+    """Swaps every tenth frame with the next one."""
 
     _held = b""
 
@@ -177,7 +177,7 @@ async def test_a_frame_truncated_on_its_way_up_is_as_good_as_lost(online):
         await eventually(lambda: stream_id is not None)
         assert (await other.run(["echo", "spared"])).stdout == b"spared\n"
         assert not writing.done()
-        # What waits for the lost one is bounded: one frame too many ends the stream, and the
+        # The frames that wait for the lost one are bounded: one too many ends the stream, and the
         # session goes on over another.
         connected = len(online.operations("connect"))
         asking = [client.environment_status() for _ in range(LIMITS.relay_reorder_frames + 1)]
@@ -199,7 +199,7 @@ async def test_a_flood_of_bad_handshakes_leaves_open_streams_alone(relay):
         assert (await client.run(["echo", "calm"])).stdout == b"calm\n"
         await relay.until(lambda: relay.answered >= answered + 500)
         assert len(relay.operations("validate")) == 1
-        # New ones come in again after the pause.
+        # New streams are admitted again after the pause.
         async with asyncio.timeout(10):
             while True:
                 try:
@@ -211,7 +211,7 @@ async def test_a_flood_of_bad_handshakes_leaves_open_streams_alone(relay):
 
 
 def physical_connection() -> ExecutorSocket:
-    """The one that is open."""
+    """Return the only open socket of an executor."""
     (found,) = [
         each
         for each in gc.get_objects()
@@ -303,7 +303,7 @@ async def test_the_rendezvous_sees_no_command_path_or_output(online, tmp_path):
         b"exec-server-client",
         str(tmp_path).encode(),
     ]
-    # However the text falls into the groups of base64.
+    # The text may begin anywhere in a group of base64.
     hidden += [base64.b64encode(b"x" * n + raw)[4:-4] for n in range(3)]
     for words in hidden:
         assert words not in seen

@@ -1,4 +1,4 @@
-"""The reference on one end of the relay, and we on the other."""
+"""The reference is on one end of the relay, and ours on the other."""
 
 from __future__ import annotations
 

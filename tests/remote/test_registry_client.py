@@ -1,4 +1,4 @@
-"""What is asked of the registry, and what its answers mean."""
+"""Requests to the registry, and the meaning of its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which trace the registry and the rendezvous are told of."""
+"""The trace headers that the registry and the rendezvous get."""
 
 from __future__ import annotations
 

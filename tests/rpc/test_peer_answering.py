@@ -239,7 +239,7 @@ async def test_a_loss_cancels_what_runs_in_lanes_and_what_waits_for_them():
     assert ends.service.seen == [1, 2]
 
 
-async def test_a_handler_that_ends_after_the_loss_answers_nobody():
+async def test_a_handler_that_ends_after_the_loss_sends_no_answer():
     ends = Ends()
     ends.far.ask(1, HOLD)
     ends.far.ask(2, ECHO)

@@ -1,4 +1,4 @@
-"""Programs that are confined as the keeper does it, without a keeper."""
+"""Confine programs as the keeper does, without a keeper."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ except OSError as exc:
 def attempt(
     code: str, kind: seccomp.Kind, plan: Plan | None = None, program: str = sys.executable
 ) -> str:
-    """What became of Python *code*: "done", the name of its error, or of the signal it died of."""
+    """Run Python *code*; return "done", the name of its error, or of the signal that ended it."""
     argv = [program, "-I", "-S", "-c", _PREFIX, code]
     ruleset = None if plan is None else landlock.ruleset(plan)
     try:

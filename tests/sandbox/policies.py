@@ -39,7 +39,7 @@ def workspace_write(workspace: Path) -> Context:
 
 
 def scoped(workspace: Path) -> Context:
-    """Nothing but the workspace and what programs need is there."""
+    """Only the workspace and what programs need exist."""
     return managed(special("minimal", "read"), at(workspace, "write"))
 
 
@@ -55,5 +55,5 @@ def closed(workspace: Path) -> Context:
 
 
 def without_secrets(workspace: Path) -> Context:
-    """A writable workspace whose *.env cannot be read."""
+    """A writable workspace whose *.env files cannot be read."""
     return managed(special("root", "read"), at(workspace, "write"), glob(f"{workspace}/**/*.env"))

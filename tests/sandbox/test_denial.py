@@ -1,4 +1,4 @@
-"""Whether an exit looks like the sandbox's doing."""
+"""The guess whether a process ended because of the sandbox."""
 
 from __future__ import annotations
 

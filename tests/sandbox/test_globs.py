@@ -38,7 +38,7 @@ def matches(tree: Path, pattern: str, depth: int | None = None) -> set[str]:
     return {os.fsdecode(match.path[len(root) + 1 :]) for match in found}
 
 
-# Observed on the reference, but for the two with braces around slashes, which it never matches.
+# Observed on the reference, except the two with braces around slashes, which it never matches.
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [

@@ -1,4 +1,4 @@
-"""Which backend a plan gets, and what becomes of commands that cannot run."""
+"""The backend that a plan gets, and the refusal of commands that cannot run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROXIED = Plan(Policy(False, "restricted", is_proxied=True), shows_host=True)
 
 
 def here(*, has_bubblewrap: bool = True, has_landlock: bool = True) -> Backends:
-    """A machine that offers so much."""
+    """A machine that has only these backends."""
     machine = Backends()
     reports = {
         "seccomp_report": Report("seccomp", True),
@@ -41,7 +41,7 @@ def command(*argv: bytes, **changes) -> RequestedCommand:
 
 
 def said(confined: ConfinedCommand) -> tuple[int, str]:
-    """What a refusal ends with and says."""
+    """The exit status and the text of a refusal."""
     assert confined.fence is None and confined.backend == "none"
     done = subprocess.run(confined.argv, executable=confined.program, capture_output=True, env={})
     assert done.stdout == b""

@@ -1,4 +1,4 @@
-"""Mount points on the host: made once, shared, and gone with the last who needs them."""
+"""Mount points on the host: made once, shared, and removed with the last user of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_placeholder_is_made_and_removed(folder, workspace, is_directory):
 def test_the_last_who_needs_it_removes_it(folder, workspace):
     path = workspace / ".git"
     [first] = folder.hold(names(path))
-    # Another server of the same user.
+    # This is another server of the same user.
     [second] = Folder(folder.path).hold(names(path))
     release(*first)
     assert path.is_dir()
@@ -65,7 +65,7 @@ def test_what_was_there_before_is_neither_held_nor_removed(folder, workspace):
 
 @requirement("sandbox/placeholders:not-ours")
 @pytest.mark.parametrize("is_directory", [True, False], ids=["directory", "file"])
-def test_what_somebody_uses_meanwhile_stays(folder, workspace, is_directory):
+def test_a_placeholder_in_use_stays(folder, workspace, is_directory):
     path = workspace / ".git"
     [held] = folder.hold(names(path, is_directory=is_directory))
     (path / "HEAD" if is_directory else path).write_text("theirs")
@@ -75,7 +75,7 @@ def test_what_somebody_uses_meanwhile_stays(folder, workspace, is_directory):
 
 
 @requirement("sandbox/placeholders:not-ours")
-def test_what_somebody_puts_in_its_place_stays(folder, workspace):
+def test_what_was_put_in_its_place_stays(folder, workspace):
     path = workspace / ".git"
     [held] = folder.hold(names(path))
     path.rename(workspace / "moved")
@@ -105,8 +105,8 @@ def test_what_its_holder_left_is_swept(folder, workspace):
     path = workspace / ".git"
     [(fd, _)] = folder.hold(names(path))
     folder.sweep()
-    assert path.is_dir(), "somebody holds it"
-    # As the kernel does when its holder is killed.
+    assert path.is_dir(), "another holder has it"
+    # The kernel does this when the holder of the lock is killed.
     os.close(fd)
     folder.sweep()
     assert not path.exists()
@@ -117,7 +117,7 @@ def test_what_its_holder_left_is_swept(folder, workspace):
 def test_a_maker_that_was_killed_at_the_worst_moment_is_swept_up_after(folder, workspace):
     path = workspace / ".git"
     [(fd, marker)] = folder.hold(names(path))
-    # Before it could note what it had made.
+    # The process was killed before it could note what it had made.
     os.truncate(marker, len(os.fsencode(path)) + 1)
     os.utime(marker, ns=(0, 0))
     os.close(fd)

@@ -1,4 +1,4 @@
-"""Policies fitted to a file system: what is mounted, in which order, and what is refused."""
+"""Policies planned for a file system: what is mounted, in which order, and what is refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Seen = Literal["write", "read", "closed", "gone"]
 
 
 class Tree(FileSystemFacts):
-    """A file system that is thought up; directories end in a slash, links have a target."""
+    """An imagined file system; directories end in a slash, links have a target."""
 
     def __init__(self, *names: str, links: dict[str, str] | None = None, is_root: bool = True):
         self.modes: dict[bytes, int] = {b"/": stat.S_IFDIR}
@@ -279,7 +279,7 @@ def test_a_link_in_a_writable_place_does_not_choose_what_is_writable():
     text = "cannot enforce sandbox writable path /w/l because it crosses writable symlink /w/l"
     assert refusal(tree, HOST, ("/w", WRITE), ("/w/l", WRITE)) == text
     assert "/t/self" in refusal(tree, HOST, ("/t/self", WRITE))
-    # It gives nothing that was not given before.
+    # A link is harmless if it leads to a place that is writable anyway.
     assert steps(tree, HOST, ("/w", WRITE), ("/w/m", WRITE)) == [shown("/w"), shown("/w/d")]
     assert steps(tree, HOST, ("/w", WRITE), ("/w/l", WRITE), ("/t", WRITE)) == [
         *(shown("/t"), shown("/w"))
@@ -335,7 +335,7 @@ def test_a_file_in_the_way_of_a_restriction_must_stay_one():
     for access in (READ, DENY):
         rules = [HOST, ("/f/x", access), ("/w", WRITE), ("/w/f/x", access)]
         assert steps(tree, *rules) == [shown("/w"), carved("/w/f")]
-    # One that may be written itself cannot be replaced either: it is a mount.
+    # A file that may be written itself cannot be replaced either: it is a mount.
     assert steps(tree, HOST, ("/w", WRITE), ("/w/f", WRITE), ("/w/f/x", DENY)) == [
         *(shown("/w"), shown("/w/f"))
     ]
@@ -419,7 +419,7 @@ def test_an_explicit_write_entry_lifts_the_protection_for_itself_only():
     assert metadata_steps(tree, ("/w/.git", WRITE))[0] == shown("/w/.git")
     inner = metadata_steps(tree, ("/w/.git/hooks", WRITE))[:2]
     assert inner == [carved("/w/.git"), shown("/w/.git/hooks")]
-    # What is missing may be made then, but not the way to something deeper.
+    # The missing name itself may be made then, but not a directory on the way to a deeper one.
     assert metadata_steps(Tree("/w/"), ("/w/.git", WRITE)) == []
     assert metadata_steps(Tree("/w/"), ("/w/.git/hooks", WRITE)) == [Hide(b"/w/.git", True, 0o555)]
 
@@ -485,7 +485,7 @@ def test_a_file_may_be_a_write_root():
 
 
 @requirement("plan:reference-defects")
-def test_what_nobody_can_create_needs_no_placeholder():
+def test_what_cannot_be_created_needs_no_placeholder():
     wanted = policy(("/", WRITE), ("/r", READ))
     ordinary = plan(wanted, facts=Tree("/r/", is_root=False))
     assert ordinary.placeholders == ()
@@ -516,7 +516,7 @@ def test_matches_that_are_links():
 
 
 @requirement("plan:globs", "plan:symlinks")
-def test_the_fixed_prefix_of_a_glob_may_be_a_link_that_nobody_can_change():
+def test_the_fixed_prefix_of_a_glob_may_be_a_link_that_cannot_be_changed():
     tree = Tree("/t/a.env", "/w/", links={"/l": "t", "/w/l": "/t"})
     assert steps(tree, HOST, globs=("/l/*.env",)) == [Hide(b"/t/a.env", False, 0)]
     assert "crosses writable symlink /w/l" in refusal(
@@ -533,7 +533,7 @@ TREES = st.lists(PATHS.map(lambda path: path + "/") | PATHS, max_size=10)
 
 
 def seen(made: Plan, path: bytes) -> Seen:
-    """What a command would find at *path*, which the host has: a later mount covers the earlier."""
+    """What a command finds at the host's *path*; a later mount covers an earlier one."""
     found: Seen = "read" if made.shows_host else "gone"
     for step in made.steps:
         if is_within(path, step.path):
@@ -562,7 +562,7 @@ def expected(rules: dict[bytes, Access], tree: Tree, path: bytes) -> Seen:
 
 
 def state(rules: dict[bytes, Access], path: bytes) -> Access | None:
-    """What the deepest rule gives, but that reading does not open what is denied above it."""
+    """The access of the deepest rule; but a rule to read does not open what is denied above it."""
     found: Access | None = None
     for place in sorted((p for p in rules if is_within(path, p)), key=len):
         given = rules[place]
@@ -596,7 +596,7 @@ def test_a_plan_gives_each_path_what_the_model_says(names, given_rules, root):
 @given(TREES, RULES)
 @requirement("plan:missing", "plan:metadata")
 def test_nothing_restricted_can_come_to_be(names, given_rules):
-    """A missing path that is not to be written is covered, itself or on the way to it."""
+    """A missing path that must not be written is covered, itself or on the way to it."""
     tree = Tree(*names)
     found = tuple(sorted(Rule(path.encode(), access) for path, access in given_rules.items()))
     made = plan(Policy(True, "restricted", (*found, Rule(b"/", READ))), facts=tree)
@@ -658,7 +658,7 @@ def test_a_real_worktree(tmp_path: Path):
     assert Show(os.fsencode(tmp_path / "main/.git"), is_writable=False) in made.steps
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
 @requirement("plan:reference-defects")
 def test_an_ordinary_user_can_create_in_its_own_directories_alone(tmp_path: Path):
     (tmp_path / "own").mkdir(mode=0o555)
@@ -678,6 +678,6 @@ def test_an_ordinary_user_can_create_in_its_own_directories_alone(tmp_path: Path
         }
     finally:
         os.seteuid(0)
-    # Of its own it can change the mode.
+    # It can change the mode of its own directory.
     assert found == {"own": True, "shared": True, "": False}
     assert facts.can_create_in(os.fsencode(tmp_path))

@@ -1,4 +1,4 @@
-"""Contexts → policies, and what a policy gives: all without a file system."""
+"""Contexts and the policies they mean, and what a policy gives: all without a file system."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_the_texts_are_the_references(wire, of_file, of_process):
 
 @requirement("policy:validation")
 def test_a_lost_deny_is_never_ignored():
-    """A root that is not of here would be denied: then nothing is full, and nothing goes on."""
+    """A foreign root would be denied: so no access counts as full, and nothing is let through."""
     denied = entry(special("project_roots"), "deny")
     for root in (ROOT_READ, entry(special("root"), "write")):
         wire = context(managed(root, denied), cwd="/c", workspaceRoots=[FOREIGN])

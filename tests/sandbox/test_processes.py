@@ -55,7 +55,7 @@ def read_only(backend: str = "bubblewrap", **members: Any) -> Any:
 def workspace_write(workspace: Path, backend: str = "bubblewrap") -> Any:
     entries = [special("root", "read"), at(workspace, "write")]
     is_landlock = backend == "landlock"
-    # Landlock cannot protect single names in what may be written.
+    # Landlock cannot protect single names in a writable directory.
     return managed(*entries, useLegacyLandlock=is_landlock, protectMetadata=not is_landlock)
 
 
@@ -75,7 +75,7 @@ def exited(done: Finished) -> tuple[int, bool]:
     return params["exitCode"], params["sandboxDenied"]
 
 
-# What it may do.
+# What a command may do.
 
 
 @on_both_backends
@@ -128,7 +128,7 @@ async def test_with_scoped_reads_nothing_else_exists(wire, workspace):
 @needs_bubblewrap
 @requirement("sandbox/process:proc-sys")
 async def test_the_machines_settings_cannot_be_written(wire):
-    # Should it succeed after all, nothing has changed.
+    # If it succeeds after all, it has changed nothing.
     script = "read -r n < /proc/sys/kernel/hostname; echo $n > /proc/sys/kernel/hostname"
     done = await shell(wire, script, read_only(network="enabled"))
     assert exited(done) == (2, True)
@@ -160,7 +160,7 @@ async def test_a_clients_variables_do_not_reach_bubblewrap(wire, tmp_path):
     env = {**ENV, "LD_PRELOAD": f"{tmp_path}/nonesuch.so", "LD_LIBRARY_PATH": "/nonesuch"}
     done = await wire.run("p", ["env"], sandbox=read_only(), env=env)
     assert f"LD_PRELOAD={tmp_path}/nonesuch.so".encode() in done.stdout
-    # The loader complains in the command itself and in it alone.
+    # The loader complains in the command itself, and only there.
     assert done.stderr.count(b"cannot be preloaded") == 1
 
 
@@ -190,7 +190,7 @@ async def test_the_name_that_a_command_is_called_by_is_kept(wire):
     assert done.stdout.startswith(b"renamed -c")
 
 
-# What cannot run.
+# Commands that cannot run.
 
 
 @on_both_backends
@@ -242,7 +242,7 @@ async def test_a_missing_working_directory_is_an_error(wire, tmp_path):
     assert "os error 2" in error["message"]
 
 
-# How it ends.
+# The end of a process.
 
 
 @needs_bubblewrap
@@ -259,7 +259,7 @@ async def test_a_denial_is_told_with_the_exit_and_by_read(wire):
 @needs_landlock
 @requirement("sandbox/process:denied")
 async def test_output_that_comes_late_still_counts(wire):
-    # It speaks when its parent is gone, which is found out without a clock.
+    # It prints its line when its parent is gone, which it notices without a clock.
     script = (
         "(while kill -0 $$; do :; done 2>/dev/null; echo Permission denied >&2; sleep 60) & exit 1"
     )
@@ -306,7 +306,7 @@ async def test_a_signal_reaches_a_command_on_a_terminal(wire, backend):
 @on_both_backends
 @requirement("sandbox/process:terminals")
 async def test_a_terminal_tells_its_new_size_and_has_job_control(wire, backend):
-    # While there is job control, the command in the foreground would be told instead.
+    # With job control, the command in the foreground would be told instead.
     script = (
         "trap 'stty size; exit' WINCH; set -m; sleep 0.01; set +m; "
         "echo ready > /dev/tty; while :; do sleep 0.01; done"
@@ -336,7 +336,7 @@ async def test_terminate_ends_everybody_inside(wire, workspace):
 
 
 async def members(wire: Wire, process_id: str) -> list[int]:
-    """Everybody below a process, as the host numbers them."""
+    """All processes below a process, as the host numbers them."""
     listed = (await wire.call("process/list"))["processes"]
     [pid] = [each["pid"] for each in listed if each["processId"] == process_id]
     found: list[int] = []
@@ -384,13 +384,13 @@ async def test_the_next_server_sweeps_up_after_a_killed_keeper(workspace):
         await hold(server.url, workspace)
         keeper = await keeper_of(server.pid)
         watched = [Watched(keeper), Watched(server.pid)]
-        # One after the other, with no time for either to notice.
+        # Both are killed in turn, with no time for either to notice.
         server.signal(signal.SIGSTOP)
         os.kill(keeper, signal.SIGKILL)
         server.signal(signal.SIGKILL)
         for process in watched:
             await process.ended()
-    # Any other server of this user may have done it by now.
+    # Any other server of this user may have removed it by now.
     with start_server("--listen", "ws://127.0.0.1:0") as server:
         async with Wire(server.url) as wire:
             await wire.initialize()
@@ -419,7 +419,7 @@ async def keeper_of(server: int) -> int:
 @on_both_backends
 @pytest.mark.one_loop
 @requirement("sandbox/process:terminate")
-async def test_nobody_outlives_the_keeper(backend):
+async def test_no_process_outlives_the_keeper(backend):
     with start_server("--listen", "ws://127.0.0.1:0") as server:
         async with Wire(server.url) as wire:
             await wire.initialize()

@@ -79,7 +79,7 @@ def test_typing_into_a_terminal_is_refused():
 @requirement("sandbox/seccomp:other-abis")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="x32 is of x86-64")
 def test_an_x32_call_ends_the_process():
-    # getpid; a kernel without x32 would merely not know it.
+    # This is getpid; a kernel without x32 would merely not know it.
     assert attempt("call(0x40000000 + 39)", ENABLED) == "SIGSYS"
 
 

@@ -42,7 +42,7 @@ def b64(data: bytes) -> str:
 
 
 def jwt(claims: object, *, header: bytes = HS256, secret: bytes = SECRET) -> str:
-    """A signed token; bytes are claims as they are, anything else becomes JSON."""
+    """A signed token. Bytes are the claims as they are; anything else becomes JSON."""
     payload = claims if isinstance(claims, bytes) else json.dumps(claims).encode()
     signed = f"{b64(header)}.{b64(payload)}"
     return f"{signed}.{b64(hmac.digest(secret, signed.encode(), 'sha256'))}"
@@ -53,7 +53,7 @@ def claims_with(**claims: object) -> dict[str, object]:
 
 
 def verdict(token: str, **options) -> str | None:
-    """What an authenticator at NOW says to *token*."""
+    """The verdict of an authenticator at NOW on *token*."""
     authenticator = SignedBearerToken(SECRET, clock=lambda: NOW + 0.9, **options)
     return authenticator.check(f"Bearer {token}")
 
@@ -313,7 +313,7 @@ def test_a_token_for_another_audience_is_refused(claims):
     "claims",
     [{"iss": 5}, {"iss": ["me"]}, {"aud": 5}, {"aud": {}}, {"aud": [5]}, {"aud": ["a", None]}],
 )
-def test_issuer_and_audience_have_their_types_even_when_nobody_asks(claims):
+def test_issuer_and_audience_must_have_their_types_even_if_they_are_not_checked(claims):
     assert verdict(jwt(claims_with(**claims))) == INVALID
 
 
@@ -331,7 +331,7 @@ def test_a_claim_that_comes_twice_is_refused(member):
     "members",
     [b'"iat":"x"', b'"jti":[1]', b'"foo":1,"foo":2', b'"x":{"exp":1,"exp":2}', b'"sub":5'],
 )
-def test_claims_that_nobody_reads_are_ignored(members):
+def test_claims_that_are_never_read_are_ignored(members):
     assert verdict(jwt(b'{"exp":1800000060,%s}' % members)) is None
 
 
@@ -427,7 +427,7 @@ def test_a_later_edit_of_the_file_has_no_effect(token_file):
     [
         ("\u00a0tok\u3000\r\n", True),
         ("\u2028\u0085tok", True),
-        # Not white space, though Python strips it.
+        # This is no white space, although Python strips it.
         ("\x1ctok", False),
         ("\ufefftok", False),
     ],
@@ -671,6 +671,6 @@ def test_the_module_does_not_load_the_hashes_before_they_are_needed():
         "auth.from_options(auth.AuthOptions());"
         "sys.exit(bool({'hmac', 'hashlib', 'json', 'base64', 'pwd'} & set(sys.modules)))"
     )
-    # Without `site`, whose start-up files may load anything.
+    # The module `site` is left out, because its start-up files may load anything.
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     subprocess.run([sys.executable, "-S", "-c", program], check=True, env=environment)

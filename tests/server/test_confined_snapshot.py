@@ -1,4 +1,4 @@
-"""shellSnapshot in a sandbox: startup files run once in there, and what they did stays in there."""
+"""shellSnapshot in a sandbox: startup files run once inside, and their effects stay inside."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.wire import Wire
 pytestmark = pytest.mark.skipif(
     not HERE.bubblewrap_report.works, reason=f"{HERE.bubblewrap_report.obstacle}"
 )
-# Each run of it leaves another number behind, and says whether it could write at home.
+# Each run appends a number to a file, and prints whether it could write at home.
 PROFILE = """
 export TAKEN=$(od -An -N6 -tx1 /dev/urandom | tr -d ' \\n')
 if (: > "$HOME/made") 2>/dev/null; then export PLACE=free; else export PLACE=confined; fi
@@ -36,7 +36,7 @@ MINIMAL = [entry(special("minimal"))]
 
 @pytest.fixture(scope="module", autouse=True)
 def landlock_is_ready() -> None:
-    """What it keeps open for good is no leak of the first test."""
+    """Descriptors that stay open for good are not a leak of the first test."""
     if HERE.landlock_report.works:
         landlock._always()
 
@@ -61,7 +61,7 @@ async def test_startup_files_run_once_in_the_sandbox(shell, home, name):
     (home / file).write_text(PROFILE)
     script = "echo $PLACE $TAKEN $0 $#; ls /proc/self/fd | wc -l"
     first = await shell.run(script, shell=which, sandbox=READ_ONLY)
-    # The three of everybody, and what `ls` itself has open.
+    # The three standard ones, and the one that `ls` itself has open.
     assert first.split()[0] == "confined" and first.endswith(f" {which['path']} 0\n4\n")
     assert await shell.run(script, shell=which, sandbox=READ_ONLY) == first
     assert not (home / "made").exists()
@@ -97,7 +97,7 @@ async def test_without_namespaces_it_is_the_same(shell, box):
 @pytest.mark.parametrize("seconds", [0.0, 0.002, 0.02])
 @requirement("snapshot/start:sandbox", "snapshot/start:fallback")
 async def test_a_capture_that_is_given_up_at_any_moment_leaves_a_plain_start(home, seconds):
-    """Its sandbox may be under way by then; the server's `no_leaks` finds what is forgotten."""
+    """Its sandbox may be starting by then; the server's `no_leaks` finds leaks."""
     (home / ".bash_profile").write_text("greet() { echo hello $1; }\nsleep 0.1\n")
     async with wire_with(shell_snapshot_seconds=seconds) as wire:
         assert await Shell(wire, home).run("greet you", sandbox=READ_ONLY) == "hello you\n"
@@ -105,7 +105,7 @@ async def test_a_capture_that_is_given_up_at_any_moment_leaves_a_plain_start(hom
 
 @requirement("snapshot/start:sandbox")
 async def test_startup_files_cannot_widen_the_sandbox(shell, home):
-    """What TMPDIR names is writable, but only the client's word for it counts."""
+    """The directory of TMPDIR is writable, but only the one in the client's request."""
     (home / ".bash_profile").write_text(f"{PROFILE}export TMPDIR=$HOME\n")
     box: Any = context(managed(ROOT_READ, entry(special("tmpdir"), "write")))
     script = 'echo $TMPDIR; (: > "$TMPDIR/made") 2>/dev/null || echo refused'

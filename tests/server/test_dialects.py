@@ -35,7 +35,7 @@ SESSION = r"""
 
 
 def holds(actual: object, promised: object) -> bool:
-    """Whether *actual* has everything that was *promised*, and maybe more members."""
+    """True if *actual* has everything that was *promised*; it may have more members."""
     if isinstance(promised, dict) and isinstance(actual, dict):
         return all(name in actual and holds(actual[name], promised[name]) for name in promised)
     if isinstance(promised, list) and isinstance(actual, list):

@@ -25,7 +25,7 @@ async def test_a_malformed_message_is_answered_and_the_connection_goes_on(wire, 
     )
     assert answer.keys() == {"error", "id"}
     assert answer["error"].keys() == {"code", "message"}
-    # Nothing of it was executed: the next answer is that of the next request.
+    # None of it was executed: the next answer is that of the next request.
     await wire.send({"id": "next", "method": "environment/status"})
     assert await wire.receive() == {"id": "next", "result": {"status": "ready"}}
 
@@ -70,7 +70,7 @@ async def test_nothing_behind_a_violation_is_executed(server, tmp_path, is_busy)
         messages = [
             {"method": "initialized"},
             {"id": 2, "method": "process/start", "params": start},
-            # With it the violation and what follows wait their turn together.
+            # It lets the violation and the messages after it wait together.
             {"id": 3, "method": "process/read", "params": {"processId": "p", "waitMs": 50}},
             {"method": "no/such"},
             {

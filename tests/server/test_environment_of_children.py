@@ -52,7 +52,7 @@ async def wire(monkeypatch, no_leaks) -> AsyncIterator[Wire]:
 
 
 async def environment(wire: Wire, name: str = "p", **params: object) -> dict[str, str]:
-    """What a child is given."""
+    """The environment of a child."""
     finished = await wire.run(name, ["/bin/cat", "/proc/self/environ"], **params)
     output = finished.stdout or finished.stream("pty")
     return dict(entry.split("=", 1) for entry in output.decode().split("\0")[:-1])
@@ -105,7 +105,7 @@ async def test_the_steps_of_a_policy_follow_one_another(wire):
             includeOnly=["*EXTRA*", "my_key", "o*"],
         ),
     )
-    # Overlaid, set after the excludes, set with another case, and inherited.
+    # The variables are overlaid, set after the excludes, set in another case, and inherited.
     assert found == {"API_TOKEN": "mine", "EXTRA_TWO": "set", "MY_KEY": "set", "OTHER": "other"}
 
 
@@ -161,7 +161,7 @@ async def test_names_that_a_program_cannot_tell_apart_are_there_once(wire):
         ["/bin/cat", "/proc/self/environ"],
         env={"A=C": "3", "A": "1", "A=B": "2", "": "x", "=": "y"},
     )
-    # The last of them in the order of the texts.
+    # The last variable in alphabetical order.
     assert sorted(finished.stdout.split(b"\0")[:-1]) == [b"==y", b"A=C=3"]
 
 

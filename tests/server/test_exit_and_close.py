@@ -13,7 +13,7 @@ from tests.support.wire import decoded
 
 @pytest.fixture
 def gate(tmp_path):
-    """A FIFO: `cat` of it says nothing until somebody writes."""
+    """A FIFO; `cat` of it prints nothing until a writer writes."""
     path = tmp_path / "gate"
     os.mkfifo(path)
     return path
@@ -68,7 +68,7 @@ async def test_exit_and_close_come_once_each_and_close_has_the_highest_number(wi
     assert methods.count("process/exited") == methods.count("process/closed") == 1
     assert methods[-1] == "process/closed"
     assert finished.seqs == sorted(finished.seqs)
-    # A barrier: nothing more follows.
+    # This is a barrier: no event follows.
     await wire.call("environment/status")
     assert wire.unread == []
 
@@ -113,7 +113,7 @@ async def test_what_a_program_wrote_before_it_ended_is_never_lost(wire):
     for number in range(100):
         finished = await wire.run(str(number), ["echo", "the last word"])
         assert finished.stdout == b"the last word\n"
-        # Ours alone: what was written before the exit is numbered before it.
+        # Only our server does this: output from before the exit has a lower number.
         assert [event["method"] for event in finished.events] == [
             "process/output",
             "process/exited",

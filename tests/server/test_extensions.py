@@ -1,4 +1,4 @@
-"""What is ours beyond the reference; whoever does not ask for it never sees it."""
+"""Our extensions of the protocol; a client that does not ask for them never sees them."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_nothing_can_be_written_afterwards(wire):
     assert await close_stdin(wire) == "accepted"
     assert await close_stdin(wire) == "accepted"
     assert await wire.write("p", b"y", "2") == "stdinClosed"
-    # One that was accepted in time stays so, also to a client that lost the answer.
+    # A write that was accepted in time stays accepted, also for a client that lost the answer.
     assert await wire.write("p", b"x", "1") == "accepted"
     assert await wire.output_until("p", b"end\n") == b"xend\n"
 
@@ -270,7 +270,7 @@ async def test_an_impossible_concurrency_is_refused(server, asked):
             assert (await wire.call("initialize", params))["concurrentRequests"] == 64
             return
         assert (await wire.error("initialize", params))["code"] == -32602
-        # And nothing has happened.
+        # The refused request has had no effect.
         assert "sessionId" in await wire.initialize()
 
 
@@ -279,7 +279,7 @@ async def test_only_who_asked_for_it_is_served_concurrently(server):
     async with connected(server.url, concurrentRequests=2) as wire:
         await wire.start("p", ["cat"], pipeStdin=True)
         poll = await wire.request("process/read", {"processId": "p", "waitMs": 600_000})
-        # Not held up by the poll of the same client.
+        # The poll of the same client does not delay this.
         assert await wire.write("p", b"x", "1") == "accepted"
         assert (await wire.answer(poll))["result"]["nextSeq"] == 2
 
@@ -291,7 +291,7 @@ async def test_a_resuming_client_asks_again(server):
         first.cut()
     second = await resumed(server.url, result["sessionId"])
     await second.start("p", ["sleep", "60"])
-    # It has not asked: a poll holds up what is behind it.
+    # This client has not asked for it, so a poll delays the requests behind it.
     poll = await second.request("process/read", {"processId": "p", "waitMs": 100})
     status = await second.request("environment/status")
     assert [(await second.receive())["id"] for _ in range(2)] == [poll, status]

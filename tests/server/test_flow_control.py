@@ -1,4 +1,4 @@
-"""A client that does not read: the child waits, nobody else does, and nothing is lost."""
+"""A client that does not read: only its child waits, and no output is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.servers import start_server
 from tests.support.tether import Tether
 from tests.support.wire import Wire, decoded, start_params
 
-# So long a pipe must have no room before its writer counts as blocked.
+# A writer counts as blocked if its pipe was full for this time.
 PATIENCE = 0.2
 
 
@@ -32,7 +32,7 @@ async def session_on(sock: RawSocket) -> str:
 
 
 async def start_flood(sock: RawSocket, tether: Tether) -> None:
-    """Start a child that writes without end, read its first words alone, and see it block."""
+    """Start a child that writes without end, read its first words, and wait until it blocks."""
     params = start_params("p", child("says_when_blocked.py", tether.path, PATIENCE))
     await sock.send_json({"id": 1, "method": "process/start", "params": params})
     assert (await sock.receive_json())["id"] == 1
@@ -46,7 +46,7 @@ async def test_a_child_waits_for_a_client_that_does_not_read(server, tether):
     async with RawSocket(server.url) as sock:
         await session_on(sock)
         await start_flood(sock, tether)
-        # As soon as the client reads on, so does the child write.
+        # The child writes again as soon as the client reads.
         seq = 1
         while b"running" not in tether.said:
             event = (await sock.receive_json())["params"]
@@ -64,7 +64,7 @@ async def test_a_slow_reader_gets_every_byte(server):
         await session_on(sock)
         params = start_params("p", ["seq", "1", "2000000"])
         await sock.send_json({"id": 1, "method": "process/start", "params": params})
-        # The output is larger than all buffers on its way, and others are served meanwhile.
+        # The output is larger than all buffers, and other clients are served meanwhile.
         for number in range(20):
             await other.run(str(number), ["true"])
         assert (await sock.receive_json())["id"] == 1
@@ -94,7 +94,7 @@ async def test_a_blocked_child_runs_on_when_its_client_is_gone(server, tether):
         await start_flood(sock, tether)
     await tether.heard(b"running\n")
     wire = await resumed(server.url, session_id)
-    # It is attached again and reads all the time; what was missed is retained within its bounds.
+    # The client is attached again and reads; the missed output was retained up to its limit.
     page = await wire.call("process/read", {"processId": "p"})
     assert 0 < sum(len(decoded(chunk)) for chunk in page["chunks"]) <= 1 << 20
     assert page["droppedBytes"] > 0

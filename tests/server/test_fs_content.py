@@ -32,7 +32,7 @@ from tests.support.files import (
 from tests.support.raw import CONTINUATION, TEXT, RawSocket
 from tests.support.wire import PATIENCE, Wire
 
-# Megabytes, of which its size says nothing.
+# The file has megabytes, but its size is reported as 0.
 LARGE_PSEUDO_FILE = Path("/proc/kallsyms")
 
 
@@ -40,7 +40,7 @@ LARGE_PSEUDO_FILE = Path("/proc/kallsyms")
 @requirement("fs/readFile:content", "fs/writeFile:in-place")
 async def test_what_is_written_is_read(wire, tmp_path, size):
     data = os.urandom(size)
-    # New, then replaced by the same, then by something shorter.
+    # The file is new, then replaced by the same content, then by a shorter one.
     for content in (data, data, data[: size // 2]):
         await write(wire, tmp_path / "file", content)
         assert (tmp_path / "file").read_bytes() == content
@@ -55,7 +55,7 @@ async def test_what_is_long_is_written_piece_by_piece(wire, tmp_path, params):
     data = os.urandom(5 * MIB + 1)
     await write(wire, tmp_path / "file", data, **params)
     assert (tmp_path / "file").read_bytes() == data
-    # Wrong only near its end, and nothing is touched for that.
+    # The base64 is wrong only near its end, and the file is not touched.
     text = encoded(data)[:-8] + "????" + encoded(data)[-4:]
     error = {"path": uri(tmp_path / "file"), "dataBase64": text, **params}
     assert await code(wire, "fs/writeFile", error) == REFUSED
@@ -202,7 +202,7 @@ async def read_fifo(path: Path) -> bytes:
 @requirement("fs/writeFile:fifo")
 async def test_a_fifo_gets_everything_once_it_is_read(wire, tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    # Far more than a pipe holds, and than is decoded at once.
+    # This is far more than a pipe can hold, and than is decoded at once.
     data = os.urandom(3 << 20)
     params = {"path": uri(tmp_path / "fifo"), "dataBase64": encoded(data)}
     request = await wire.request("fs/writeFile", params)
@@ -286,7 +286,7 @@ async def test_waiting_writes_are_bounded_and_take_no_thread_from_others(tmp_pat
             await wire.request("fs/writeFile", params)
         await until(lambda: threads_named("exec-server fifo") == 2)
         assert await code(third, "fs/writeFile", params) == FAILED
-        # The only thread for everything else is free.
+        # The only thread for all other calls is free.
         assert (await third.call("fs/readDirectory", {"path": uri(tmp_path)}))["entries"]
         first.cut()
         second.cut()
@@ -304,7 +304,7 @@ async def test_an_atomic_write_replaces_the_file_and_keeps_its_mode(wire, tmp_pa
     inode = file.stat().st_ino
     with file.open("rb") as still_open:
         await write(wire, file, b"new", atomic=True)
-        # Whoever has it open sees the old content to its end.
+        # A program that has the file open reads the old content to its end.
         assert still_open.read() == b"old"
     assert file.read_bytes() == b"new"
     assert file.stat().st_ino != inode

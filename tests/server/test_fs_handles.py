@@ -1,4 +1,4 @@
-"""Files by blocks: fs/open, fs/readBlock, fs/writeBlock, fs/close."""
+"""Files in blocks: fs/open, fs/readBlock, fs/writeBlock, fs/close."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_eof_is_a_block_that_is_not_full(wire, file):
 
 
 OFFSETS = st.integers(0, 300_000)
-# Some of them longer than what is written without a thread.
+# Some blocks are longer than those that are written without a thread.
 PIECES = st.builds(
     lambda piece, times: piece * times,
     st.binary(min_size=1, max_size=200),
@@ -87,7 +87,7 @@ PIECES = st.builds(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @requirement("fs/readBlock:block", "fs/writeBlock:block")
 async def test_blocks_are_what_a_file_would_hold(wire, tmp_path, writes, reads):
-    """Any writes in any order, then any reads, are those of a bytearray."""
+    """Any writes in any order, and then any reads, behave like those of a bytearray."""
     content = bytearray()
     await open_file(wire, tmp_path / "model", "w", mode="replace")
     for offset, piece in writes:
@@ -163,7 +163,7 @@ async def test_bad_chunks_leave_a_handle_alone(wire, file):
     for chunk in ("?", "QQ", "QR==", None, 1, "A" * 40_000 + "?"):
         assert await code(wire, "fs/writeBlock", {**writing(), "chunk": chunk}) == INVALID
     assert await wire.call("fs/writeBlock", writing()) == {}
-    # Visible at once, without closing.
+    # The content is visible at once, before the file is closed.
     assert file.read_bytes() == b"x"
 
 
@@ -211,7 +211,7 @@ async def test_an_id_in_use_is_refused_first(wire, file, tmp_path):
         assert error == {"code": REFUSED, "message": "file handle `h` already exists"}
     foreign = {"handleId": "h", "path": "file://host/x", "mode": "replace"}
     assert "already exists" in (await wire.error("fs/open", foreign))["message"]
-    # What fails keeps nothing.
+    # A failed open keeps no handle.
     for path, expected in ((tmp_path / "gone", NOT_FOUND), (tmp_path, REFUSED)):
         assert await code(wire, "fs/open", {"handleId": "i", "path": uri(path)}) == expected
     assert await code(wire, "fs/open", {**foreign, "handleId": "i"}) == REFUSED
@@ -281,7 +281,7 @@ async def test_handles_belong_to_their_connection(server, file):
 
 
 class Barrier:
-    """Holds a function in its thread until told to go on."""
+    """Holds a function in its thread until it is released."""
 
     def __init__(self, function) -> None:
         self._function = function
@@ -295,7 +295,7 @@ class Barrier:
 
 
 @requirement("fs/handle:in-use")
-async def test_a_handle_is_closed_when_nobody_uses_it(server, file, monkeypatch):
+async def test_a_handle_is_closed_after_its_last_user(server, file, monkeypatch):
     slow = Barrier(handles.write_block)
     monkeypatch.setattr(handles, "write_block", slow)
     before = open_descriptors()
@@ -306,7 +306,7 @@ async def test_a_handle_is_closed_when_nobody_uses_it(server, file, monkeypatch)
         request = await wire.request("fs/writeBlock", writing(data=data))
         await asyncio.to_thread(slow.entered.wait, PATIENCE)
         assert await wire.call("fs/close", {"handleId": "h"}) == {}
-        # The name is free, but its number is not: this file gets another one.
+        # The name is free, but the descriptor is not: this file gets another number.
         await open_file(wire, file)
         assert len(open_descriptors() - before) == 2
         slow.released.set()
@@ -342,7 +342,7 @@ async def test_a_file_that_opens_too_late_is_closed_again(server, file, monkeypa
         params = {"handleId": "h", "path": uri(file), "mode": "replace"}
         request = await wire.request("fs/open", params)
         await asyncio.to_thread(slow.entered.wait, PATIENCE)
-        # Not there yet, but the name is taken.
+        # The file is not open yet, but the name is taken.
         assert await code(wire, "fs/readBlock", reading()) == NOT_FOUND
         assert await code(wire, "fs/open", params) == REFUSED
         assert await wire.call("fs/close", {"handleId": "h"}) == {}
@@ -363,7 +363,7 @@ async def test_blocks_wait_for_a_client_that_does_not_read(tmp_path):
         transport.pause_reading()
         asked = [await wire.request("fs/readBlock", reading(size=MIB)) for _ in range(200)]
         async with Wire(server.url) as other:
-            # Requests of others are answered, so those of the first had their chance.
+            # Requests of other clients are answered, so those of the first could have been.
             await other.initialize()
             for _ in range(50):
                 await other.call("environment/status")

@@ -57,7 +57,7 @@ async def test_times_are_real_ones(wire, tmp_path):
     for params in ({}, {"followSymlinks": False}):
         for _ in range(2):
             found = await wire.call("fs/getMetadata", {"path": uri(file), **params})
-            # Rounded down, also before 1970.
+            # Times are rounded down, also before 1970.
             assert found["modifiedAtMs"] == -2
             assert before <= found["createdAtMs"] <= time.time() * 1000 + 50
 
@@ -92,7 +92,7 @@ async def test_parents_are_made_unless_told_otherwise(wire, tmp_path):
 
 @requirement("fs/nofollow:search-only")
 async def test_the_way_may_be_longer_than_one_call_can_name(wire, tmp_path):
-    """Without links each component is a step of its own."""
+    """Without following links, each component is opened by itself."""
     deep = os.fsencode(tmp_path) + b"/" + b"/".join([b"d" * 200] * 30)
     assert len(deep) > 4096
     params = {"path": uri(deep), "followSymlinks": False}
@@ -188,7 +188,7 @@ async def test_renaming_moves_and_replaces(wire, tree):
     assert (tree / "empty").read_bytes() == b"content"
     assert await rename("dir", "hollow") == {}
     assert (tree / "hollow" / "inner").exists()
-    # A link is itself renamed, and itself replaced.
+    # A link itself is renamed, and a link itself is replaced.
     assert await rename("to_link", "moved") == {}
     assert os.readlink(tree / "moved") == "to_file"
     assert await rename("big", "to_nothing") == {}
@@ -268,7 +268,7 @@ async def test_only_what_is_given_is_set(wire, tmp_path, follow):
     assert await change(accessedAtMs=-7) == (0o4711, 1_500_000_000, -7_000_000)
     assert await change(mode=0, modifiedAtMs=0, accessedAtMs=1) == (0, 0, 1_000_000)
     if os.geteuid() != 0:
-        # Although it cannot be read any more.
+        # This works although the file cannot be read any more.
         assert await change(mode=0o644) == (0o644, 0, 1_000_000)
 
 
@@ -286,7 +286,7 @@ async def test_permissions_are_of_the_target_or_refused(wire, tree):
     assert await code(wire, "fs/setPermissions", below) == FAILED
     assert await code(wire, "fs/setPermissions", params("missing")) == NOT_FOUND
     assert state(tree / "file")[0] == 0o640
-    # Neither opened for reading nor waited for.
+    # The FIFO is neither opened for reading nor waited for.
     assert await wire.call("fs/setPermissions", params("fifo", followSymlinks=False)) == {}
     assert stat.S_IMODE((tree / "fifo").stat().st_mode) == 0o604
 

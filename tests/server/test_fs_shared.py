@@ -1,4 +1,4 @@
-"""What all fs methods share: the handshake, paths, errors, the sandbox."""
+"""Rules of all fs methods: the handshake, paths, errors and the sandbox."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.wire import Wire
 
 WALK = {"maxDepth": 1, "maxDirectories": 1, "maxEntries": 1, "followDirectorySymlinks": False}
 TWO_PATHS = {"sourcePath": "file:///tmp/no", "destinationPath": "file:///tmp/where"}
-# Enough for each method to be understood, and harmless.
+# Valid parameters for each method, which do no harm.
 PARAMS: dict[str, dict[str, Any]] = {
     "fs/readFile": {"path": "file:///no/where"},
     "fs/open": {"handleId": "h", "path": "file:///no/where"},
@@ -100,7 +100,7 @@ async def test_what_is_required_is_required(wire, method):
 async def test_what_is_no_sandbox_is_refused_rather_than_ignored(wire, method, member):
     for sandbox in (1, {}, {"permissions": {"type": "magic"}}):
         assert await code(wire, method, {**PARAMS[method], "sandbox": sandbox}) == INVALID
-    # One that allows everything changes nothing.
+    # A sandbox that allows everything changes nothing.
     disabled = {"permissions": {"type": "disabled"}}
     plain = await wire.answer(await wire.request(method, PARAMS[method]))
     params = {**PARAMS[method], "sandbox": disabled}

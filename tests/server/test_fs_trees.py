@@ -38,7 +38,7 @@ def walk_params(root: Path, *, follow: bool = False, **options: Any) -> dict[str
 
 
 async def walk(wire: Wire, root: Path, **options: Any) -> tuple[list[str], bool]:
-    """The paths below *root*, with a slash after directories, and whether there are more."""
+    """The paths below *root*, with a slash after directories, and the member `truncated`."""
     outcome = await wire.call("fs/walk", walk_params(root, **options))
     assert outcome["errors"] == []
     prefix = uri(root) + "/"
@@ -119,7 +119,7 @@ async def test_only_directories_are_listed(wire, tree):
 async def test_too_many_entries_are_counted_and_refused(tmp_path, count):
     for number in range(count):
         (tmp_path / f"{number}").touch()
-    # Left out, so it does not count.
+    # The dangling link is left out, so it does not count.
     (tmp_path / "to nothing").symlink_to("nothing")
     async with serve(limits=Limits(directory_entries=10)) as server, Wire(server.url) as wire:
         await wire.initialize()
@@ -162,7 +162,7 @@ async def test_links_are_skipped_or_entered_once(wire, tree):
     found, _ = await walk(wire, tree)
     assert not [path for path in found if "to_" in path or path.startswith(("fifo", "socket"))]
     followed, _ = await walk(wire, tree, follow=True)
-    # Listed under each name, entered under the first; those to files are skipped.
+    # A linked directory is listed under each name and entered once; links to files are skipped.
     assert {"to_dir/", "to_root/", "to_parent/", "dir/up/", "dir/sub/back/"} <= set(followed)
     assert [p for p in followed if p.startswith(("to_root", "to_dir"))] == ["to_dir/", "to_root/"]
     assert "to_file" not in followed
@@ -238,7 +238,7 @@ def plant(root: Path, plan: dict[str, Any]) -> None:
 def expected_walk(
     plan: dict[str, Any], *, depth: int, directories: int, entries: int, prune: bool
 ) -> tuple[list[str], bool]:
-    """What the rules say of a tree without links, as simply as they can be put."""
+    """The expected walk of a tree without links, in the simplest way."""
     found: list[str] = []
     truncated, entered, examined = False, 1, 0
     level = [("", plan, 0)]
@@ -354,7 +354,7 @@ async def test_a_file_is_copied_in_place_with_its_mode(wire, tree):
     assert (tree / "empty").read_bytes() == b"content"
     assert (tree / "empty").stat().st_ino == inode
     assert stat.S_IMODE((tree / "empty").stat().st_mode) == 0o751
-    # Shorter than what was there.
+    # The new content is shorter than the old one.
     assert await wire.call("fs/copy", copying(tree / "file", tree / "big")) == {}
     assert (tree / "big").read_bytes() == b"content"
     assert await wire.call("fs/copy", copying(tree / "to_nothing", tree / "new")) == {}
@@ -373,7 +373,7 @@ async def test_content_is_copied_whole(wire, tmp_path, monkeypatch, can_kernel):
     (tmp_path / "file").write_bytes(data)
     assert await wire.call("fs/copy", copying(tmp_path / "file", tmp_path / "copy")) == {}
     assert (tmp_path / "copy").read_bytes() == data
-    # Files that say they are empty, and the kernel agrees.
+    # These files have the size 0, and the kernel copies nothing of them.
     assert await wire.call("fs/copy", copying(Path("/proc/version"), tmp_path / "copy")) == {}
     assert (tmp_path / "copy").read_bytes() == Path("/proc/version").read_bytes()
 
@@ -395,7 +395,7 @@ async def test_a_tree_is_copied_as_a_tree(wire, tmp_path, tree):
         if path == b"to_root":
             rest = [os.fsencode(tree)]
         if path == b"setuid" and os.geteuid() != 0:
-            # The kernel takes the bit away from a file that is written.
+            # The kernel removes the bit from a file that is written.
             mode = oct(stat.S_IFREG | 0o755)
         if path == b"hollow":
             mode = oct(stat.S_IFDIR | 0o777 & ~current_umask())
@@ -425,14 +425,14 @@ async def test_what_cannot_be_copied_is_refused(wire, tree):
             "code": REFUSED,
             "message": "fs/copy cannot copy a directory to itself or one of its descendants",
         }
-    # Nobody reads it, and nobody waits for that.
+    # The FIFO has no reader, and the call does not wait for one.
     assert await code(wire, "fs/copy", copying(tree / "file", tree / "fifo")) == FAILED
     assert snapshot(os.fsencode(tree)) == before
 
 
 @requirement("fs:responsive")
 async def test_long_work_leaves_the_loop_to_others(server, wire, tmp_path, monkeypatch):
-    """Whatever takes a while does so in a thread: meanwhile others are answered."""
+    """Long calls run in threads, and other requests are answered meanwhile."""
     (tmp_path / "file").write_bytes(os.urandom(2 << 20))
     entered, released = threading.Event(), threading.Event()
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no ino
 
 
 class Watcher:
-    """A connection that watches, in a directory of its own."""
+    """A connection that watches paths in a new directory."""
 
     def __init__(self, wire: Wire, root: Path) -> None:
         self.wire = wire
@@ -49,7 +49,7 @@ class Watcher:
         return watch_id
 
     async def is_quiet(self) -> bool:
-        """Whether nothing has fired by the time that another change is noticed."""
+        """True if no watch has fired by the time that another change is noticed."""
         self._markers += 1
         marker = self.root / f"marker{self._markers}"
         async with Wire(self.wire.url) as other:
@@ -182,11 +182,11 @@ async def test_ids_go_up_and_end_what_was_before(wire, tmp_path):
     assert await watch(5, "a")
     assert not await watch(5, "b")
     assert not await watch(4, "b")
-    # Neither has changed the first.
+    # Neither request has changed the first watch.
     (tmp_path / "a").touch()
     assert await watcher.fired() == 5
     assert await watch(6, "c")
-    # Refused, but it ends the one before, and its id is used.
+    # The watch is refused, but it ends the one before, and its id is used.
     assert not await watch(7)
     assert not await watch(7, "d")
     (tmp_path / "c").touch()
@@ -201,7 +201,7 @@ async def test_ids_go_up_and_end_what_was_before(wire, tmp_path):
 
 
 def queues() -> int:
-    """How many watches this process has open."""
+    """The number of watches that this process has open."""
     found = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -221,7 +221,7 @@ async def test_a_watch_ends_with_its_connection(server, tmp_path):
 
 @requirement("fs/watchMissing:fires")
 async def test_the_answer_comes_before_the_event(watcher, tmp_path):
-    """However soon the change: the client first hears that it is watched for."""
+    """The answer that the path is watched comes before the event, however soon it changes."""
     for number in range(30):
         name = f"n{number}"
         request = await watcher.wire.request(

@@ -15,7 +15,7 @@ from tests.requirements import requirement
 from tests.support.local import connected
 from tests.support.wire import Wire, start_params
 
-# Parameters that decode, so that only the handshake can be in the way.
+# Valid parameters, so that only the handshake can be the reason for a refusal.
 GATED: dict[str, tuple[Any, str]] = {
     "process/start": (start_params("p", ["true"]), "exec"),
     "process/read": ({"processId": "p"}, "exec"),
@@ -75,7 +75,7 @@ async def test_initialize_answers_a_random_session_id_and_the_environment(fresh)
     assert result.keys() == {"sessionId", "environmentInfo"}
     await fresh.send({"method": "initialized"})
     info = await fresh.call("environment/info")
-    # Ours, which takes a moment to find out, and nobody is to wait for it here.
+    # This member is ours. It takes a moment to find out, so it is not awaited here.
     info.pop("sandbox")
     assert result["environmentInfo"] == info
 

@@ -1,4 +1,4 @@
-"""The HTTP client is loaded with the first request, and not by the loop."""
+"""The HTTP client is loaded with the first request, and not in the thread of the event loop."""
 
 from __future__ import annotations
 

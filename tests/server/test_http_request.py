@@ -1,4 +1,4 @@
-"""http/request: what goes to the target, and what comes back in one piece."""
+"""http/request: the request that reaches the target, and the answer in one piece."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_what_does_not_speak_http_fails_with_the_final_url(wire):
         error = await ask(wire, f"{origin.url}/start")
         url = origin.url
     assert error == {"code": -32603, "message": f"{FAILED} ({url}/end?x)"}
-    # Nobody listens there any more.
+    # Nothing listens on this port any more.
     assert (await ask(wire, url))["message"] == f"{FAILED} ({url}/)"
 
 
@@ -278,7 +278,7 @@ async def test_a_request_ends_with_its_connection(server):
             await gone.wait()
 
 
-# The way there.
+# The route to the target.
 
 
 @requirement("http/proxy:used", "http/proxy:credentials")

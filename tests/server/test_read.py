@@ -1,4 +1,4 @@
-"""process/read: paging, waiting, and what it says of the process."""
+"""process/read: paging, waiting, and the state of the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.wire import Wire, decoded
 
 @pytest.fixture
 def gate(tmp_path):
-    """A FIFO: `cat` of it says nothing until somebody writes."""
+    """A FIFO; `cat` of it prints nothing until a writer writes."""
     path = tmp_path / "gate"
     os.mkfifo(path)
     return path
@@ -142,10 +142,10 @@ async def test_a_poll_is_answered_by_the_exit(wire, gate, tmp_path):
     gate.write_bytes(b"")
     page = (await wire.answer(request_id))["result"]
     assert page["chunks"] == []
-    # Exited, but a background process holds the pipes.
+    # The process has exited, but a background process holds the pipes.
     assert (page["exited"], page["exitCode"], page["closed"]) == (True, 3, False)
     assert page["nextSeq"] == 2
-    # To whoever knows of the exit, only later output or the close is news.
+    # For a client that knows of the exit, only later output or the close is new.
     known = await wire.request("process/read", {"processId": "p", "afterSeq": 1, "waitMs": 600_000})
     holder.write_bytes(b"late\n")
     page = (await wire.answer(known))["result"]

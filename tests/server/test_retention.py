@@ -1,4 +1,4 @@
-"""How long what of a process is kept."""
+"""The retention of processes and of their output."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_evicted_output_is_skipped(wire):
     numbers = [chunk["seq"] for chunk in page["chunks"]]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert page["droppedBytes"] == len(finished.stdout) - len(kept)
-    # To whoever has had it, nothing is missing.
+    # Nothing is missing for a client that has read it.
     assert "droppedBytes" not in await read(wire, afterSeq=numbers[0] - 1)
 
 
@@ -97,7 +97,7 @@ async def test_the_window_is_an_option():
 
 @requirement("retention:fifty-thousand-chunks")
 async def test_an_answer_with_every_retained_chunk_is_readable(wire):
-    # Four values a chunk: many one-byte chunks must still fit what a decoder accepts.
+    # A chunk has four JSON values, and many one-byte chunks must not be too many for a decoder.
     script = "i=0; while [ $i -lt 3000 ]; do read -r x; printf x; i=$((i+1)); done"
     await wire.start("p", ["sh", "-c", script], pipeStdin=True)
     chunk = base64.b64encode(b"\n").decode()
@@ -126,7 +126,7 @@ async def test_a_closed_process_is_forgotten_after_its_time(is_attached):
         assert await wire.write("p", b"", "1") == "unknownProcess"
         assert await wire.call("process/terminate", {"processId": "p"}) == {"running": False}
         assert await wire.call("process/list") == {"processes": []}
-        # The id may be used again, and counts from one.
+        # The id can be used again, and its numbers start at one.
         assert (await wire.run("p", ["echo", "new"])).seqs == [1, 2, 3]
         wire.cut()
 
@@ -137,7 +137,7 @@ async def test_an_exited_but_open_process_is_never_forgotten():
         await wire.start("open", ["sh", "-c", "sleep 60 & echo $!; exit 3"])
         background = Watched(int(decoded(await wire.event("open", "process/output"))))
         await wire.event("open", "process/exited")
-        # One that closed later is gone, and this one is not.
+        # A process that closed later is gone, and this one is not.
         await wire.run("closed", ["true"])
         await until_forgotten(wire, "closed")
         page = await read(wire, "open", afterSeq=2)
@@ -153,7 +153,7 @@ async def test_the_time_counts_from_the_close():
     async with server_with(closed_process_seconds=0.3) as server, connected(server.url) as wire:
         await wire.run("p", ["true"])
         await wire.run("q", ["true"])
-        # Both are there, then neither: the first goes no later than the second.
+        # Both are known, and then neither: the first expires no later than the second.
         await until_forgotten(wire, "q")
         error = await wire.error("process/read", {"processId": "p"})
         assert error["message"] == "unknown process id p"

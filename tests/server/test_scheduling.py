@@ -1,4 +1,4 @@
-"""Which request waits for which: in order by default, in two lanes with concurrency."""
+"""The order of requests: serial by default, and two lanes with concurrency."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.wire import Wire, start_params
 
 
 class Gate:
-    """A FIFO: `cat` of it says nothing until it is opened, and then ends."""
+    """A FIFO; `cat` of it prints nothing until `open` writes to it, and then ends."""
 
     def __init__(self, folder: Path, name: str = "gate") -> None:
         self.path = str(folder / name)
@@ -81,7 +81,7 @@ async def test_a_disconnect_is_noticed_while_a_request_waits(server, gate):
         await wire.request("process/terminate", {"processId": "p"})
         wire.cut()
     second = await resumed(server.url, session_id)
-    # Nobody has read the terminate.
+    # The server has not read the terminate.
     assert (await second.call("process/list"))["processes"][0]["state"] == "running"
     second.cut()
 
@@ -102,7 +102,7 @@ async def test_a_server_that_is_behind_stops_reading(gate):
         assert [(await sock.receive_json())["id"] for _ in range(2)] == [1, 2]
         await sock.send_json({"id": 3, "method": "process/read", "params": poll("p")})
 
-        # A request of 64 KiB, until the kernel takes no more of them for the server.
+        # Requests of 64 KiB are sent until the kernel accepts no more of them.
         request = frame(TEXT, b'{"id":4,"method":"environment/status"}'.ljust(1 << 16))
         raw = sock.writer.get_extra_info("socket")
         count, rest, full = 0, b"", 0
@@ -134,15 +134,15 @@ async def test_a_server_that_is_behind_stops_reading(gate):
 async def test_control_requests_pass_a_full_ordinary_lane(tmp_path):
     gates = {name: Gate(tmp_path, name) for name in ("a", "b")}
     async with server_with(concurrent_requests=2) as server, connected(server.url) as wire:
-        # The first to ask waits until the sandbox was tried out.
+        # The first such request waits until the backends were tried out.
         await wire.call("environment/info")
         for name, gate in gates.items():
             await wire.start(name, ["cat", gate.path])
         polls = {name: await wire.request("process/read", poll(name)) for name in gates}
-        # The lane is full: these wait for a slot, wrong parameters included.
+        # The lane is full, so these wait for a slot, also the one with wrong parameters.
         waiting = await wire.request("process/read", {"processId": "a"})
         bad = await wire.request("process/read", {})
-        # These do not.
+        # Control requests do not wait.
         unknown = await wire.request("no/such")
         await wire.send("not JSON")
         status = await wire.request("environment/status")
@@ -211,7 +211,7 @@ async def test_a_process_that_is_starting_can_be_cancelled(tmp_path):
                 ("process/start", start),
                 ("process/terminate", {"processId": "p"}),
                 ("process/terminate", {"processId": "p"}),
-                # The id is free at once.
+                # The id can be used again at once.
                 ("process/start", start_params("p", ["true"])),
             ]
             # One write to the socket, so that the server sees them all before any start is done.
@@ -240,5 +240,5 @@ async def test_a_process_that_is_starting_can_be_cancelled(tmp_path):
     assert answers[9] == {"running": False}
     assert answers[1] == {"code": -32600, "message": "process p start was cancelled"}
     assert answers[10] == {"processId": "p", "sandboxType": "none"}
-    # Those of the second process alone.
+    # These events are only those of the second process.
     assert [event["method"] for event in events] == ["process/exited", "process/closed"]

@@ -1,4 +1,4 @@
-"""`session/retain`: work that goes on while nobody is there."""
+"""`session/retain`: work that goes on while no client is connected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def retain(wire: Wire, seconds: float) -> float:
 
 
 async def detached(url: str, seconds: float | None) -> tuple[str, Watched]:
-    """A session with a process, left alone; its id and the process."""
+    """Make a session with a process and leave it; returns its id and the process."""
     async with Wire(url) as wire:
         session_id = (await wire.initialize())["sessionId"]
         if seconds is not None:
@@ -70,7 +70,7 @@ async def test_it_takes_a_session(server):
 @requirement("retain/session")
 async def test_a_retained_session_outlives_others():
     async with server_with(detached_session_seconds=WINDOW) as server:
-        # A timer that was set for a session which came back concerns nobody else.
+        # The timer of a session that was resumed has no effect on other sessions.
         returned, _ = await detached(server.url, None)
         holder = await resumed(server.url, returned)
         kept, child = await detached(server.url, 3600)
@@ -79,7 +79,7 @@ async def test_a_retained_session_outlives_others():
         second = await resumed(server.url, kept)
         second.cut()
         holder.cut()
-        # It counts for each detachment, until another time is asked for.
+        # The time applies to each detachment, until the client asks for another one.
         _, expiring = await detached(server.url, None)
         await expiring.ended()
         third = await resumed(server.url, kept)

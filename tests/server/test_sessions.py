@@ -48,18 +48,18 @@ async def test_a_resumed_session_has_its_processes_numbers_and_write_ids(server,
             assert (await first.event("p", "process/output"))["seq"] == 1
             assert await first.write("p", b"two\n", "2") == "accepted"
             first.cut()
-        # Whether it was said before or after the loss: by now it is said.
+        # The output may have come before or after the loss; by now it is there.
         await tether.heard(b"two\n")
         second = await resumed(server.url, session_id)
         page = await second.call("process/read", {"processId": "p", "afterSeq": 1, "waitMs": 5000})
         assert [(chunk["seq"], decoded(chunk)) for chunk in page["chunks"]] == [(2, b"two\n")]
         assert page["nextSeq"] == 3
-        # Accepted before, so it is not written again.
+        # The write was accepted before, so it is not done again.
         assert await second.write("p", b"again\n", "2") == "accepted"
         assert await second.write("p", b"three\n", "3") == "accepted"
         event = await second.event("p", "process/output")
         assert (event["seq"], decoded(event)) == (3, b"three\n")
-        # What was missed is not pushed: the read has it.
+        # Missed output is not sent as events; a read returns it.
         assert second.unread == []
         second.cut()
 
@@ -97,7 +97,7 @@ async def test_a_held_session_is_not_taken_over(server):
             "code": -32010,
             "message": f"session {session_id} is already attached to another connection",
         }
-        # The holder is not disturbed.
+        # The connection that holds the session notices nothing.
         assert await holder.write("p", b"still here\n", "1") == "accepted"
         assert await holder.output_until("p", b"here\n") == b"still here\n"
 
@@ -115,7 +115,7 @@ async def test_a_detached_session_ends_with_all_its_processes():
     async with server_with(detached_session_seconds=0.2) as server:
         async with Wire(server.url) as first:
             session_id = (await first.initialize())["sessionId"]
-            # Only SIGKILL ends these, as process/terminate does.
+            # Only SIGKILL ends these children, and process/terminate sends it.
             children = []
             for process_id, tty in (("pipes", False), ("tty", True)):
                 await first.start(
@@ -161,7 +161,7 @@ async def test_a_pending_poll_does_not_delay_a_resume(server):
         await start_echo(first)
         params = {"processId": "p", "afterSeq": 1, "waitMs": 600_000}
         await first.request("process/read", params)
-        # Behind the poll, and therefore never looked at.
+        # This request waits behind the poll, so it is never read.
         await first.request("process/terminate", {"processId": "p"})
         first.cut()
     async with asyncio.timeout(5):
@@ -211,6 +211,6 @@ async def test_a_start_whose_client_vanished_is_found_by_the_resumed_one(server)
         await first.closed()
     second = await resumed(server.url, session_id)
     result = await second.call("process/terminate", {"processId": "p"})
-    # Only a start that had been read before the connection ended has happened.
+    # Only a start that was read before the connection ended was done.
     assert result == {"running": True}
     second.cut()

@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def shelves_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where snapshots are kept from now on, each session's apart."""
+    """The directory of snapshots from now on; each session has its own below."""
     monkeypatch.setattr(placeholders, "default_folder", lambda: bytes(folder))
     return folder / "snapshots"
 
@@ -121,7 +121,7 @@ async def test_a_capture_that_fails_leaves_a_plain_start(home, profile, limits):
         shell = Shell(wire, home)
         assert await shell.run("echo done") == "done\n"
         assert await shell.run("echo done") == "done\n"
-        # One capture that failed, and then each start by itself.
+        # One capture fails, and then each start runs the startup files itself.
         assert shell.captures == 3
 
 
@@ -153,7 +153,7 @@ async def test_what_a_killed_server_left_is_cleared_away(home, tmp_path, monkeyp
     shelves = shelves_in(tmp_path / "private", monkeypatch)
     killed, alive = Shelf(), Shelf()
     left, kept = Path(killed.put(b"left")), Path(alive.put(b"kept"))
-    # As the end of a process would.
+    # The end of a process has the same effect.
     os.close(killed._lock)
     async with wire_with() as wire:
         await Shell(wire, home).run("true")
@@ -187,7 +187,7 @@ async def test_zsh_restores_what_its_files_did(wire, home):
     )
     shell = Shell(wire, home)
     zsh = {"name": "zsh", "path": str(shutil.which("zsh"))}
-    # It reads all of the command before it runs any of it, so that aliases wait for an eval.
+    # This shell reads the whole command before it runs it, so aliases need an eval.
     script = "greet you; echo $E $0 $#; eval ll"
     assert await shell.run(script, shell=zsh) == f"hello you\n1 {zsh['path']} 0\naliased\n"
     script = "for name in login rcs extendedglob; do [[ -o $name ]] && echo $name; done"

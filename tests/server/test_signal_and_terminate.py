@@ -1,4 +1,4 @@
-"""process/signal and process/terminate: groups, escapes, and what is left alone."""
+"""process/signal and process/terminate: process groups, and children that leave them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.children import Watched
 from tests.support.tether import Tether
 from tests.support.wire import Wire, decoded
 
-# A shell and another one in its group, both of which mind an interrupt.
+# A shell and a second one in its group; both react to an interrupt.
 TRAPS = """
 trap 'echo leader; exit 9' INT
 sh -c 'trap "echo child; exit" INT; echo ready; while :; do sleep 0.01; done'
@@ -49,7 +49,7 @@ async def test_an_interrupted_program_exits_with_130(wire):
 
 
 @requirement("process/signal:nobody-there")
-async def test_a_signal_for_nobody_is_no_error(wire):
+async def test_a_signal_for_an_unknown_process_is_no_error(wire):
     await interrupt(wire, "nobody")
     await wire.run("p", ["true"])
     await interrupt(wire)
@@ -61,7 +61,7 @@ async def test_background_processes_of_an_exited_one_are_not_signalled(wire):
     background = Watched(int(decoded(await wire.event("p", "process/output"))))
     await wire.event("p", "process/exited")
     await interrupt(wire)
-    # A signal would have ended it before the answer of a later one.
+    # A signal would have ended it before the answer to a later request.
     assert (await wire.run("q", ["sh", "-c", f"kill -0 {background.pid}"])).exit_code == 0
     os.kill(background.pid, signal.SIGKILL)
     await background.ended()
@@ -76,7 +76,7 @@ async def test_another_value_is_refused(wire, value):
     await wire.start("p", ["sleep", "60"])
     params = {"processId": "p", "signal": value}
     assert (await wire.error("process/signal", params))["code"] == -32602
-    # Unknown processes do not matter: the value is judged first.
+    # The signal's name is checked before the process, so an unknown process does not matter.
     params = {"processId": "nobody", "signal": value}
     assert (await wire.error("process/signal", params))["code"] == -32602
 
@@ -143,9 +143,9 @@ async def test_an_escaped_process_does_not_hold_up_the_close(wire):
     assert await terminate(wire) is True
     events = await wire.events_until_closed("p")
     assert [event["method"] for event in events] == ["process/exited", "process/closed"]
-    # It survives; what it still says is lost.
+    # The child survives; its later output is lost.
     assert (await wire.run("q", ["sh", "-c", f"kill -0 {escaped.pid}"])).exit_code == 0
-    # Bytes read before are kept.
+    # Output that was read before is kept.
     page = await wire.call("process/read", {"processId": "p"})
     assert b"before\n" in b"".join(decoded(chunk) for chunk in page["chunks"])
     os.killpg(escaped.pid, signal.SIGKILL)
@@ -153,7 +153,7 @@ async def test_an_escaped_process_does_not_hold_up_the_close(wire):
 
 
 @requirement("process/terminate:not-running")
-async def test_whoever_does_not_run_is_told(wire):
+async def test_terminate_answers_false_for_a_process_that_does_not_run(wire):
     assert await terminate(wire, "nobody") is False
     await wire.run("p", ["true"])
     assert await terminate(wire) is False

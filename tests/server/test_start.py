@@ -1,4 +1,4 @@
-"""process/start: its parameters, its checks, and the world a program finds."""
+"""process/start: its parameters, its checks, and the environment of the program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.start_cases import (
 )
 from tests.support.wire import ENV, decoded, start_params
 
-# Internal to the C library, which gives them to children as it likes.
+# These variables are internal to the C library, which may add them to children.
 INTERNAL_SIGNALS = {32, 33}
 
 
@@ -172,7 +172,7 @@ async def test_stdout_and_stderr_are_apart_and_stdin_is_empty(wire):
 async def test_no_other_descriptor_is_inherited(wire):
     for params in ({}, {"pipeStdin": True}, {"tty": True}):
         finished = await wire.run(f"p{params}", ["ls", "/proc/self/fd"], **params)
-        # The fourth is the directory that it reads.
+        # The fourth descriptor is the directory that it reads.
         assert (finished.stdout or finished.stream("pty")).split() == [b"0", b"1", b"2", b"3"]
 
 
@@ -207,7 +207,7 @@ async def test_a_name_is_looked_up_in_the_childs_own_path(wire, tmp_path, monkey
         program.write_text(f"#!/bin/sh\necho {text} $0\n")
         program.chmod(0o755)
     (tmp_path / "first" / "not-executable").write_text("#!/bin/sh\n")
-    # The server's own PATH plays no part.
+    # The server's own PATH is not used.
     monkeypatch.setenv("PATH", str(tmp_path / "servers"))
     cwd = tmp_path.as_uri()
 
@@ -224,12 +224,12 @@ async def test_a_name_is_looked_up_in_the_childs_own_path(wire, tmp_path, monkey
     assert await said("2", ["a-program"], f"{second}:{first}") == ["two", f"{second}/a-program"]
     assert await said("3", ["a-program"], "/no/such") == -32603
     assert await said("4", ["a-program"], None) == -32603
-    # Relative entries and names with a slash count from cwd.
+    # Relative entries and names with a slash are relative to cwd.
     assert await said("5", ["a-program"], "second") == ["two", "second/a-program"]
     assert await said("6", ["first/a-program"], None) == ["one", "first/a-program"]
     assert await said("7", ["./first/a-program"], "/no/such") == ["one", "./first/a-program"]
     assert await said("8", ["not-executable"], first) == -32603
-    # Without a PATH there is a default.
+    # Without PATH a default is used.
     assert await said("9", ["echo", "default"], None) == ["default"]
 
 
@@ -383,7 +383,7 @@ async def test_lookup_is_the_same_on_a_terminal(wire):
     assert await try_start(wire, processId="r", tty=True, argv=["true", "x" * 200_000]) == -32603
 
 
-# What it says.
+# The output.
 
 
 @requirement("events:chunks")

@@ -18,13 +18,13 @@ from tests.support.tether import Tether
 from tests.support.wire import PATIENCE, Wire, decoded, start_params
 
 WINDOW = 256 * KIB
-# So long a pipe must have no room before its writer counts as blocked.
+# A writer counts as blocked if its pipe was full for this time.
 STILL = 0.2
 COUNTS = ["seq", "1", "1000000"]
 COUNTED = b"".join(b"%d\n" % n for n in range(1, 1_000_001))
 
 
-# Acknowledgements have to overtake requests.
+# Acknowledgements must be able to overtake requests.
 ORDERLY: dict[str, Any] = {"concurrentRequests": 8}
 
 
@@ -59,7 +59,7 @@ async def resumed_with(url: str, session_id: str, taken: dict[str, int]) -> Wire
 
 
 async def start_flood(wire: Wire, tether: Tether, **params: Any) -> dict[str, Any]:
-    """A child that writes without end, and has filled its window."""
+    """Start a child that writes without end, and wait until its window is full."""
     argv = child("says_when_blocked.py", tether.path, STILL)
     answer = await wire.start("p", argv, flowWindow=WINDOW, **params)
     await tether.heard(b"blocked\n")
@@ -82,7 +82,7 @@ def outputs(wire: Wire) -> list[dict[str, Any]]:
 @requirement("window/bounded", "window/lossless")
 async def test_a_process_waits_until_its_output_is_acknowledged(wire, tether):
     assert (await start_flood(wire, tether))["flowWindow"] == WINDOW
-    # Answers come behind all that was said.
+    # An answer comes after all earlier events.
     await wire.call("environment/status")
     said = outputs(wire)
     assert WINDOW // 2 < unacknowledged(said) <= WINDOW + 64 * KIB
@@ -103,7 +103,7 @@ async def test_a_process_waits_for_a_client_that_is_away(server, tether):
     await start_flood(wire, tether)
     wire.cut()
     await eventually(lambda: server.core._attachments.detached_count)
-    # A process without a window runs on, as ever.
+    # A process without a window goes on as usual.
     assert tether.is_held and tether.said == b"blocked\n"
     wire = await resumed_with(server.url, session_id, {"p": 0})
     page = await wire.call("process/read", {"processId": "p"})
@@ -209,7 +209,7 @@ async def test_a_client_that_is_served_in_order_gets_no_window(server):
 
 
 @requirement("window/not-negotiated")
-async def test_whoever_asks_for_no_window_hears_nothing_of_it(wire):
+async def test_a_client_that_asks_for_no_window_gets_no_member_about_it(wire):
     assert await wire.start("p", ["true"]) == {"processId": "p", "sandboxType": "none"}
     await wire.events_until_closed("p")
     page = await wire.call("process/read", {"processId": "p"})
@@ -234,7 +234,7 @@ async def test_a_window_has_bounds():
             1000,
         ]
         assert await granted("d", 3000) == 3000
-        # What is given up is there for others.
+        # A window that was given up is available to others.
         await ack(wire, None, "a")
         assert await granted("e", 4000) == 4000
         error = await wire.error("process/start", start_params("z", ["true"], flowWindow=0))
@@ -254,7 +254,7 @@ async def test_windows_are_given_back_whatever_becomes_of_their_processes(no_lea
             assert budget.left == 100 * MIB
             await wire.start("stays", ["cat"], pipeStdin=True, flowWindow=4 * MIB)
             assert budget.left == 97 * MIB
-            # More than is retained anyway, until it is acknowledged.
+            # The server keeps more than the usual retention until it is acknowledged.
             await wire.start("full", ["head", "-c", str(2 * MIB), "/dev/zero"], flowWindow=4 * MIB)
             await wire.events_until_closed("full")
             assert budget.left == 94 * MIB
@@ -320,7 +320,7 @@ async def test_neighbours_do_not_wait(wire, tether):
 
 @pytest.mark.one_loop
 @requirement("window/bounded")
-async def test_memory_stays_small_while_nobody_acknowledges(tether):
+async def test_memory_stays_small_without_acknowledgements(tether):
     window = DEFAULT_LIMITS.max_flow_window
     with start_server() as server:
         async with Wire(server.url) as wire:

@@ -1,4 +1,4 @@
-"""process/write: order, idempotency, and who can be written to."""
+"""process/write: order, idempotency, and which processes take input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.wire import Finished, Wire, decoded
 
 
 async def write(wire: Wire, **params):
-    """The outcome: a status, or the code of an error."""
+    """The outcome of a write: a status, or the code of an error."""
     answer = await wire.answer(
         await wire.request("process/write", {"processId": "p", "chunk": "", **params})
     )
@@ -51,7 +51,7 @@ async def test_members_are_required_and_typed(wire):
 async def test_base64_is_strict(wire, chunk):
     await wire.start("p", ["cat"], pipeStdin=True)
     assert await write(wire, chunk=chunk, writeId="1") == -32602
-    # It was not remembered either.
+    # The id was not remembered either.
     assert await write(wire, chunk="b2sK", writeId="1") == "accepted"
     assert await wire.output_until("p", b"\n") == b"ok\n"
 
@@ -98,7 +98,7 @@ async def test_a_repeated_id_is_accepted_and_not_written(wire):
     await wire.start("p", ["cat"], pipeStdin=True)
     assert await wire.write("p", b"one\n", "id") == "accepted"
     assert await wire.write("p", b"one\n", "id") == "accepted"
-    # Not even when the bytes differ.
+    # This holds even if the bytes differ.
     assert await wire.write("p", b"other\n", "id") == "accepted"
     assert await wire.write("p", b"two\n", "other id") == "accepted"
     assert await wire.output_until("p", b"two\n") == b"one\ntwo\n"
@@ -202,10 +202,10 @@ async def test_a_full_queue_makes_the_next_write_wait():
             )
             for number in range(40)
         ]
-        # Its answer is behind those of every write that was accepted at once.
+        # Its answer comes after those of all writes that were accepted at once.
         await wire.call("environment/status")
         accepted = [message["id"] for message in wire.unread if "id" in message]
-        # What fits in the pipe, the write under way, and the queue.
+        # The content of the pipe, the current write, and the queue.
         assert accepted == writes[: len(accepted)]
         assert 5 <= len(accepted) < 40
         assert await wire.call("process/signal", {"processId": "p", "signal": "SIGUSR1"}) == {}
@@ -246,17 +246,17 @@ async def test_a_write_that_waited_when_its_client_vanished_was_never_accepted()
             for number in range(8):
                 params = {"processId": "p", "chunk": chunk, "writeId": str(number)}
                 await first.request("process/write", params)
-            # Serial: an answer to the status would mean that no write waits.
+            # Requests are serial: an answer to the status would mean that no write waits.
             await first.request("environment/status")
             first.cut()
         second = await resumed(server.url, session_id)
         await second.call("process/signal", {"processId": "p", "signal": "SIGUSR1"})
-        # The client repeats what it has no answer to, with the same ids.
+        # The client repeats the writes without an answer, with the same ids.
         for number in range(8):
             params = {"processId": "p", "chunk": chunk, "writeId": str(number)}
             assert (await second.call("process/write", params))["status"] == "accepted"
         await second.call("process/closeStdin", {"processId": "p"})
-        # Every one of them arrived, and none twice.
+        # Every write arrived, and none arrived twice.
         assert await second.output_until("p", b"\n") == b"%d\n" % (8 << 20)
         second.cut()
 
@@ -284,7 +284,7 @@ async def test_a_write_repeated_while_it_waits_for_room_is_done_once():
             await wire.request("process/write", {"processId": "p", "chunk": block, "writeId": i})
             for i in ids
         ]
-        # A barrier: by its answer every write before it has been looked at.
+        # This is a barrier: its answer comes after every earlier write was read.
         await wire.call("environment/status")
         await wire.call("process/signal", {"processId": "p", "signal": "SIGUSR1"})
         for request in requests:

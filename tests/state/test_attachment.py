@@ -90,13 +90,13 @@ def test_a_session_that_was_ended_is_unknown_at_once():
 
 
 class AttachmentLaws(RuleBasedStateMachine):
-    """Any order of connects, losses and waits, against a dictionary and a clock."""
+    """Any order of connects, losses and waits, compared with a dictionary and a clock."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sessions = attachments()
         self.now = 0.0
-        # Every session ever made: when it was detached, or None while it is held.
+        # Every session ever made, with the time it was detached, or None while it is held.
         self.detached_at: dict[SessionId, float | None] = {}
 
     def is_over(self, session_id: SessionId) -> bool:

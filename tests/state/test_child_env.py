@@ -1,4 +1,4 @@
-"""What a child finds in its environment."""
+"""The environment of a child."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def given_alone(env: Mapping[str, str], **changes: Any) -> dict[str, str]:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """The rule for patterns, in its plainest form."""
+    """The rule for patterns in its simplest form."""
     if not pattern:
         return not name
     if pattern[0] == "*":

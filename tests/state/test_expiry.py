@@ -1,4 +1,4 @@
-"""Things that are forgotten a fixed time after something happened to them."""
+"""Keys that are forgotten a fixed time after they were added."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from exec_server.state.expiry import Expiry
 
-# Moments at which a key is put in (again) or taken out, in the order of a clock.
+# Moments at which a key is added (again) or removed, in the order of a clock.
 moves = st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abcd"), st.booleans()), max_size=30)
 
 

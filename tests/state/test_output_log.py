@@ -85,7 +85,7 @@ def test_a_page_has_the_first_chunk_and_then_only_what_fits(happened, cursor, pa
     rest = [chunk for chunk in said if chunk.seq > cursor]
     assert chunks == rest[: len(chunks)]
     assert bool(chunks) == bool(rest)
-    # It ends after reaching the size, before passing it, or with the output.
+    # The page ends after reaching the size, before exceeding it, or with the output.
     assert size(chunks[:-1]) < max(page_bytes, 1)
     if len(chunks) > 1:
         assert size(chunks) <= page_bytes
@@ -130,7 +130,7 @@ def test_a_gap_after_the_cursor_is_told_with_the_bytes_lost_so_far(happened, max
 )
 @requirement("process/read:paging-examples")
 def test_the_examples_of_the_specification(cursor, max_bytes, seqs, next_seq):
-    # Five chunks of six bytes, then the exit and the close.
+    # There are five chunks of six bytes, then the exit and the close.
     log, _ = log_of([("stdout", b"line %d" % n) for n in range(5)] + [(None, b"")] * 2)
     page = log.after(cursor, max_bytes=max_bytes)
     assert [chunk.seq for chunk in page.chunks] == seqs

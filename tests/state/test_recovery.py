@@ -1,4 +1,4 @@
-"""Merging what a recovery read answers."""
+"""Merge the answer to a recovery read."""
 
 from __future__ import annotations
 

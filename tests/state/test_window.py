@@ -1,4 +1,4 @@
-"""Windows of output: nothing is lost, memory is bounded, and nobody waits for ever."""
+"""Windows of output: nothing is lost, memory is bounded, and no process waits for ever."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Conversation:
         self.log = windowed_log(window)
         self.credit = Credit(window)
         self.said = self.taken = b""
-        # On the way; gone with the link.
+        # Messages that are on the way; they are lost with the link.
         self._pushed: deque[Chunk] = deque()
         self._acks: deque[int] = deque()
         self._untaken: deque[Chunk] = deque()
@@ -89,7 +89,7 @@ moves = st.lists(
 
 @given(moves, st.integers(1, 20_000))
 @requirement("window/lossless", "window/bounded", "window/acknowledged-in-time")
-def test_whatever_happens_every_byte_is_taken_once_and_nobody_waits_for_ever(moves, window):
+def test_whatever_happens_every_byte_is_taken_once_and_no_process_waits_for_ever(moves, window):
     talk = Conversation(window)
     for name, *arguments in moves:
         getattr(talk, name)(*arguments)
@@ -100,7 +100,7 @@ def test_whatever_happens_every_byte_is_taken_once_and_nobody_waits_for_ever(mov
         assert sum(cost(chunk.data) for chunk in unacknowledged) == talk.log._unacknowledged_cost
     talk.finish()
     assert talk.taken == talk.said
-    # With everything taken there is room again.
+    # When everything is taken there is room again.
     assert not talk.log.is_full and not talk.credit.is_withheld
 
 
@@ -146,7 +146,7 @@ def test_a_released_log_keeps_the_newest_output_only():
 
 @requirement("window/bounds")
 @given(st.lists(st.integers(1, 30), max_size=40))
-def test_windows_share_a_budget_and_nobody_is_refused(asked):
+def test_windows_share_a_budget_and_no_request_is_refused(asked):
     budget = WindowBudget(total_bytes=50, max_window=20, free_bytes=8)
     granted = [budget.take(window) for window in asked]
     assert budget.left >= 0

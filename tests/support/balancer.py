@@ -32,11 +32,11 @@ class Balancer:
 
     @property
     def nodes(self) -> list[int]:
-        """Where the WebSockets that are open lead to."""
+        """The ports of the nodes of all open WebSockets."""
         return [line.node for line in self._lines if line.node is not None and line.is_get]
 
     def cut(self, chance: float = 1.0, *, draw: random.Random | None = None) -> int:
-        """Drop each connection with such a *chance*; how many these were."""
+        """Drop each connection with probability *chance*, and return how many were dropped."""
         chosen = [line for line in self._lines if draw is None or draw.random() < chance]
         for line in chosen:
             line.cut()
@@ -57,7 +57,7 @@ class Balancer:
             self.cut()
             await server.wait_closed()
 
-    # What a line asks for.
+    # Called by lines.
 
     def opened(self, line: _Line) -> None:
         self._lines[line] = None
@@ -90,15 +90,15 @@ class Balancer:
 
 
 class _Line:
-    """Two sockets that are one."""
+    """A client's socket and a node's socket, joined."""
 
     def __init__(self, balancer: Balancer) -> None:
         self._balancer = balancer
         self._ends: list[asyncio.Transport] = []
-        # What a client has sent before there is a node for it.
+        # Bytes that the client sent before the node was connected.
         self.early: list[bytes] = []
         self.node: int | None = None
-        # Whether it began with a GET; what is not a WebSocket begins with a POST.
+        # True if it began with a GET; other requests than WebSockets begin with a POST.
         self.is_get = False
 
     def cut(self) -> None:
@@ -115,12 +115,12 @@ class _Line:
         self._balancer.closed(self)
         other = self.other(end)
         if other is not None:
-            # What it was sent before still arrives.
+            # Bytes that were sent before still arrive.
             other.close()
 
 
 class _End(asyncio.Protocol):
-    """One of the two; nothing waits here but what the other's socket does not take."""
+    """One of the two sockets. Bytes wait here only while the other socket is full."""
 
     _line: _Line
     _transport: asyncio.Transport
@@ -148,7 +148,7 @@ class _End(asyncio.Protocol):
 
 
 class _Near(_End):
-    """A client's."""
+    """The socket of a client."""
 
     def __init__(self, balancer: Balancer) -> None:
         self._balancer = balancer
@@ -168,7 +168,7 @@ class _Near(_End):
 
 
 class _Far(_End):
-    """A node's."""
+    """The socket of a node."""
 
     def __init__(self, line: _Line, node: int) -> None:
         self._line = line

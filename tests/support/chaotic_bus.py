@@ -14,17 +14,17 @@ _LATE_SECONDS = 0.01
 
 
 class Rates(NamedTuple):
-    """How often each happens, between 0 and 1. All zero: the bus below, unchanged."""
+    """The probability of each fault, between 0 and 1. With all zero the bus below is unchanged."""
 
-    # Of what is published, and of the answers to requests.
+    # Faults of published messages, and of the answers to requests.
     lose: float = 0.0
     double: float = 0.0
-    # Overtaken by up to `places` later ones to any subject.
+    # A message is overtaken by up to `places` later ones to any subject.
     delay: float = 0.0
     places: int = 4
-    # Of `hold`: it fails before it has happened, or after.
-    hold_undone: float = 0.0
-    hold_done: float = 0.0
+    # A `compare_and_set` fails before or after it has taken effect.
+    set_undone: float = 0.0
+    set_done: float = 0.0
 
 
 class ChaoticBus:
@@ -38,13 +38,13 @@ class ChaoticBus:
         self._back_since: float | None = None
         self._is_cut_off = False
         self._delayed: list[_Delayed] = []
-        # What happened, for a test that wants to know whether anything did.
+        # The number of faults, so that a test can check that there were some.
         self.fates: dict[Fate, int] = {"lose": 0, "double": 0, "delay": 0, "pass": 0}
 
-    # What only a test does.
+    # Methods for tests.
 
     def cut_off(self) -> None:
-        """From now on nothing reaches this node or comes from it."""
+        """Lose all messages from and to this node from now on."""
         self._is_cut_off = True
         self._delayed.clear()
 
@@ -53,7 +53,7 @@ class ChaoticBus:
         self._back_since = self._loop.time()
 
     def settle(self) -> None:
-        """Nothing bad happens from now on, and what was delayed arrives."""
+        """Cause no more faults, and deliver the delayed messages."""
         self._overtake(self.rates.places)
         self.rates = Rates()
 
@@ -119,7 +119,7 @@ class ChaoticBus:
         if fate == "delay":
             await asyncio.sleep(0)
         self._check_reachable()
-        # The servers say that there is no subscriber, with the same chance to be lost.
+        # Servers report that no node answers, and that message can be lost as well.
         if fate == "lose":
             raise BusUnavailable("the answer was lost")
         return answer
@@ -131,10 +131,10 @@ class ChaoticBus:
     async def compare_and_set(self, key: str, value: bytes, *, after: int) -> int | None:
         self._check_reachable()
         chance = self._random.random()
-        if chance < self.rates.hold_undone:
+        if chance < self.rates.set_undone:
             raise BusUnavailable("the value was lost")
         revision = await self._bus.compare_and_set(key, value, after=after)
-        if self._is_cut_off or chance > 1 - self.rates.hold_done:
+        if self._is_cut_off or chance > 1 - self.rates.set_done:
             raise BusUnavailable("the answer was lost")
         return revision
 
@@ -155,7 +155,7 @@ class ChaoticBus:
         return fate
 
     def _overtake(self, count: int) -> None:
-        """*count* messages were sent: those that were overtaken often enough follow."""
+        """*count* messages were sent: deliver those that were overtaken often enough."""
         before, self._delayed = self._delayed, []
         for message in before:
             later = message._replace(places=message.places - count)
@@ -170,7 +170,7 @@ class ChaoticBus:
 
 
 class _Delayed(NamedTuple):
-    """A published message that so many later ones overtake."""
+    """A published message, and how many later ones still overtake it."""
 
     places: int
     subject: str
@@ -178,4 +178,4 @@ class _Delayed(NamedTuple):
 
 
 class _NotHeard(Exception):
-    """Instead of an answer."""
+    """The answer was lost."""

@@ -23,7 +23,7 @@ _SECONDS = 60.0
 
 
 def needs(tool: str) -> str:
-    """Where *tool* is; the test is skipped when it is not installed."""
+    """The path of *tool*; the test is skipped if it is not installed."""
     found = shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin")
     if found is None:
         pytest.skip(f"{tool} is not installed")
@@ -31,7 +31,7 @@ def needs(tool: str) -> str:
 
 
 def run(*words: str, **options: Any) -> str:
-    """What a tool says; it has to be content."""
+    """The output of a tool, which must succeed."""
     done = subprocess.run(words, capture_output=True, timeout=_SECONDS, **options)
     said: bytes = done.stdout + done.stderr
     assert done.returncode == 0, said.decode()
@@ -46,7 +46,7 @@ def documents(path: Path) -> list[Any]:
 
 
 def manifests(folder: str) -> dict[str, list[Any]]:
-    """What each file of a folder below deploy/kubernetes holds."""
+    """The manifests of each file in a folder below deploy/kubernetes."""
     paths = sorted((DEPLOY / "kubernetes" / folder).iterdir())
     return {path.name: documents(path) for path in paths}
 
@@ -59,7 +59,7 @@ def unit_text(unit: str) -> str:
 
 
 def unit_words(unit: str) -> list[str]:
-    """What a unit gives to exec-server, as it is written."""
+    """The arguments of exec-server in a unit, as they are written."""
     (line,) = re.findall("^ExecStart=(.*)$", unit_text(unit).replace("\\\n", " "), flags=re.M)
     program, *words = shlex.split(line)
     assert program == PROGRAM
@@ -67,7 +67,7 @@ def unit_words(unit: str) -> list[str]:
 
 
 def expanded(words: Sequence[str], instance: str, variables: Mapping[str, str]) -> list[str]:
-    """The words as systemd passes them on."""
+    """The arguments as systemd passes them on."""
     return [
         re.sub(r"\$\{(\w+)\}", lambda found: variables[found[1]], word.replace("%i", instance))
         for word in words
@@ -78,7 +78,7 @@ def expanded(words: Sequence[str], instance: str, variables: Mapping[str, str]) 
 
 
 def nginx_configuration(folder: Path, port: int, nodes: Sequence[int]) -> Path:
-    """The snippet in a configuration that keeps to *folder*."""
+    """A whole configuration with the snippet, which writes only to *folder*."""
     text = (DEPLOY / "nginx" / "registry.conf").read_text()
     servers = "".join(f"    server 127.0.0.1:{node} fail_timeout=5s;\n" for node in nodes)
     text = _changed(r"(    server 127.*\n)+", servers, text)
@@ -96,7 +96,7 @@ def nginx_configuration(folder: Path, port: int, nodes: Sequence[int]) -> Path:
 
 
 def caddy_configuration(folder: Path, port: int, nodes: Sequence[int]) -> Path:
-    """The snippet with another name, certificate, log and nodes."""
+    """The snippet with the test's name, certificate, log and nodes."""
     text = (DEPLOY / "caddy" / "Caddyfile").read_text()
     site = f"https://127.0.0.1:{port} {{\n\ttls {folder}/server.pem {folder}/server.pem"
     text = _changed(r"registry\.example\.net \{", site, text)
@@ -119,7 +119,7 @@ def caddy_words(folder: Path, port: int, nodes: Sequence[int]) -> list[str]:
 
 
 def homes(folder: Path) -> dict[str, str]:
-    """For tools that look for a home, or for a cluster of the user's."""
+    """An environment for tools that would look for a home or a cluster."""
     return {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": os.devnull}
 
 
@@ -134,7 +134,7 @@ def _changed(pattern: str, by: str, text: str) -> str:
 
 @contextlib.contextmanager
 def started(words: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that says what it says to pipes, and is killed at the end."""
+    """A process whose output goes to pipes; it is killed at the end."""
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, **options) as process:
         try:
@@ -144,7 +144,7 @@ def started(words: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[b
 
 
 def said(process: subprocess.Popen[bytes], is_it: Callable[[bytes], object]) -> bytes:
-    """The first such line on its standard error."""
+    """The first line on standard error that matches."""
     assert process.stderr is not None
     lines = []
     for line in process.stderr:

@@ -27,7 +27,7 @@ class Accounts:
         self._system, _ = _key(nkeys.PREFIX_BYTE_ACCOUNT)
 
     def configuration(self) -> str:
-        """For a server that accepts these users and no others."""
+        """The configuration of a server that accepts only these users."""
         operator, account, system = map(_name, (self._operator, self._account, self._system))
         sign = self._operator
         about = {"type": "operator", "system_account": system}
@@ -46,7 +46,7 @@ class Accounts:
         )
 
     def credentials(self, *subjects: str) -> str:
-        """The file of a user who may use *subjects* alone, or all when none are named."""
+        """The credentials file of a user for *subjects*, or for all if none are given."""
         user, seed = _key(nkeys.PREFIX_BYTE_USER)
         allowed = {"allow": list(subjects)} if subjects else {}
         about = {"type": "user", "pub": allowed, "sub": allowed, "subs": -1, "data": -1}

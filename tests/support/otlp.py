@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry on the loopback, which decodes what it is sent."""
+"""A collector of OpenTelemetry on the loopback, which decodes all exports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.wire import PATIENCE
 
 
 class Collected:
-    """Everything that has come so far."""
+    """All exports so far."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -33,7 +33,7 @@ class Collected:
             await self._more.wait_for(is_there)
 
     def value(self, name: str, **labels: str) -> Any:
-        """Of the one point with these attributes; None when there is none yet."""
+        """The value of the point with these attributes; None if there is none yet."""
         points = self.points.get(name, [])
         found = [p.as_int or p.as_double for p in points if attributes(p.attributes) == labels]
         return found[0] if found else None
@@ -73,7 +73,7 @@ def attributes(pairs: Any) -> dict[str, Any]:
 async def collecting(
     answer: Callable[[], Any] = lambda: web.Response(content_type="application/x-protobuf"),
 ) -> AsyncIterator[Collected]:
-    """Answers every export with what *answer* gives, or awaits it."""
+    """Answer every export with the result of *answer*."""
     collected = Collected()
 
     async def handle(request: web.Request) -> web.StreamResponse:

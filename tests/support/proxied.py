@@ -1,4 +1,4 @@
-"""What tests of the managed network talk to: proxies, local servers, and a client that decides."""
+"""Parts for tests of the managed network: proxies, local servers, and a client that decides."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _BESIDE = ("policyDecisionTimeoutMs", "auditMetadata", "environmentId", "executi
 
 
 def wanted(**members: Any) -> dict[str, Any]:
-    """A `networkProxy` of process/start; members of the proxy, or beside it."""
+    """The `networkProxy` parameters of process/start."""
     beside = {name: members.pop(name) for name in _BESIDE if name in members}
     return {"proxy": {**SWITCHES, **members}, **beside}
 
 
 class Decides:
-    """A client that answers with *answer* and remembers what it was told."""
+    """A client that answers with *answer* and records the notifications."""
 
     def __init__(self, answer: Any = None) -> None:
         self.answer = answer
@@ -62,7 +62,7 @@ class Decides:
 
 
 class Proxy:
-    """A proxy in this process, and where it listens."""
+    """A proxy in this process, and its address."""
 
     def __init__(self, managed: ManagedProxy, env: dict[str, str], client: Decides) -> None:
         self.managed = managed
@@ -82,7 +82,7 @@ async def proxy(
     reaches_private: bool = False,
     **members: Any,
 ) -> AsyncIterator[Proxy]:
-    """A proxy with *names* in the place of the system's resolver."""
+    """A proxy that resolves *names* instead of asking the system."""
     client = client or Decides()
 
     async def resolver(host: str) -> list[Address]:
@@ -103,13 +103,13 @@ async def proxy(
         yield Proxy(managed, managed.listen(), client)
     finally:
         managed.close()
-        # Those that were cancelled get their turn.
+        # Cancelled tasks get the time to end.
         for _ in range(5):
             await asyncio.sleep(0)
 
 
 class Origin:
-    """A local HTTP server; *answer* is what it says to each request, whose heads it keeps."""
+    """A local HTTP server that sends *answer* to each request, and keeps the heads of requests."""
 
     def __init__(self, answer: bytes, *, closes: bool) -> None:
         self.answer = answer
@@ -167,7 +167,7 @@ async def dialled(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asynci
 
 
 async def said(port: int, data: bytes) -> bytes:
-    """Everything that is answered to *data*, whose sender then says no more."""
+    """The whole answer to *data*, after which the sender closes its side."""
     async with asyncio.timeout(PATIENCE), dialled(port) as (reader, writer):
         writer.write(data)
         return await reader.read()
@@ -185,7 +185,7 @@ async def answered(port: int, data: bytes) -> tuple[bytes, bytes]:
 
 
 def get(host: str, *, method: str = "GET", headers: str = "", body: bytes = b"") -> bytes:
-    """A request for *host* as a proxy wants it."""
+    """A request for *host* in the form that a proxy expects."""
     head = f"{method} http://{host}/p?q HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n"
     return head.encode() + body
 
@@ -202,7 +202,7 @@ async def socks(port: int, host: bytes, to: int, *, command: int = 1) -> tuple[A
 
 
 async def launch(wire: Wire, process_id: str = "p", **members: Any) -> tuple[int, int]:
-    """Start a process that stays, with a proxy; the ports of HTTP and of everything else."""
+    """Start a process with a proxy, and return the ports of its HTTP and SOCKS listeners."""
     argv = ["sh", "-c", "echo $HTTP_PROXY $ALL_PROXY; exec cat"]
     params = start_params(process_id, argv, pipeStdin=True, networkProxy=wanted(**members))
     await wire.call("process/start", params)

@@ -1,4 +1,4 @@
-"""Channels with small bounds, and a bus between them that behaves."""
+"""Reliable channels with small bounds, and a bus without faults between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def channel(
 
 
 def bring(packets: list[bytes], to: ReliableChannel) -> list[bytes]:
-    """Deliver *packets*, and return the messages that come of it."""
+    """Deliver *packets*, and return the messages that arrive."""
     messages = []
     for packet in packets:
         to.receive(packet)
@@ -43,7 +43,7 @@ def header(kind: int, *, number: int = 0, expected: int = 0, credit: int = LIMIT
 
 
 def settle(*ends: ReliableChannel, rounds: int = 1000) -> list[list[bytes]]:
-    """Let a bus that behaves carry everything; the messages that each of two ends got."""
+    """Deliver all packets without faults, and return the messages that each end got."""
     got: list[list[bytes]] = [[], []]
     for _ in range(rounds):
         while any(moved := [end.packets() for end in ends]):

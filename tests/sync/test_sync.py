@@ -152,7 +152,7 @@ class Greeter(BaseHTTPRequestHandler):
         self.wfile.write(b"hello")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """The log is not read."""
 
 
 @requirement("sync/use")

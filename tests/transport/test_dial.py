@@ -1,4 +1,4 @@
-"""Connections that come about, and the words for those that do not."""
+"""Connections that succeed, and the errors of those that fail."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def answering(*pieces: bytes, hold: bool = False) -> AsyncIterator[tuple[s
             for piece in pieces:
                 writer.write(piece)
                 await writer.drain()
-                # Each piece in a segment of its own, and in a turn of the loop of its own.
+                # Each piece is sent in a segment and a turn of the loop of its own.
                 await asyncio.sleep(0)
             if hold:
                 await reader.read()
@@ -136,7 +136,7 @@ async def test_a_unix_socket_carries_a_websocket(tmp_path):
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and a certificate for localhost that nobody has signed."""
+    """Make a key and a self-signed certificate for localhost."""
     path = tmp_path_factory.mktemp("tls") / "localhost.pem"
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
@@ -341,7 +341,7 @@ async def lost_before_it_is_used(talk: Talk) -> None:
 async def test_a_connection_that_ends_before_it_is_used_says_so():
     async with fake_server(lost_before_it_is_used) as url:
         connection = await dial(url, limits=LIMITS)
-        # Long enough for the loss to arrive while nobody listens.
+        # The loss arrives before a receiver is attached.
         await eventually(lambda: connection._is_lost)  # type: ignore[attr-defined]
         await Inbox(connection).ended()
 

@@ -166,7 +166,7 @@ async def test_a_head_has_a_limit_however_it_arrives(server, is_slow):
         async with RawSocket(server.url) as sock:
             if is_slow:
                 await sock.send(head[:-1])
-                # One more round trip, so that the rest comes apart.
+                # One more round trip separates the two parts.
                 await http(server.url, plain)
                 await sock.send(head[-1:])
             else:
@@ -202,7 +202,7 @@ async def test_frames_may_follow_the_upgrade_at_once(server):
 @requirement("http:one-answer")
 async def test_a_refused_connection_is_closed_after_its_answer(server):
     async with RawSocket(server.url) as sock:
-        # A second request and a body of the first are not looked at.
+        # A second request, and a body of the first, are not read.
         await sock.send(request_head("POST", "/readyz", {"Content-Length": "5"}) + b"hello")
         answer = await sock.answer()
         assert (answer.status, answer.headers["connection"]) == (405, "close")
@@ -216,7 +216,7 @@ TOKEN = "a-capability-token"
 
 @pytest.fixture
 async def guarded(no_leaks):
-    """A server that wants a token."""
+    """A server that requires a token."""
     authenticator = CapabilityToken(hashlib.sha256(TOKEN.encode()).digest())
     async with serve(authenticator=authenticator) as server:
         yield server

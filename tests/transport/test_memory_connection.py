@@ -1,4 +1,4 @@
-"""Two ends without a socket keep the contract of every connection."""
+"""A connection in memory keeps the contract of every connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 class Ear:
-    """Remembers what its end of a pair was told, in order."""
+    """Keeps the calls to its end of a pair, in order."""
 
     def __init__(self, connection: Connection) -> None:
         self.heard: list[bytes] = []

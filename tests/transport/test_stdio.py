@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 
 class Lines:
-    """What a client sees: a pipe in, a pipe out."""
+    """The client's side: a pipe in, a pipe out."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: int) -> None:
         self._reader = reader
@@ -62,12 +62,12 @@ class Lines:
         return (await self.receive())["result"]
 
     async def rest(self) -> bytes:
-        """What comes until the output ends."""
+        """Return everything until the output ends."""
         async with asyncio.timeout(PATIENCE):
             return await self._reader.read()
 
     def end(self) -> None:
-        """No more input."""
+        """End the input."""
         if self._is_open:
             self._is_open = False
             os.close(self._writer)
@@ -216,7 +216,7 @@ async def test_the_end_of_input_kills_everything_at_once(no_leaks, tmp_path):
             params = start_params("p", ["sh", "-c", script])
             lines.send_json({"id": 1, "method": "process/start", "params": params})
             assert decoded(await lines.event("process/output")) == b"ready\n"
-            # Still waiting when the input ends, and never answered.
+            # This request waits when the input ends, and is never answered.
             params = {"processId": "p", "afterSeq": 1, "waitMs": 600_000}
             lines.send_json({"id": 2, "method": "process/read", "params": params})
             lines.end()
@@ -256,7 +256,7 @@ async def test_a_client_that_does_not_read_loses_nothing(lines):
 
 
 class Collector:
-    """A receiver that remembers."""
+    """A receiver that keeps what it is given."""
 
     def __init__(self) -> None:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -281,7 +281,7 @@ async def test_what_is_queued_leaves_before_the_end(no_leaks, reads_on):
     connection = StdioConnection(their_input, their_output, limits=Limits(close_timeout=0.1))
     receiver = Collector()
     connection.attach(receiver)
-    # More than a pipe holds, so that the rest waits.
+    # This is more than a pipe holds, so the rest waits.
     sent = [b"%06d" % number + bytes(1000) for number in range(300)]
     for line in sent:
         connection.send(line)
@@ -337,7 +337,7 @@ async def test_a_signal_ends_the_command_though_its_input_is_open(number, tmp_pa
             pass
         process.send_signal(number)
         assert await asyncio.to_thread(process.wait, PATIENCE) == 0
-        # Killed, not asked to end.
+        # The process gets SIGKILL.
         assert await tether.released() == b""
 
 

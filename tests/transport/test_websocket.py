@@ -38,14 +38,14 @@ async def sock(server):
 
 
 async def assert_answered(sock: RawSocket) -> None:
-    """The connection lives: a request is answered, and nothing came before the answer."""
+    """Check that the connection works: a request is answered, and nothing comes before."""
     await sock.send_frame(TEXT, b'{"id":"alive","method":"x"}')
     got = await sock.receive_frame()
     assert json.loads(got.payload)["id"] == "alive", got
 
 
 async def assert_dropped(sock: RawSocket) -> None:
-    """The connection ends, and no message of it is answered; a close frame is all there may be."""
+    """Check that the connection ends without an answer; a close frame may come."""
     rest = await sock.at_end()
     assert rest == b"" or (rest[0] == 0x80 | CLOSE and len(rest) == 2 + rest[1]), rest
 
@@ -185,7 +185,7 @@ async def test_a_message_of_64_mib_passes(sock):
 
 @requirement("websocket:message-limit")
 async def test_a_message_of_one_byte_more_does_not():
-    # The same numbers in small: every length matters to the server alike.
+    # The limits are small here; the server treats all lengths alike.
     async with server_with(frame_bytes=1000, message_bytes=4000) as server:
         for size, passes in ((4000, True), (4001, False)):
             async with RawSocket(server.url) as sock:
@@ -316,7 +316,7 @@ async def test_a_peer_that_says_nothing_is_dropped_and_its_session_can_be_resume
             await sock.upgrade()
             await sock.send_json({"id": 1, "method": "initialize", "params": {"clientName": "x"}})
             session_id = (await sock.receive_json())["result"]["sessionId"]
-            # It reads the pings and answers none.
+            # The client reads the pings and does not answer.
             rest = await sock.at_end()
             assert rest.count(frame(PING, is_masked=False)) >= 3
         wire = await resumed(server.url, session_id)
@@ -361,7 +361,7 @@ async def test_a_half_closed_connection_is_ended(sock):
     await sock.send_frame(TEXT, STATUS)
     sock.writer.write_eof()
     rest = await sock.at_end()
-    # What was asked before may be answered.
+    # Earlier requests may be answered.
     assert rest == b"" or json.loads(rest[2 + 2 * (rest[1] == 126) :])["id"] == 1
 
 
@@ -388,7 +388,7 @@ async def test_small_frames_are_not_held_back(server, sock):
 @pytest.mark.parametrize("size", [70_000, 1 << 20, 64 << 20])
 @requirement("websocket:fragments", "envelope/bulk")
 async def test_long_base64_may_be_cut_anywhere(sock, tmp_path, size):
-    """Frames of *size* bytes; the largest is one for all."""
+    """Frames have *size* bytes; with the largest size the message is one frame."""
     await sock.send_json({"id": 1, "method": "initialize", "params": {"clientName": "x"}})
     await sock.receive_json()
     await sock.send_json({"method": "initialized"})

@@ -1,6 +1,6 @@
 """The options of `connect` and `environments` as keyword arguments.
 
-Made by `scripts/sync_twin.py`; change the structs in connect_options.py and run that.
+This file is generated: change the structs in connect_options.py and run `scripts/sync_twin.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One live connection of a client: the handshake, calls with deadlines, events."""
+"""ConnectionLink: one live connection of a client, with its handshake, calls and events."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _EVENTS: dict[str, Event[Any]] = {
 class ConnectionLink:
     """A connection that a client uses until it is lost; the next connection gets its own object.
 
-    Requests of the server that *routes* does not know are answered with "unknown method", unknown
-    notifications are ignored, and one that does not decode ends the connection; so does a request
-    whose id is not a non-negative integer, or is that of another one still to be answered.
+    A request of the server that *routes* does not know is answered with "unknown method", and an
+    unknown notification is ignored. A notification that does not decode ends the connection; so
+    does a request whose id is not a non-negative integer, or is in use by another open request.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ConnectionLink:
         self._lost = asyncio.Event()
         self._unwatched: set[asyncio.Future[Any]] = set()
         self._peer = Peer(connection, self, limits=limits, is_strict=False)
-        # Whoever thinks about a question of the server holds up nothing else.
+        # A slow answer to a request of the server must not delay anything else.
         self._peer.allow_concurrency(limits.policy_questions)
 
     async def initialize(
@@ -70,14 +70,14 @@ class ConnectionLink:
         *,
         flow_processes: dict[str, int] | None = None,
     ) -> lifecycle.InitializeResult:
-        """The whole handshake. What the server refuses is raised as it says it.
+        """Do the whole handshake. Raises the server's error if it refuses.
 
-        *flow_processes* are those of a resumed session that keep their windows.
+        *flow_processes* are the processes of a resumed session that keep their windows.
         """
         params = lifecycle.InitializeParams(
             options.client_name,
             options.resume_session_id,
-            # One at a time is what everybody gets.
+            # One call at a time is the default of every server.
             options.concurrent_requests if options.concurrent_requests > 1 else None,
             flow_processes or None,
         )
@@ -107,7 +107,7 @@ class ConnectionLink:
     ) -> R:
         """The answer to a request, whose `trace` member is *trace*.
 
-        Raises RpcError as the server says it, ConnectionClosed when the connection is lost,
+        Raises RpcError if the server refuses, ConnectionClosed if the connection is lost, and
         CallTimeout after *seconds*; in the last two cases the request may have been carried out.
         """
         answer = self._peer.call(method, params, trace=trace)
@@ -119,14 +119,14 @@ class ConnectionLink:
         return boundary.decode_result(method.result, result)
 
     def send(self, method: Method[P, R], params: P) -> asyncio.Future[Any]:
-        """Make a request that nobody waits for, to clean up; its outcome may be ignored."""
+        """Make a request to clean up, without waiting for it; its result may be ignored."""
         answer = self._peer.call(method, params, is_cleanup=True)
         self._unwatched.add(answer)
         answer.add_done_callback(self._ignore)
         return answer
 
     def acknowledge(self, params: process.AckParams) -> None:
-        """Say what was taken; only servers with `processFlow` want to hear of it."""
+        """Send `process/ack`; only servers with `processFlow` know it."""
         self._peer.notify(process.ACK, params)
 
     def _ignore(self, answer: asyncio.Future[Any]) -> None:
@@ -135,9 +135,9 @@ class ConnectionLink:
             answer.exception()
 
     async def settle(self, seconds: float) -> None:
-        """Until what was sent with `send` is answered, but not longer than *seconds*.
+        """Wait until what was sent with `send` is answered, but not longer than *seconds*.
 
-        Closing a socket that has unread input resets it, and what we sent last is lost with it.
+        Closing a socket that has unread input resets it, and then the last requests are lost.
         """
         if self._unwatched:
             await asyncio.wait(self._unwatched, timeout=seconds)
@@ -147,13 +147,13 @@ class ConnectionLink:
         return self._peer.is_lost
 
     def close(self) -> None:
-        """Say goodbye; `wait_lost` tells when it is over."""
+        """Begin to close the connection; `wait_lost` waits for the end."""
         self._peer.close()
 
     async def wait_lost(self) -> None:
         await self._lost.wait()
 
-    # What the peer reports.
+    # Calls from the peer.
 
     def notification_received(self, method: str, params: Any) -> None:
         event = _EVENTS.get(method)
@@ -163,13 +163,13 @@ class ConnectionLink:
             decoded = boundary.decode_params(event.params, params)
         except InvalidParams as exc:
             if event is network.POLICY_DECISION:
-                # A report, and nothing depends on it.
+                # It is only a report, and nothing depends on it.
                 return
             raise ProtocolError(f"{method}: {exc}") from exc
         self._on_event(decoded)
 
     def writing_paused(self) -> None:
-        """Nothing to hold back: each handle has one write under way at a time."""
+        """There is nothing to hold back: each handle has one write under way at a time."""
 
     def writing_resumed(self) -> None:
         """See `writing_paused`."""

@@ -1,4 +1,4 @@
-"""`client.discovery`: configuration and capabilities that are installed on the server's machine."""
+"""`client.discovery`: the configuration, skills and plugins on the server's machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KeyPaths = Sequence[Sequence[str]]
 
 
 class RemoteDiscovery:
-    """Reads files of the server's machine that programs there are configured with."""
+    """Reads the configuration of programs on the server's machine."""
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
@@ -28,7 +28,7 @@ class RemoteDiscovery:
         *,
         cwd: StrPath | None = None,
     ) -> environment.ConfigReadResult:
-        """Parts of the configuration that holds in *cwd*: each path is the keys that lead there."""
+        """Parts of the configuration that applies in *cwd*; each path is a list of keys."""
         params = environment.ConfigReadParams(
             PathUri(await self._session.resolve(cwd)),
             [list(path) for path in config_paths],
@@ -39,7 +39,7 @@ class RemoteDiscovery:
     async def discover(
         self, *, cwd: StrPath | None = None, sandbox: Sandboxed = None
     ) -> environment.CapabilitiesResult:
-        """The skills and plugins that are installed, as far as *sandbox* lets them be seen."""
+        """The skills and plugins that are installed, as far as *sandbox* makes them visible."""
         path = PathUri(await self._session.resolve(cwd))
         params = environment.DiscoverParams(path, as_context(sandbox))
         return await self._session.call(environment.DISCOVER, params)
@@ -47,7 +47,7 @@ class RemoteDiscovery:
     async def discover_roots(
         self, roots: Mapping[str, StrPath], *, sandbox: Sandboxed = None
     ) -> dict[str, environment.DiscoveredRoot]:
-        """The skills and plugins below directories, by the names that *roots* gives these."""
+        """The skills and plugins below directories, by the names that *roots* gives them."""
         context = as_context(sandbox)
         params = environment.DiscoverRootsParams(
             [

@@ -1,4 +1,4 @@
-"""httpx code that reaches the network from the server's machine; needs httpx (`[httpx]`)."""
+"""A transport for httpx: requests are made by the server's machine. Needs httpx (`[httpx]`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ExecutorTransport(HttpxCarrier, httpx.AsyncBaseTransport):
-    """Give it to `httpx.AsyncClient(transport=...)`; the client stays the caller's to close."""
+    """Pass it to `httpx.AsyncClient(transport=...)`; it does not close the exec-server client."""
 
     def __init__(self, client: ExecServerClient) -> None:
         super().__init__(client, httpx)

@@ -1,4 +1,4 @@
-"""What a client decides about the network of its processes, and what it hears of it."""
+"""NetworkPolicy: the callbacks that decide about, and hear of, the network of processes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from exec_server.rpc.router import Route
 
 logger = logging.getLogger(__name__)
 
-# What a refusal is called that nobody chose.
+# The reason of a refusal that no callback has chosen.
 _UNDECIDED = "not_allowed"
 
-# True allows; False denies without a reason of its own.
+# True allows; False denies without a particular reason.
 PolicyAnswer = bool | network.Allow | network.Deny | network.Ask
 OnPolicyRequest = Callable[[network.PolicyRequestParams], Awaitable[PolicyAnswer]]
 OnPolicyDecision = Callable[[network.PolicyDecisionEvent], None]
@@ -22,9 +22,9 @@ OnPolicyDecision = Callable[[network.PolicyDecisionEvent], None]
 class NetworkPolicy:
     """The callbacks of one client; they may be changed at any time.
 
-    *on_request* is asked about hosts that no rule decides, for processes whose `network_proxy` has
-    a `policy_decision_timeout_ms`. Whatever it raises is a refusal, and so is its absence.
-    *on_decision* hears of every attempt; some may be left out when the client is slow.
+    *on_request* is called for hosts that no rule decides, for processes whose `network_proxy` has
+    a `policy_decision_timeout_ms`. Access is denied if it raises an exception or is None.
+    *on_decision* is called for every attempt; some may be left out if the client is slow.
     """
 
     def __init__(self) -> None:

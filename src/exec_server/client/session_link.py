@@ -1,4 +1,4 @@
-"""The connection of a logical client: kept, and replaced when it is lost."""
+"""SessionLink: keeps the connection of a session, and replaces it when it is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from exec_server.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 
-# `recovering` leads back to `connected` or to `failed`; from the last two there is no way back.
+# `recovering` leads to `connected` or to `failed`; `failed` and `closed` are final.
 ConnectionState = Literal["connected", "recovering", "failed", "closed"]
 Dialler = Callable[[], Awaitable[Connection]]
 
@@ -30,45 +30,45 @@ _CLOSED = "the client is closed"
 
 
 class SessionListener(Protocol):
-    """Whom a lifeline serves."""
+    """The owner of a session link, which hears about the connection."""
 
     @property
     def routes(self) -> dict[str, Route]:
         """The handlers of the server's own requests, by method."""
 
     def flow_taken(self) -> dict[str, int]:
-        """The processes with windows, and up to which number their output was taken."""
+        """The processes with windows, and the number up to which the output of each was taken."""
 
     def event_received(self, event: Any) -> None:
-        """The server pushed an event, over the connection in use or the one that will be."""
+        """The server has sent an event, over the connection in use or the next one."""
 
     def connection_lost(self) -> None:
-        """What belongs to the connection alone is over; the session may go on."""
+        """The connection is lost, and with it what belongs to it; the session may go on."""
 
     async def restore(self, link: ConnectionLink) -> None:
-        """Catch up over a connection that nobody else uses yet.
+        """Catch up over a connection that is not in use yet.
 
-        What is retryable here has the whole attempt repeated, and everything else ends the session.
+        After a retryable error the whole attempt is repeated; any other error ends the session.
         """
 
     def connected(self, result: InitializeResult, link: ConnectionLink) -> None:
-        """From now on calls are made over *link*; those that waited follow."""
+        """Calls are made over *link* from now on; calls that have waited follow."""
 
     def session_lost(self, error: ConnectionClosed) -> None:
-        """Nothing will be heard of the session any more."""
+        """The session is lost for good."""
 
 
 class SessionLink:
-    """One session's connection, whichever it is now.
+    """The connection of one session, whichever it is now.
 
-    When it is lost, one task replaces it for everybody: it resumes the session, has the owner catch
-    up, and lets those that wait go on. Without a *dialler*, or with a server that has no sessions,
+    When it is lost, one task replaces it: it resumes the session, lets the listener catch up, and
+    then lets the calls that wait go on. Without a *dialler*, or with a server that has no sessions,
     the first loss is final.
     """
 
     def __init__(
         self,
-        owner: SessionListener,
+        listener: SessionListener,
         options: ExecServerClientConnectOptions,
         *,
         limits: Limits,
@@ -80,16 +80,16 @@ class SessionLink:
         self.session_id: str | None = None
         # The connection in use; None while there is none.
         self.link: ConnectionLink | None = None
-        # What the server has granted the session for the time without a connection, if anything.
+        # How long the server has granted to keep the session without a connection, if it has.
         self.retained_seconds: float | None = None
-        self._owner = owner
+        self._listener = listener
         self._options = options
         self._limits = limits
         self._flow = flow
         self._dialler = dialler
         self._on_state = on_state
         self._error: ConnectionClosed | None = None
-        # Set unless it is worth waiting for a connection.
+        # It is set unless it is worth waiting for a connection.
         self._is_decided = asyncio.Event()
         self._is_over = asyncio.Event()
         self._recovery: asyncio.Task[None] | None = None
@@ -97,15 +97,15 @@ class SessionLink:
         self._connected_at = 0.0
 
     async def open(self, connection: Connection) -> None:
-        """Shake hands for the first time; nothing is repeated."""
+        """Do the first handshake; it is not repeated."""
         link, result = await self._shake_hands(connection, self._options)
         self.session_id = result.session_id
         self._install(link, connection, result)
 
     async def connected_link(self) -> ConnectionLink:
-        """The connection in use, waiting for it while there may be one.
+        """The connection in use; it is waited for while a new one may come.
 
-        Raises ConnectionClosed, with nothing sent, when there never will be.
+        Raises ConnectionClosed if there will be none; then nothing was sent.
         """
         while self.link is None:
             if self._error is not None:
@@ -121,7 +121,7 @@ class SessionLink:
         if self._recovery is not None:
             self._recovery.cancel()
         if self.link is not None:
-            # The rest follows when it is gone.
+            # `_on_lost` does the rest when the connection is gone.
             self._error = ConnectionClosed(_CLOSED)
             link, self.link = self.link, None
             link.close()
@@ -129,7 +129,7 @@ class SessionLink:
             self._end(ConnectionClosed(_CLOSED))
 
     async def wait_closed(self) -> None:
-        """Until there is no connection and never will be one."""
+        """Wait until there is no connection and none will come."""
         await self._is_over.wait()
         if self._recovery is not None and not self._recovery.done():
             await asyncio.wait({self._recovery})
@@ -144,12 +144,12 @@ class SessionLink:
         link = ConnectionLink(
             connection,
             limits=self._limits,
-            on_event=self._owner.event_received,
+            on_event=self._listener.event_received,
             on_lost=self._on_lost,
-            routes=self._owner.routes,
+            routes=self._listener.routes,
         )
         try:
-            windows = self._owner.flow_taken() if options.resume_session_id is not None else None
+            windows = self._listener.flow_taken() if options.resume_session_id is not None else None
             return link, await link.initialize(options, flow_processes=windows)
         except BaseException:
             link.close()
@@ -162,19 +162,19 @@ class SessionLink:
         self._connected_at = asyncio.get_running_loop().time()
         self.retained_seconds = result.retained_seconds or self.retained_seconds
         self._flow.use(connection)
-        self._owner.connected(result, link)
+        self._listener.connected(result, link)
         self._set_state("connected")
         self._is_decided.set()
         if link.is_lost:
             self._on_lost(link)
 
     def _on_lost(self, link: ConnectionLink) -> None:
-        # A connection that never came into use, or was given up before, is none of ours.
+        # The loss of a connection that was never in use, or was given up, does not matter.
         if link is not self._last_link or self.state not in ("connected", "closed"):
             return
         self.link = None
         self._flow.use(None)
-        self._owner.connection_lost()
+        self._listener.connection_lost()
         if self._error is not None:
             self._end(self._error)
         elif self._dialler is None or self.session_id is None:
@@ -190,7 +190,7 @@ class SessionLink:
         try:
             await self._retry(dialler, session_id)
         except Exception as exc:
-            # Nobody may wait for ever for what is our own mistake.
+            # After a bug in this package, callers must not wait for ever.
             logger.exception("recovery of session %s failed", session_id)
             self._fail(f"{DISCONNECTED}; failed to resume exec-server session: {exc!r}")
 
@@ -218,7 +218,7 @@ class SessionLink:
 
     @property
     def _recovery_window(self) -> float:
-        """For how long it is worth trying to resume the session."""
+        """The number of seconds for which it is worth trying to resume the session."""
         if self._options.recover_for is not None:
             return self._options.recover_for
         return max(self._limits.recovery_window, self.retained_seconds or 0.0)
@@ -228,7 +228,7 @@ class SessionLink:
         options = msgspec.structs.replace(self._options, resume_session_id=session_id)
         link, result = await self._shake_hands(connection, options)
         try:
-            await self._owner.restore(link)
+            await self._listener.restore(link)
             if link.is_lost:
                 raise ConnectionClosed("the connection was lost during the recovery")
         except BaseException:
@@ -246,7 +246,7 @@ class SessionLink:
         self._error = error
         self._is_decided.set()
         self._is_over.set()
-        self._owner.session_lost(error)
+        self._listener.session_lost(error)
 
     def _set_state(self, state: ConnectionState) -> None:
         self.state = state

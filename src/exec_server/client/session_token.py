@@ -1,4 +1,4 @@
-"""Session tokens: what another program needs to go on where this one stopped."""
+"""Session tokens: the text with which another program continues a session."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from exec_server.errors import ConfigurationError
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """Up to which number the output of a process was taken, by stream."""
+    """The number up to which the output of a process was taken, for each stream."""
 
     stdout: int = 0
     stderr: int = 0
     is_terminal: bool = False
-    # Whether the server was to keep what was not taken.
+    # True if the process has a window, so that the server keeps what was not taken.
     has_window: bool = False
 
 
 class SessionToken(msgspec.Struct, frozen=True, array_like=True, tag="exec-server-1"):
-    """A session and its processes. Whoever has it, and may connect, has all of them."""
+    """A session and its processes. A token is a secret: with it, another client gets them all."""
 
     session_id: str
     cursors: dict[str, Cursor]
@@ -34,7 +34,7 @@ class SessionToken(msgspec.Struct, frozen=True, array_like=True, tag="exec-serve
 
     @staticmethod
     def parse(text: str) -> SessionToken:
-        """Raises ConfigurationError for what is no token."""
+        """The token of a text. Raises ConfigurationError if it is not valid."""
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             return msgspec.json.decode(data, type=SessionToken)

@@ -1,8 +1,8 @@
-"""Spans for a program that collects them: one for each call, and one for each process.
+"""OpenTelemetry spans: one for each call, and one for each process.
 
-Whoever collects has imported `opentelemetry.trace`. We never do: without it nothing is measured,
-and the look at `sys.modules` is all that it costs. Attributes say what was called and how it ended;
-arguments, paths and messages, in which secrets may stand, are left out.
+Spans are made only if the program has imported `opentelemetry.trace`. This package does not import
+it by itself, so without it tracing costs one look at `sys.modules`. Attributes say what was called
+and how it ended; arguments, paths and messages, which may contain secrets, are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _API = "opentelemetry.trace"
 _PROCESS_ID = "exec_server.process.id"
 _OFF: AbstractContextManager[None] = nullcontext()
 
-# The provider that was asked last, and its answer.
+# The provider that was used last, and its tracer.
 _cached: tuple[object, Tracer] | None = None
 
 
@@ -48,7 +48,7 @@ def _tracer() -> Tracer | None:
 
 
 def calling(method: str, params: object) -> AbstractContextManager[bytes | None]:
-    """Around one call; gives the `trace` member of its request."""
+    """A span around one call; the block gets the `trace` member of the request."""
     tracer = _tracer()
     return _OFF if tracer is None else _calling(tracer, method, params)
 
@@ -76,7 +76,7 @@ def _calling(tracer: Tracer, method: str, params: object) -> Iterator[bytes | No
 
 
 def _context() -> bytes | None:
-    """The current span as W3C Trace Context has it; None when there is none."""
+    """The current span as a W3C Trace Context; None if there is none."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}
@@ -97,13 +97,13 @@ def _fail(span: Span, error: BaseException) -> None:
 
 
 class ProcessSpan:
-    """From the start of a process to its end, or to that of its handle."""
+    """The span from the start of a process to its end, or to the end of its handle."""
 
     def __init__(self, span: Span) -> None:
         self._span = span
 
     def current(self) -> AbstractContextManager[Any]:
-        """Inside, calls belong to it."""
+        """Calls inside of the block belong to this span."""
         from opentelemetry.trace import use_span
 
         return use_span(self._span, record_exception=False, set_status_on_exception=False)
@@ -124,7 +124,7 @@ class ProcessSpan:
 
 
 def starting(params: StartParams, handle: object) -> ProcessSpan | None:
-    """A process is about to be started, and followed by *handle*; None when nobody collects."""
+    """The span of a process that is about to start, for *handle*; None without tracing."""
     tracer = _tracer()
     if tracer is None:
         return None
@@ -135,11 +135,11 @@ def starting(params: StartParams, handle: object) -> ProcessSpan | None:
         "process.interactive": params.tty,
     }
     span = ProcessSpan(tracer.start_span(f"process {program}".rstrip(), attributes=attributes))
-    # When nobody holds the handle, nobody will tell how the process ends.
+    # When the handle is dropped, the end of the process is not received any more.
     finalize(handle, span.end)
     return span
 
 
 def inside(span: ProcessSpan | None) -> AbstractContextManager[Any]:
-    """Where the calls that belong to a process are made."""
+    """Calls inside of the block belong to the span of a process."""
     return _OFF if span is None else span.current()

@@ -1,4 +1,4 @@
-"""The registry as a whole: state, sockets, and what has to happen now and then."""
+"""Starts and stops a registry with all of its parts, and does its regular housekeeping."""
 
 from __future__ import annotations
 
@@ -44,30 +44,31 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
     listen: TcpAddress = TcpAddress("127.0.0.1", 0)
     # A SQLite file, or `postgresql://USER@HOST/DATABASE`.
     state: str
-    # How everybody else calls us, when that is not what they ask for: `wss://registry.example.net`.
+    # The URL by which clients reach the registry, if the Host header of requests does not tell it:
+    # `wss://registry.example.net`.
     public_url: str | None = None
     tls_certificate: str | None = None
     tls_key: str | None = None
     is_behind_proxy: bool = False
     allows_plaintext: bool = False
-    # Whether machines without a token get pairing codes for names that nobody has.
+    # True if machines without a token get pairing codes for names that are not in use.
     allows_open_pairing: bool = False
     audit_log: str | None = None
-    # How everybody else calls this one of several nodes.
+    # The URL by which clients reach this node alone, of several nodes.
     node_url: str | None = None
-    # What several nodes are joined by: `nats://HOST:PORT`.
+    # The NATS servers that join several nodes: `nats://HOST:PORT`.
     bus: str | None = None
     bus_credentials: str | None = None
 
     def __repr__(self) -> str:
-        """Without the state, whose URL may have a password."""
+        """Leaves out the state, because its URL may have a password."""
         return f"HubOptions({self.listen.url})"
 
 
 class RunningHub(msgspec.Struct, frozen=True, kw_only=True):
-    """A registry that answers."""
+    """A registry that answers requests."""
 
-    # Of its requests; `http://127.0.0.1:41181`.
+    # The URL of its HTTP API, such as `http://127.0.0.1:41181`.
     url: str
     store: Store
     rendezvous: Rendezvous
@@ -81,9 +82,9 @@ async def serve_hub(
     clock: Callable[[], float] = time.time,
     bus: Bus | None = None,
 ) -> AsyncIterator[RunningHub]:
-    """Answer until the block ends. Raises ConfigurationError.
+    """Answer requests until the block ends. Raises ConfigurationError.
 
-    A *bus* that is given stands for the one of the options; it is not closed.
+    If *bus* is given, it is used instead of the one in the options, and is not closed.
     """
     certificate = _certificate(options)
     async with contextlib.AsyncExitStack() as stack:
@@ -101,13 +102,13 @@ async def serve_hub(
         await stack.enter_async_context(exporting(parts.telemetry, parts.metrics, limits=limits))
         url = await stack.enter_async_context(_listening(options, parts, certificate))
         await stack.enter_async_context(_housekeeping(parts, certificate))
-        # First of all everybody is sent away.
+        # This callback runs first: it ends all sockets.
         stack.push_async_callback(parts.rendezvous.drain)
         yield RunningHub(url=url, store=store, rendezvous=parts.rendezvous)
 
 
 def _certificate(options: HubOptions) -> Certificate | None:
-    """Fail closed: tokens do not travel in the open unless a proxy has taken care of that."""
+    """The certificate to use. Raises ConfigurationError if tokens would travel unencrypted."""
     if (options.tls_certificate is None) != (options.tls_key is None):
         raise ConfigurationError("--tls-cert and --tls-key go together")
     if options.tls_certificate is not None and options.tls_key is not None:
@@ -272,7 +273,7 @@ async def _listening(
 async def _housekeeping(
     parts: RegistryParts, certificate: Certificate | None
 ) -> AsyncIterator[None]:
-    task = asyncio.create_task(_keep_house(parts, certificate), name="keep the registry's house")
+    task = asyncio.create_task(_keep_house(parts, certificate), name="housekeeping of the registry")
     try:
         yield
     finally:
@@ -281,7 +282,7 @@ async def _housekeeping(
 
 
 async def _keep_house(parts: RegistryParts, certificate: Certificate | None) -> None:
-    """Look for what others change without telling: tokens in the store, certificates on disk."""
+    """Look for changes that others make: tokens in the store, certificates on disk."""
     forget_at = 0.0
     while True:
         try:
@@ -294,8 +295,8 @@ async def _keep_house(parts: RegistryParts, certificate: Certificate | None) -> 
                 days = parts.limits.hub_audit_days
                 await parts.store.forget(now=now, events_before=now - days * _DAY)
         except StoreUnavailable:
-            # The store has said so, once.
+            # The store has logged it.
             pass
         except Exception:
-            logger.exception("the registry could not look after itself")
+            logger.exception("the housekeeping of the registry failed")
         await asyncio.sleep(parts.limits.hub_revocation_seconds)

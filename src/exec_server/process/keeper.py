@@ -9,7 +9,7 @@ grown. *GRACE* is the time in seconds between SIGTERM and SIGKILL once the serve
 *DESCRIPTORS* is the soft limit of open files that children get, 0 for the server's own.
 
 It imports the standard library only: it starts in parallel with the server and must stay small.
-It is one file, although a long one: `python -I -S` has no package to import a second one from, and
+It is long because it is one file: `python -I -S` has no package to import a second one from, and
 whatever is loaded by its path instead makes every start of a server slower. Only the sandbox's part
 is loaded in that way, because most keepers never need it.
 

@@ -20,4 +20,6 @@ sandbox.py         the `sandbox` member of requests, in every dialect
 permissions.py     the profile inside of it
 legacy_sandbox.py  the policies of older clients
 sandbox_errors.py  errors in a `sandbox` member, in the words of the reference
+
+registry.py        the HTTP API of a registry, pairing codes, URL schemes and variables
 """

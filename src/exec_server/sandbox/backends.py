@@ -15,7 +15,7 @@ from exec_server.sandbox.model import Backend, Plan, Unenforceable
 
 _TRIAL_SECONDS = 10.0
 _NEEDED_OPTIONS = ("--args", "--clearenv", "--info-fd", "--perms", "--seccomp", "--new-session")
-# As strict as any sandbox of ours gets, so that what works here works for all.
+# The trial is as strict as any sandbox of ours, so that what works here works for all.
 _TRIAL = (
     "--unshare-user --unshare-pid --unshare-ipc --unshare-net --new-session --die-with-parent "
     "--cap-drop ALL --ro-bind / / --dev /dev --proc /proc --ro-bind /proc/sys /proc/sys "
@@ -24,16 +24,16 @@ _TRIAL = (
 
 
 _IS_LINUX = sys.platform == "linux"
-# macOS has Seatbelt instead, whose profiles Apple does not document.
+# macOS has Seatbelt instead, but Apple does not document its profiles.
 _ELSEWHERE = "sandboxes are enforced on Linux only"
 
 
 class BackendUnavailable(Unenforceable):
-    """The policy is sound, but this machine lacks what enforces it."""
+    """The policy makes sense, but this machine lacks what would enforce it."""
 
 
 class Bubblewrap(msgspec.Struct, frozen=True):
-    """A bubblewrap that works here, and what not every version of it can do."""
+    """A bubblewrap that works here, and the features that only some versions have."""
 
     path: str
     has_bind_fd: bool
@@ -41,7 +41,7 @@ class Bubblewrap(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Whether a backend works here; if not, what stops it, and the command that helps."""
+    """Tells if a backend works here; if not, what stops it, and the command that helps."""
 
     backend: Backend
     works: bool
@@ -52,7 +52,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Backends:
-    """What this machine offers, tried once each, when first asked."""
+    """The backends of this machine; each is tried once, when first asked for."""
 
     def choose(self, plan: Plan, *, prefers_landlock: bool = False) -> Backend:
         """The strongest backend that enforces all of *plan*; Unenforceable when none does."""
@@ -63,7 +63,7 @@ class Backends:
             return "seccomp"
         _refuse_elsewhere()
         if plan.policy.is_proxied:
-            # Only a namespace keeps a command from every address but the proxy's.
+            # Only a network namespace keeps a command from every address except the proxy's.
             return self._bubblewrap_or_refuse(None)
         if prefers_landlock:
             return self._landlock_or_refuse(plan, "the older Landlock sandbox was asked for")
@@ -89,19 +89,19 @@ class Backends:
         return "landlock"
 
     def is_known(self, backend: Backend) -> bool:
-        """Whether it is known already if *backend* works, so that asking takes no time."""
+        """True if *backend* was tried already, so that asking about it takes no time."""
         return f"{backend}_report" in self.__dict__
 
     @property
     def reports(self) -> tuple[Report, ...]:
-        """Every backend, the strongest first."""
+        """A report about every backend, the strongest first."""
         return self.bubblewrap_report, self.landlock_report, self.seccomp_report
 
-    # What is here.
+    # The trials.
 
     @cached_property
     def bubblewrap(self) -> Bubblewrap | None:
-        """None when `bubblewrap_report` says why not."""
+        """bubblewrap, or None when it does not work; `bubblewrap_report` says why."""
         if not self.bubblewrap_report.works:
             return None
         path = self.bubblewrap_report.found or ""
@@ -192,7 +192,7 @@ def _run(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def _missing(backend: Backend, obstacle: str, debian: str, other: str | None = None) -> Report:
-    """A package that is not there, and how this system gets it."""
+    """A report about a package that is not installed, with the command that installs it."""
     other = other or debian
     for tool, command in (
         ("apt-get", f"apt-get install {debian}"),

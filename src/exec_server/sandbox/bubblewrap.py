@@ -10,8 +10,8 @@ from exec_server.sandbox.model import Hide, Plan, Show, Unenforceable
 from exec_server.sandbox.placeholders import Folder
 from exec_server.sandbox.policy import is_within
 
-# Where bubblewrap and what it runs are looked for. Never on a client's PATH: whoever chooses
-# bubblewrap chooses what runs outside of the sandbox.
+# The folders in which bubblewrap and its helper programs are looked for. A client's PATH is never
+# used: it would choose the program that runs outside of the sandbox.
 FOLDERS = (
     "/usr/bin",
     "/usr/local/bin",
@@ -21,19 +21,19 @@ FOLDERS = (
     "/run/current-system/sw/bin",
 )
 
-# The descriptors that it finds open, one after the other.
+# The numbers of the descriptors that bubblewrap inherits.
 ARGUMENTS_FD, FILTER_FD, FIRST_SOURCE_FD = 3, 4, 5
 # A script, if there is one, comes before the sources. bubblewrap leaves it open for the command.
 SCRIPT_FD = FIRST_SOURCE_FD
 SCRIPT_PATH = f"/proc/self/fd/{SCRIPT_FD}"
 
-# Writable below /proc for root, whose ids are the host's, and about the whole machine.
+# Files below /proc that root could write (its ids are the host's) and that affect the machine.
 _MACHINE_FILES = ("sys sysrq-trigger irq bus fs acpi scsi asound mtrr driver dynamic_debug").split()
 _ROOT = b"/"
 
 
 def find(name: str) -> str | None:
-    """The system's own program *name*, which nobody but its administrator could have replaced."""
+    """The path of the system's program *name*, which only the administrator could have replaced."""
     for folder in FOLDERS:
         path = os.path.join(folder, name)
         try:
@@ -47,10 +47,10 @@ def find(name: str) -> str | None:
 
 
 def arguments(plan: Plan, *, folder: Folder, sources: Mapping[bytes, int]) -> list[bytes]:
-    """Everything before the command.
+    """All arguments before the command.
 
-    *sources* are the numbers of descriptors that the writable parts are mounted from, by path;
-    those that are not in it are mounted by their names.
+    *sources* has, by path, the numbers of the descriptors from which the writable parts are
+    mounted; paths that are not in it are mounted by their names.
     """
     return [
         *_namespaces(plan),
@@ -63,7 +63,7 @@ def arguments(plan: Plan, *, folder: Folder, sources: Mapping[bytes, int]) -> li
 def environment(env: Mapping[bytes, bytes]) -> Iterator[bytes]:
     """Arguments that give the command *env* and nothing else."""
     yield b"--clearenv"
-    # An entry is split at its first '=' by whoever reads it, whatever we call its name.
+    # Programs split an entry at its first '=', whatever we take for its name.
     for entry in (b"%b=%b" % item for item in env.items()):
         name, _, value = entry.partition(b"=")
         if not name:
@@ -98,7 +98,7 @@ def _base(plan: Plan) -> Iterator[bytes]:
 def _steps(plan: Plan, folder: Folder, sources: Mapping[bytes, int]) -> Iterator[bytes]:
     for step in plan.steps:
         if step.path == _ROOT:
-            # The base already.
+            # This is the base already.
             continue
         if isinstance(step, Hide):
             yield from _hide(step, folder)
@@ -118,13 +118,13 @@ def _hide(step: Hide, folder: Folder) -> Iterator[bytes]:
     for path in step.reopened:
         yield from (b"--dir", path)
     for path in step.reopened_files:
-        # A later step lies over it; by then there is no more room for a name.
+        # A later step is mounted over it; by then no new name could be made here.
         yield from (b"--ro-bind", folder.empty_file(is_readable=False), path)
     yield from (b"--remount-ro", step.path)
 
 
 def _system(plan: Plan, folder: Folder) -> Iterator[bytes]:
-    # Nobody in here is to see, or hold, the locks of all sandboxes.
+    # No command may see, or hold, the locks of the sandboxes.
     if plan.shows_host or any(is_within(folder.path, step.path) for step in plan.steps):
         yield from (b"--perms", b"0000", b"--tmpfs", folder.path, b"--remount-ro", folder.path)
     yield from (b"--proc", b"/proc")
@@ -137,7 +137,7 @@ def _system(plan: Plan, folder: Folder) -> Iterator[bytes]:
 
 
 def is_visible(plan: Plan, path: bytes) -> bool:
-    """Whether the host's *path*, free of symbolic links, is what the command sees there."""
+    """True if the command sees the host's *path*, which is free of symbolic links, at that path."""
     is_shown = plan.shows_host
     for step in plan.steps:
         if is_within(path, step.path):

@@ -1,8 +1,8 @@
-"""Whether an exit looks like the sandbox's doing: a guess, and the one that clients retry on."""
+"""Guess if a process ended because the sandbox refused something; clients retry on this guess."""
 
 from __future__ import annotations
 
-# Clients know exactly these.
+# Clients know exactly these texts.
 _SIGNS = (
     b"operation not permitted",
     b"permission denied",
@@ -12,16 +12,16 @@ _SIGNS = (
     b"landlock",
     b"failed to write file",
 )
-# What shells say about wrong usage, a program that cannot be run, and one that is not there.
+# The exit codes of shells for wrong usage, a program that cannot run, and a missing program.
 _ORDINARY_CODES = frozenset({2, 126, 127})
 _KILLED_BY_SIGSYS = 128 + 31
 
 
 def is_denied(exit_code: int, stdout: bytes, stderr: bytes, combined: bytes) -> bool:
-    """Whether a sandboxed process that ended with *exit_code* was probably refused something.
+    """True if a sandboxed process that ended with *exit_code* was probably refused something.
 
-    *combined* is all output in the order of its arrival, where a sentence may be whole that each
-    stream has only a part of. Signs are looked for in all three, in any case of their letters.
+    *combined* is all output in the order of its arrival; a text that is split between the two
+    streams may be whole there. The texts are looked for in all three, in upper and lower case.
     """
     if exit_code == 0:
         return False

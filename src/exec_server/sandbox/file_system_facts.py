@@ -1,4 +1,4 @@
-"""The file system as it is now, as far as plans ask about it."""
+"""Questions that plans ask the file system, and where paths lead."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-# As many symbolic links in one path as the kernel follows.
+# The kernel follows this many symbolic links in one path.
 _MAX_LINKS = 40
 
 
 class FoundEntry(NamedTuple):
-    """An entry of a directory; a symbolic link to a directory is not one itself."""
+    """An entry of a directory; a symbolic link to a directory does not count as a directory."""
 
     name: bytes
     is_directory: bool
@@ -23,10 +23,10 @@ class FoundEntry(NamedTuple):
 
 
 class FileSystemFacts:
-    """What the operating system says; a test may know better. Methods raise OSError."""
+    """The answers of the operating system; tests replace this class. Methods raise OSError."""
 
     def mode(self, path: bytes) -> int:
-        """Type and permissions of what *path* itself is."""
+        """The type and permissions of *path* itself; a symbolic link is not followed."""
         return os.lstat(path).st_mode
 
     def link_target(self, path: bytes) -> bytes:
@@ -41,17 +41,17 @@ class FileSystemFacts:
             os.close(fd)
 
     def entries(self, path: bytes) -> Iterator[FoundEntry]:
-        """What is in a directory, in any order."""
+        """The entries of a directory, in any order."""
         with os.scandir(path) as listing:
             for entry in listing:
                 is_directory = entry.is_dir(follow_symlinks=False)
                 yield FoundEntry(entry.name, is_directory, entry.is_symlink())
 
     def can_create_in(self, directory: bytes) -> bool:
-        """Whether a process with our rights could come to create a name there."""
+        """True if a process with our rights could create a name in *directory*."""
         if os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
             return True
-        # An owner can change the mode, but not of a file system that is read-only.
+        # The owner can change the mode, but not on a read-only file system.
         if os.lstat(directory).st_uid != os.geteuid():
             return False
         return not os.statvfs(directory).f_flag & os.ST_RDONLY
@@ -63,15 +63,15 @@ OS = FileSystemFacts()
 class Located(msgspec.Struct, frozen=True, gc=False):
     """Where a path leads. *path* is free of symbolic links."""
 
-    # What is there; or, of a path that leads nowhere, its first missing component.
+    # The path of what is there; if nothing is there, the first component that is missing.
     path: bytes
-    # Type and permissions; None when it is missing.
+    # The type and permissions; None when it is missing.
     mode: int | None
-    # The symbolic links on the way: where each is, itself free of links, and what it says.
+    # The symbolic links on the way: where each is (itself free of links), and its target.
     links: tuple[tuple[bytes, bytes], ...] = ()
-    # Why we cannot know.
+    # The error that keeps us from knowing.
     trouble: OSError | None = None
-    # Whether a file stands where the directory of a missing path should be.
+    # True if a file is in the place of the directory of a missing path.
     is_blocked: bool = False
 
     @property
@@ -94,7 +94,7 @@ class Locator:
         self._found: dict[bytes, Located] = {b"/": _ROOT}
 
     def locate(self, path: bytes) -> Located:
-        """Where *path* leads, which is absolute and normal. Never raises OSError."""
+        """Follow *path*, which is absolute and normal. Never raises OSError."""
         found = self._found.get(path)
         if found is None:
             above, _, name = path.rpartition(b"/")

@@ -1,8 +1,8 @@
-"""Files to deny by a pattern: found when a plan is made, among what is there by then.
+"""Files to deny by a pattern: found when a plan is made, among the files that exist by then.
 
 ``*`` and ``?`` stop at slashes, and only a whole component ``**`` crosses them; ``[abc]``,
-``[!a-c]`` and ``{a,b}`` are as usual, a backslash takes a sign as it is. Leading dots are letters
-like others. Directories never match, and links to them are not entered.
+``[!a-c]`` and ``{a,b}`` work as usual, and a backslash makes the next character an ordinary one. A
+leading dot is an ordinary character. Directories never match, and links to them are not entered.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NamedTuple
 from exec_server.sandbox.file_system_facts import FileSystemFacts, join
 from exec_server.sandbox.model import Glob, Unenforceable
 
-# The reference's limit; each match is a mount.
+# This is the reference's limit; each match is a mount.
 _MAX_MATCHES = 8192
-# A tree with more is not looked through; this takes seconds.
+# A larger tree is not searched: this many entries take seconds.
 _MAX_VISITED = 1_000_000
 _MAX_ALTERNATIVES = 1024
 _MAX_GROUPS = 64
@@ -25,7 +25,8 @@ _WILDCARD = re.compile(r"[*?\[]")
 _SPECIAL = re.compile(r"[*?\[{}\\]")
 _BRACKETS = re.compile(r"\[([!^]?)(\]?[^\]]*)\]")
 
-# One component: what its name must match, or None for `**`, any number of directories.
+# One component of a pattern: an expression for its name, or None for `**`, which stands for any
+# number of directories.
 _Component = re.Pattern[str] | None
 _Alternative = tuple[_Component, ...]
 
@@ -36,7 +37,7 @@ class Match(NamedTuple):
 
 
 def fixed_prefix(glob: Glob) -> bytes:
-    """The directory that everything *glob* matches is below. Raises Unenforceable."""
+    """The directory that contains everything *glob* can match. Raises Unenforceable."""
     kept = _fixed_parts(glob)
     if not kept or not _WILDCARD.search(glob.pattern[glob.anchor :]):
         raise Unenforceable(
@@ -49,10 +50,10 @@ def fixed_prefix(glob: Glob) -> bytes:
 def scan(
     glob: Glob, directory: bytes, depth: int | None, facts: FileSystemFacts
 ) -> Iterator[Match]:
-    """What *glob* matches in *directory*, which is where its fixed prefix leads.
+    """The files that *glob* matches in *directory*, which is where its fixed prefix leads.
 
-    Only *depth* levels are looked at, 1 is the directory itself. Raises Unenforceable for too
-    many matches, a tree that is too large or not readable, and a pattern that is none.
+    Only *depth* levels are searched; 1 is the directory itself. Raises Unenforceable for too many
+    matches, for a tree that is too large or cannot be read, and for an invalid pattern.
     """
     try:
         found = 0
@@ -67,7 +68,7 @@ def scan(
 
 
 def compiled(glob: Glob) -> list[_Alternative]:
-    """The part of *glob* after its fixed prefix. Raises ValueError when it is no pattern."""
+    """The part of *glob* after its fixed prefix. Raises ValueError for an invalid pattern."""
     anchor, rest = glob.pattern[: glob.anchor], glob.pattern[glob.anchor :]
     kept = len(_fixed_parts(glob)) - len(_parts(anchor))
     text = "/".join(_parts(rest)[kept:])
@@ -83,7 +84,7 @@ def _parts(path: str) -> list[str]:
 def _fixed_parts(glob: Glob) -> list[str]:
     kept = _parts(glob.pattern[: glob.anchor])
     rest = _parts(glob.pattern[glob.anchor :])
-    # The last one is a file's, not a directory's.
+    # The last component is a file's name, not a directory's.
     for part in rest[:-1]:
         if _SPECIAL.search(part):
             break
@@ -98,7 +99,7 @@ def _shown(glob: Glob) -> str:
 def _walk(
     directory: bytes, alternatives: list[_Alternative], depth: int | None, facts: FileSystemFacts
 ) -> Iterator[Match]:
-    # Where in which alternative the names so far have led.
+    # The positions, in each alternative, to which the names so far have led.
     start = frozenset((alternative, 0) for alternative in alternatives)
     waiting = [(directory, start, 1)]
     visited = 0
@@ -134,7 +135,7 @@ def _advanced(states: _States, name: str) -> _States:
 
 
 def _alternatives(text: str) -> list[str]:
-    """*text* once for each choice of its braces. Raises ValueError."""
+    """Return *text* once for each choice of its braces. Raises ValueError."""
     opening = _position_of(text, "{", 0)
     if opening is None:
         if _position_of(text, "}", 0) is not None:
@@ -150,7 +151,7 @@ def _alternatives(text: str) -> list[str]:
 
 
 def _choices(text: str, start: int) -> tuple[list[str], int]:
-    """What stands between commas up to the closing brace, and where that ends."""
+    """The texts between commas up to the closing brace, and the position after it."""
     choices, level, begin, position = [], 1, start, start
     while position < len(text):
         sign = text[position]
@@ -168,7 +169,7 @@ def _choices(text: str, start: int) -> tuple[list[str], int]:
 
 
 def _position_of(text: str, sign: str, start: int) -> int | None:
-    """Where *sign* stands for itself, neither escaped nor in brackets."""
+    """The position of *sign* where it stands for itself, neither escaped nor in brackets."""
     position = start
     while position < len(text):
         if text[position] == sign:
@@ -178,7 +179,7 @@ def _position_of(text: str, sign: str, start: int) -> int | None:
 
 
 def _after(text: str, position: int) -> int:
-    """The position after a sign, an escaped one, or brackets with what is in them."""
+    """The position after one character, an escaped one, or a whole bracket expression."""
     if text[position] == "\\":
         return position + 2
     brackets = _BRACKETS.match(text, position) if text[position] == "[" else None
@@ -195,7 +196,7 @@ def _components(text: str) -> _Alternative:
             components.append(None if len(part) > 1 and not part.strip("*") else _regex(part))
         begin = len(text) + 1 if end is None else end + 1
     if components and components[-1] is None:
-        # `a/**` is all files below a.
+        # `a/**` stands for all files below a.
         components.append(_regex("*"))
     return tuple(components)
 
@@ -215,13 +216,13 @@ def _regex(part: str) -> re.Pattern[str]:
         position = end
     if len(chunks) == 1:
         return re.compile(chunks[0], re.DOTALL)
-    # Between two stars the first place is as good as any, so no name takes long to refuse.
+    # Between two stars the first match is as good as any other, so no name takes long to refuse.
     middle = "".join(f"(?>.*?{chunk})" for chunk in chunks[1:-1] if chunk)
     return re.compile(f"{chunks[0]}{middle}.*{chunks[-1]}", re.DOTALL)
 
 
 def _bracketed(text: str) -> str:
-    """A class of signs. Raises ValueError for a range that runs backwards."""
+    """A class of characters. Raises ValueError for a range that runs backwards."""
     brackets = _BRACKETS.fullmatch(text)
     assert brackets is not None
     negation, signs = brackets.groups()

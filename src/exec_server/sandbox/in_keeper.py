@@ -1,11 +1,11 @@
-"""Where a child is confined: the keeper's share of the sandbox.
+"""The part of the sandbox that runs in the keeper: here a child is confined.
 
-The keeper loads this file by its path, on the first start that needs it, and runs where only the
-standard library is. Two ways lead here. A command in bubblewrap is an ordinary child whose
-descriptors come from the server; what is left is to find its members for signals, and to notice
-when all of them are gone. A command without namespaces is started by a thread that has given up
-everything beforehand: Landlock domains, filters and capabilities belong to a thread, and whatever
-it starts inherits them. That costs no fork of this process, and the thread does nothing else.
+The keeper loads this file by its path, on the first start that needs it; only the standard library
+is available there. There are two cases. A command in bubblewrap is an ordinary child whose
+descriptors come from the server; what remains is to find its members for signals, and to notice
+when all of them are gone. A command without namespaces is started by a thread that has given up all
+rights beforehand: Landlock domains, filters and capabilities belong to a thread, and whatever it
+starts inherits them. That costs no fork of this process, and the thread does nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import functools
 import os
 from importlib.util import module_from_spec, spec_from_file_location
 
-# What `typing` says, without its import.
+# A stand-in for `typing.TYPE_CHECKING`, without the import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,10 +33,10 @@ _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
 _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 445, 446
 _RULE_PATH_BENEATH = 1
-# WRITE_FILE, READ_FILE and IOCTL_DEV.
+# The rights WRITE_FILE, READ_FILE and IOCTL_DEV.
 _TERMINAL_RIGHTS = 1 << 1 | 1 << 2 | 1 << 15
 _INSTRUCTION_BYTES = 8
-# More than the kernel has; the first that it does not know ends the loop.
+# The kernel has fewer capabilities; the first number that it does not know ends the loop.
 _CAPABILITIES = 64
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -63,7 +63,7 @@ class _CapabilityHeader(ctypes.Structure):
 def start(
     spawn: Callable[[], int], *, drops_capabilities: bool, ruleset: int | None, filter_: bytes
 ) -> int:
-    """What *spawn* returns or raises, called in a thread that cannot do more than the child may."""
+    """Return or raise what *spawn* does, called in a thread with no more rights than the child."""
     done = _thread.allocate_lock()
     result: list[int | BaseException] = []
 
@@ -85,13 +85,13 @@ def start(
 
 
 def give_up(*, drops_capabilities: bool, ruleset: int | None, filter_: bytes) -> None:
-    """Confine this thread for ever; OSError, and nothing may be started, if any part fails."""
+    """Confine this thread for ever; on OSError nothing may be started."""
     if drops_capabilities:
         _drop_capabilities()
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if ruleset is not None:
         _check(_libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0))
-    # Last: it may refuse what the others need.
+    # The filter comes last, because it may refuse the calls before it.
     program = _Program(len(filter_) // _INSTRUCTION_BYTES, filter_)
     _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
 
@@ -105,7 +105,7 @@ def _drop_capabilities() -> None:
     _check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
     for capability in range(_CAPABILITIES):
         if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-            # An ordinary user keeps the set, and no_new_privs keeps it from being of use.
+            # An ordinary user keeps the set, but no_new_privs makes it useless.
             break
     header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
     _check(_libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())))
@@ -118,17 +118,17 @@ def _check(result: int) -> None:
 
 
 class StartFence:
-    """What a message says of one start, and the descriptors that came with it."""
+    """The confinement of one start, as the message says it, with the message's descriptors."""
 
     def __init__(self, words: tuple[Any, ...], fds: list[int]) -> None:
         self._fds = fds
         self._details = words[2:]
-        # What bubblewrap inherits; empty for a program that is started as it is.
+        # The descriptors that bubblewrap inherits; empty for a program that is started directly.
         self.inherited: tuple[int, ...] = ()
         self._namespace: Namespace | None = None
         try:
             if len(fds) != words[1]:
-                # Some got lost, because this process has no room for more.
+                # Some were lost, because this process has no room for more descriptors.
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             if words[0] == "bubblewrap":
                 self._prepare_bubblewrap()
@@ -143,7 +143,7 @@ class StartFence:
         held = list(zip(self._fds[inherited:], markers, strict=True))
         self._fds[inherited:] = [writer]
         self._namespace = Namespace(reader, held)
-        # None of them may be where another is going to be put.
+        # Copies are made above all target numbers, so that none is overwritten by another.
         lowest = 3 + len(self._fds)
         for fd in tuple(self._fds):
             self._fds.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, lowest))
@@ -158,12 +158,12 @@ class StartFence:
         return start(spawn, drops_capabilities=drops_capabilities, ruleset=ruleset, filter_=filter_)
 
     def taken_namespace(self) -> Namespace | None:
-        """The namespace of what was started, which is the caller's from now on."""
+        """The namespace of the program that was started; from now on the caller owns it."""
         namespace, self._namespace = self._namespace, None
         return namespace
 
     def close(self) -> None:
-        """Let go of what came, and of the namespace if nobody took it."""
+        """Close the descriptors, and the namespace unless the caller has taken it."""
         while self._fds:
             os.close(self._fds.pop())
         if self._namespace is not None:
@@ -172,12 +172,12 @@ class StartFence:
 
 
 class Namespace:
-    """A command in bubblewrap, which tells of its members through *info*.
+    """The namespace of a command in bubblewrap, which reports its members through *info*.
 
     bubblewrap makes a first process of the namespace, which leads a session of its own and ignores
-    signals from here, and that one starts the command. A signal is for the command's group: its
-    handlers run, which they would not if bubblewrap itself were hit. Killing bubblewrap kills the
-    first process, and with it the kernel kills everybody else.
+    signals from here; that process starts the command. A signal is sent to the command's group, so
+    that its handlers run; they would not if bubblewrap itself got the signal. Killing bubblewrap
+    kills the first process, and with it the kernel kills all others.
     """
 
     def __init__(self, info: int, held: list[tuple[int, bytes]]) -> None:
@@ -187,13 +187,13 @@ class Namespace:
         self._first: int | None = None
 
     def first(self) -> int | None:
-        """The namespace's first process, as we number it; None before there is one."""
+        """The pid of the namespace's first process, as seen from here; None before there is one."""
         if self._first is None:
             try:
                 self._text += os.read(self._info, 4096)
             except BlockingIOError:
                 return None
-            # {"child-pid": 123, ...}, in pieces, all of it before that process goes on.
+            # bubblewrap writes {"child-pid": 123, ...}, in pieces, before that process continues.
             text = self._text.partition(b'"child-pid":')[2].lstrip()
             rest = text.lstrip(b"0123456789")
             if rest and rest != text:
@@ -201,27 +201,28 @@ class Namespace:
         return self._first
 
     def is_empty(self) -> bool:
-        """Whether nobody but the first process is left, and so nobody can come to be."""
+        """True if only the first process is left, so that no other can be made."""
         first = self.first()
         return first is None or _children(first) == []
 
     def group(self, pid: int) -> int | None:
-        """The group of the command; None before there is one. *pid* is bubblewrap's own."""
+        """The process group of the command; None before there is one. *pid* is bubblewrap's own."""
         first = self.first()
         if first is None or _parent(first) != pid:
             return None
         children = _children(first)
         if children is None:
-            # This kernel does not tell: without a terminal the command is in the first one's group.
+            # This kernel does not list children. Without a terminal, the command is in the group of
+            # the first process.
             return first
         try:
-            # The oldest is the command; the others are orphans.
+            # The oldest child is the command; the others are orphans.
             return os.getpgid(children[0]) if children else None
         except ProcessLookupError:
             return None
 
     def close(self) -> None:
-        """Everybody is gone: so may be what was made on the host for them."""
+        """All processes are gone: remove what was made on the host for them."""
         os.close(self._info)
         for fd, marker in self._held:
             _placeholders().release(fd, marker)
@@ -229,7 +230,7 @@ class Namespace:
 
 @functools.cache
 def _placeholders() -> Any:
-    """placeholders.py, which lies beside this file."""
+    """Load placeholders.py, which is beside this file."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "placeholders.py")
     spec = spec_from_file_location("placeholders", path)
     assert spec is not None and spec.loader is not None
@@ -239,7 +240,7 @@ def _placeholders() -> Any:
 
 
 def _children(pid: int) -> list[int] | None:
-    """Oldest first; none of one that is gone. None where the kernel does not tell."""
+    """The children of *pid*, oldest first; [] if it is gone, None if the kernel does not tell."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
             return [int(number) for number in file.read().split()]
@@ -257,7 +258,7 @@ def _parent(pid: int) -> int | None:
 
 
 def is_child(pid: int) -> bool:
-    """Whether *pid* is a child of this process that has not been reaped."""
+    """True if *pid* is a child of this process that has not been reaped."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -1,8 +1,8 @@
-"""A Plan as a Landlock ruleset, where one can express it.
+"""A Plan as a Landlock ruleset, where Landlock can express it.
 
-Rules only ever add rights below a path, so whatever a plan takes away from a part of what it gives
-is refused here, and so is a plan in which names do not exist: Landlock closes files, it does not
-hide them. Signals and abstract sockets are scoped to the command and what it starts.
+Rules can only add rights below a path. So a plan is refused here if it takes rights away from a
+part of what it gives, or if it hides names: Landlock closes files, it does not hide them. Signals
+and abstract sockets are limited to the command and what it starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from exec_server.sandbox.in_keeper import PathBeneath
 from exec_server.sandbox.model import Hide, Plan, Show, Unenforceable
 from exec_server.sandbox.placeholders import default_folder
 
-# Since then signals and abstract sockets can be scoped, without which a command could end ours.
+# From this version on signals and abstract sockets can be scoped; without that, a command could
+# kill our processes.
 LEAST_ABI = 6
 
 _CREATE_RULESET, _ADD_RULE = 444, 445
@@ -34,7 +35,7 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
 _BIND_TCP_CONNECT_TCP = 3
 _SCOPE_ABSTRACT_SOCKETS_SIGNALS = 3
 
-# What every program may write to, though it lies outside of what it was given.
+# Every program may write to these devices, although no policy names them.
 _DEVICES = (b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/random", b"/dev/urandom")
 _TERMINAL = b"/dev/tty"
 _DEVICE_FOLDER = b"dev"
@@ -55,7 +56,7 @@ def abi() -> int:
 
 
 def check(plan: Plan) -> None:
-    """Unenforceable, with the reason, when no ruleset says exactly what *plan* does."""
+    """Raise Unenforceable, with the reason, if no ruleset says exactly what *plan* does."""
     if not plan.shows_host:
         raise Unenforceable("Landlock cannot hide the names of files that may not be read")
     writable = [step.path for step in plan.steps if isinstance(step, Show) and step.is_writable]
@@ -70,7 +71,7 @@ def check(plan: Plan) -> None:
 
 
 def ruleset(plan: Plan) -> int:
-    """A descriptor of the rules; Unenforceable as `check`, OSError as the kernel says."""
+    """A descriptor of the ruleset. Raises Unenforceable as `check`, OSError as the kernel says."""
     check(plan)
     is_offline = plan.policy.network == "restricted"
     attributes = _RulesetAttributes(
@@ -95,17 +96,17 @@ def ruleset(plan: Plan) -> int:
 
 @functools.cache
 def _always() -> dict[bytes, int]:
-    """What every ruleset allows: paths that exist, and the rights to what is there."""
+    """What every ruleset allows: paths that exist, each with its rights."""
     paths = {b"/": _READ_DIR, _TERMINAL: _READ_FILE | _WRITE_FILE | _IOCTL_DEVICE}
     paths |= dict.fromkeys(_DEVICES, _READ_FILE | _WRITE_FILE | _TRUNCATE)
     return {path: rights for path, rights in paths.items() if os.path.exists(path)}
 
 
 def _allow_reading(ruleset: int) -> None:
-    """Let be read what is below the root, but for devices.
+    """Allow to read everything below the root except devices.
 
-    Whoever reads somebody else's terminal gets what is typed there, and whoever reads a disk need
-    not ask for its files.
+    A command that reads a terminal gets what its user types, and one that reads a disk gets every
+    file on it.
     """
     with os.scandir(b"/") as entries:
         for entry in entries:
@@ -115,7 +116,7 @@ def _allow_reading(ruleset: int) -> None:
 
 
 def _allow(ruleset: int, path: int, rights: int) -> None:
-    """Add a rule for what is open as *path*, which is closed in any case."""
+    """Add a rule for the file that is open as *path*; the descriptor is closed in any case."""
     try:
         if rights & ~_OF_FILES and not stat.S_ISDIR(os.fstat(path).st_mode):
             rights &= _OF_FILES
@@ -126,7 +127,7 @@ def _allow(ruleset: int, path: int, rights: int) -> None:
 
 
 def open_exactly(path: bytes) -> int:
-    """What *path* names, as long as no part of it was replaced by a symbolic link meanwhile."""
+    """Open *path*, provided that no part of it was replaced by a symbolic link meanwhile."""
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     is_link = stat.S_ISLNK(os.fstat(fd).st_mode)
     if is_link or os.readlink(b"/proc/self/fd/%d" % fd) != path:

@@ -1,4 +1,4 @@
-"""A command and a Plan → the same command, confined: what the keeper is to start, and how."""
+"""Confine a command by a Plan: what the keeper has to start instead, and how."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ _NO_BRIDGE = (
 
 
 class RequestedCommand(NamedTuple):
-    """What a client asks for. Like execvp(3), *program* is looked for on the PATH of *env*."""
+    """The command of a client. Like execvp(3), *program* is searched on the PATH of *env*."""
 
     program: bytes
     argv: list[bytes]
     env: dict[bytes, bytes]
     cwd: bytes
     is_tty: bool
-    # A file that the command reads at `SCRIPT_PATH` where it cannot see it under its name.
+    # A file that the command reads at `SCRIPT_PATH`, because it cannot see the file's own name.
     script: str | None = None
-    # Of a command that may reach its proxy alone: what bubblewrap reads from before it runs it,
-    # and where it says which process is the first inside. They stay open here.
+    # Only for a command that may reach nothing but its proxy: the descriptor that bubblewrap reads
+    # from before it runs the command, and the one to which it writes the pid of the first process
+    # inside. Both stay open here.
     gate: tuple[int, int] | None = None
 
 
@@ -79,17 +80,17 @@ def confine(
     backends: Backends = HERE,
     folder: Folder | None = None,
 ) -> ConfinedCommand:
-    """*command*, held to *plan* by the strongest backend there is here.
+    """Confine *command* to *plan* with the strongest backend of this machine.
 
-    What cannot be done becomes a `refusal`: nothing of the client's runs. OSError when the system
-    fails otherwise.
+    If that is impossible, the result is a `refusal`, and nothing of the client's runs. Raises
+    OSError when the system fails otherwise.
     """
     try:
         if plan.policy.is_proxied and command.gate is None:
             raise BackendUnavailable(_NO_BRIDGE if _has_proxy(command.env) else _NO_PROXY)
         backend = backends.choose(plan, prefers_landlock=prefers_landlock)
         if backend != "bubblewrap":
-            # The keeper tells what cannot be run.
+            # The keeper reports a program that cannot run.
             return _in_place(command, plan, backend)
         obstacle = _why_not_runnable(command, plan)
         if obstacle:
@@ -103,18 +104,18 @@ def confine(
 
 
 def refusal(text: str, status: int) -> ConfinedCommand:
-    """A program that says *text* and ends with *status*, in the place of what may not run."""
+    """A program that prints *text* and ends with *status*, in place of a refused command."""
     argv = [b"sh", b"-c", _SAY_AND_EXIT, b"sh", os.fsencode(text), b"%d" % status]
     return ConfinedCommand("none", b"/bin/sh", argv, {})
 
 
 def not_built(reason: Unenforceable) -> ConfinedCommand:
-    """The answer to a policy that no backend expresses."""
+    """The refusal of a policy that no backend can express."""
     return refusal(f"error building bubblewrap command: {reason}", NOT_BUILT)
 
 
 def not_run(command: RequestedCommand, number: int) -> ConfinedCommand:
-    """The answer to a program that is not there, or not one, for the reason *number*."""
+    """The refusal of a program that is missing or cannot run, for the reason *number*."""
     name = os.fsdecode(command.program)
     text = f"failed to run {name} in the sandbox: {os.strerror(number)} (os error {number})"
     return refusal(text, NOT_RUN)
@@ -161,7 +162,7 @@ def _in_bubblewrap(
             *environment(command.env),
             *arguments(plan, folder=folder, sources=sources),
             *gate,
-            # The keeper adds it behind all others.
+            # The keeper adds this descriptor after all others.
             *(b"--info-fd", b"%d" % (FIRST_SOURCE_FD + len(fds))),
             *((b"--argv0", command.argv[0]) if _is_renamed_by(bubblewrap, command) else ()),
         ]
@@ -184,11 +185,11 @@ def _all_fds(fds: list[int], held: list[tuple[int, bytes]]) -> tuple[int, ...]:
 
 
 def _mount_points(plan: Plan) -> list[tuple[bytes, bool]]:
-    """Everything that something empty is mounted over in a writable place."""
+    """Everything in a writable place over which something empty is mounted."""
     if len(plan.placeholders) > _MAX_PLACEHOLDERS:
         raise Unenforceable(f"more than {_MAX_PLACEHOLDERS} missing paths are to stay missing")
     writable = [step.path for step in plan.steps if isinstance(step, Show) and step.is_writable]
-    # What seems to be there may be the placeholder of another sandbox, and go away with it.
+    # A path that seems to exist may be the placeholder of another sandbox, and vanish with it.
     there = [
         (step.path, step.is_directory)
         for step in plan.steps
@@ -198,7 +199,7 @@ def _mount_points(plan: Plan) -> list[tuple[bytes, bool]]:
 
 
 def _open_sources(plan: Plan, fds: list[int]) -> Mapping[bytes, int]:
-    """Hold on to what will be writable, so that nobody can put another thing in its place."""
+    """Open everything that will be writable, so that nothing can be put in its place meanwhile."""
     sources: dict[bytes, int] = {}
     for step in plan.steps:
         if isinstance(step, Show) and step.is_writable and step.path != b"/":
@@ -210,7 +211,7 @@ def _open_sources(plan: Plan, fds: list[int]) -> Mapping[bytes, int]:
 
 
 def _open_gate(command: RequestedCommand, fds: list[int]) -> list[bytes]:
-    """Arguments that hold the command until the way to its proxy is there."""
+    """The arguments that hold the command until its proxy can be reached."""
     if command.gate is None:
         return []
     first = FIRST_SOURCE_FD + len(fds)
@@ -219,7 +220,7 @@ def _open_gate(command: RequestedCommand, fds: list[int]) -> list[bytes]:
 
 
 def _memory(content: bytes) -> int:
-    """A descriptor to read *content* from; a pipe would hold only so much."""
+    """A descriptor to read *content* from; a pipe would hold only a limited amount."""
     fd = os.memfd_create("sandbox", os.MFD_CLOEXEC)
     with open(fd, "wb", closefd=False) as file:
         file.write(content)
@@ -228,7 +229,7 @@ def _memory(content: bytes) -> int:
 
 
 def _is_renamed_by(bubblewrap: Bubblewrap, command: RequestedCommand) -> bool:
-    # On a terminal another program comes first, and would be the one that is renamed.
+    # On a terminal another program comes first, and would be renamed instead.
     return bubblewrap.has_argv0 and _is_renamed(command) and not command.is_tty
 
 
@@ -243,12 +244,12 @@ def _inner(command: RequestedCommand, plan: Plan, bubblewrap: Bubblewrap) -> lis
         bash = _visible(plan, "bash")
         if bash is None:
             raise BackendUnavailable("a command in the sandbox cannot be renamed without bash here")
-        # So that nothing in the environment or at home makes it do something else first.
+        # These options keep startup files and the environment from running something else first.
         plain = [bash, b"--norc", b"--noprofile", b"-p"]
         words = [*plain, b"-c", _RENAMED, b"bash", command.argv[0], *words]
     if command.is_tty:
-        # bubblewrap's own session has no terminal; with one of its own, the command's handlers
-        # hear of Ctrl-C, and there is job control.
+        # bubblewrap's own session has no terminal. With a session of its own, the command's
+        # handlers get Ctrl-C, and there is job control.
         setsid = _visible(plan, "setsid")
         if setsid is not None:
             words = [setsid, b"--ctty", *words]
@@ -262,11 +263,11 @@ def _visible(plan: Plan, name: str) -> bytes | None:
     return os.fsencode(os.path.realpath(path))
 
 
-# What can be known before the start.
+# Checks before the start.
 
 
 def _why_not_runnable(command: RequestedCommand, plan: Plan) -> int:
-    """Why *command* cannot run, as execvp(3) would say it; 0 if nothing speaks against it."""
+    """The error number with which execvp(3) would fail for *command*; 0 if it would not."""
     reason = errno.ENOENT
     for candidate in _candidates(command):
         path = os.path.realpath(os.path.join(command.cwd, candidate))

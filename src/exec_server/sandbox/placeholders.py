@@ -1,10 +1,11 @@
-"""Mount points that had to be made on the host, and their certain end.
+"""Placeholders: mount points that had to be made on the host, and their certain removal.
 
-A name that must not come to be is mounted over, and a mount needs something to lie on. What is made
-for that is shared by all sandboxes that need it and removed with the last of them. Each has a
-*marker* in a private folder, written before the placeholder is made: whoever uses the placeholder
-holds a shared lock on the marker, and whoever gets it exclusively may remove both. The keeper
-holds the locks of its children; a lock ends with its holder, and then the next server sweeps up.
+A name that must not be created is mounted over, and a mount needs something to be mounted on. What
+is made for that, the placeholder, is shared by all sandboxes that need it and removed with the last
+of them. Each has a *marker* in a private folder, written before the placeholder is made. A process
+that uses the placeholder holds a shared lock on the marker; one that gets an exclusive lock may
+remove both. The keeper holds the locks of its children. A lock ends with its holder, and then the
+next server removes what is left.
 
 The keeper loads this file by its path, so it imports the standard library only.
 """
@@ -17,18 +18,18 @@ import os
 import stat
 import time
 
-# What `typing` says, without its import.
+# A stand-in for `typing.TYPE_CHECKING`, without the import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Only root can write to the first; the other is checked for who made it.
+# Only root can write to the first folder; the owner of the second is checked.
 _ROOT_FOLDER = b"/run/exec-server"
 _USER_FOLDER = b"/tmp/exec-server-%d"
 _MARKERS = b"placeholders"
-# Empty files, which lie over what is not to be read or not to be made.
+# Empty files, which are mounted over files that must not be read or must not be made.
 _UNREADABLE, _EMPTY = b"unreadable", b"empty"
-# A marker is locked exclusively for as long as it takes to remove one name.
+# A marker is locked exclusively only for as long as it takes to remove one name.
 _BUSY_SECONDS = 5.0
 _MARKER_BYTES = 8192
 
@@ -41,7 +42,7 @@ class Folder:
         self._markers = os.path.join(self.path, _MARKERS)
 
     def prepare(self) -> None:
-        """Make it and what is always in it; OSError when somebody else has taken its name."""
+        """Make the folder and its fixed content; OSError if another user has taken its name."""
         for folder in (self.path, self._markers):
             try:
                 os.mkdir(folder, 0o700)
@@ -61,11 +62,11 @@ class Folder:
         return os.path.join(self.path, _EMPTY if is_readable else _UNREADABLE)
 
     def hold(self, names: Iterable[tuple[bytes, bool]]) -> list[tuple[int, bytes]]:
-        """Make what is missing of *names*, each a path and whether it is a directory.
+        """Make what is missing of *names*: each a path, and True if it is a directory.
 
-        What is there stays as it is, and is held if it is a placeholder of somebody else's. The
-        descriptors hold the locks, each beside its marker's path: whoever has them gives them to
-        `release`. On OSError nothing is held.
+        A path that exists stays as it is; if it is the placeholder of another sandbox, it is held
+        as well. The result has, for each placeholder, the descriptor that holds the lock and the
+        path of the marker; the caller gives both to `release`. On OSError nothing is held.
         """
         held: list[tuple[int, bytes]] = []
         try:
@@ -83,7 +84,7 @@ class Folder:
         return held
 
     def sweep(self) -> None:
-        """Remove what nobody holds any more: its keeper was killed."""
+        """Remove placeholders that no process holds any more, because their keeper was killed."""
         try:
             names = os.listdir(self._markers)
         except OSError:
@@ -97,7 +98,7 @@ class Folder:
             release(fd, marker)
 
     def _marker(self, path: bytes) -> bytes:
-        import hashlib  # Loads OpenSSL, and the keeper only releases.
+        import hashlib  # It loads OpenSSL, and the keeper never needs it.
 
         return os.path.join(self._markers, hashlib.sha256(path).hexdigest().encode())
 
@@ -108,15 +109,15 @@ def default_folder() -> bytes:
 
 
 def release(fd: int, marker: bytes) -> None:
-    """Give up a lock; remove its placeholder if that was the last."""
+    """Give up a lock; remove its placeholder if that was the last lock."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A marker without a name was released already, and its placeholder with it.
+        # A marker that was deleted has been released already, together with its placeholder.
         if os.fstat(fd).st_nlink:
             _remove_placeholder(fd)
             os.unlink(marker)
     except OSError:
-        # Somebody else holds it, or it cannot be removed any more.
+        # Another process holds the lock, or the placeholder cannot be removed any more.
         pass
     finally:
         os.close(fd)
@@ -142,10 +143,10 @@ def _lock_shared(marker: bytes) -> int:
 
 
 def _make(fd: int, path: bytes, *, is_directory: bool) -> None:
-    """Make *path*, unless another holder has, and note in the marker what it is."""
+    """Make *path*, unless another holder has made it, and note in the marker what it is."""
     parent, name = _open_parent(path), os.path.basename(path)
     try:
-        # Several may write this at the same time, and all of them the same.
+        # Several processes may write this at the same time; all of them write the same.
         os.pwrite(fd, path + b"\0", 0)
         if is_directory:
             os.mkdir(name, 0o755, dir_fd=parent)
@@ -161,14 +162,14 @@ def _make(fd: int, path: bytes, *, is_directory: bool) -> None:
 
 
 def _remove_placeholder(fd: int) -> None:
-    """Remove what the marker tells of, if it is still ours and as empty as it was made."""
+    """Remove what the marker names, if it is still ours and as empty as it was made."""
     path, _, number = os.pread(fd, _MARKER_BYTES, 0).partition(b"\0")
     if not path:
         return
     try:
         parent, name = _open_parent(path), os.path.basename(path)
     except OSError:
-        # It was moved away, and what is there is not ours.
+        # The folder was moved away; what is there now is not ours.
         return
     try:
         found = os.lstat(name, dir_fd=parent)
@@ -179,14 +180,14 @@ def _remove_placeholder(fd: int) -> None:
         elif stat.S_ISREG(found.st_mode) and found.st_size == 0:
             os.unlink(name, dir_fd=parent)
     except OSError:
-        # Gone, or no longer empty: then it is not ours any more.
+        # It is gone, or no longer empty: then it is not ours any more.
         pass
     finally:
         os.close(parent)
 
 
 def _open_parent(path: bytes) -> int:
-    """The folder of *path*, as long as no part of the way was replaced by a symbolic link."""
+    """Open the folder of *path*, provided that no part of it was replaced by a symbolic link."""
     folder = os.path.dirname(path)
     flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(folder, flags)
@@ -199,5 +200,5 @@ def _open_parent(path: bytes) -> int:
 def _is_ours(found: os.stat_result, number: bytes, *, since: int) -> bool:
     if number:
         return found.st_ino == int(number)
-    # Its maker was killed before it could note the number.
+    # The process that made it was killed before it could note the inode number.
     return found.st_uid == os.geteuid() and found.st_ctime_ns >= since

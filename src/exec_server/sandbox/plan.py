@@ -1,13 +1,10 @@
 """A Policy and the file system as it is now → a Plan: what is mounted, and in which order.
 
-What other parts import::
-
-    plan(policy, *, facts=OS, extra_reads=()) -> Plan
-
-Rules are first brought to where they lead (see `places`): every path in a plan is free of symbolic
-links. Then each place gets one step, the shallow ones first, so that the deepest rule has the last
-word. Two things differ from the plain model of `policy.access`: what may be read below something
-denied stays closed, and a few names in writable directories are read-only (see `metadata`).
+First each rule is followed to where it leads (see `resolved_rules`), so that every path in a plan
+is free of symbolic links. Then each place gets one step, the shallow ones first, so that the
+deepest rule decides. Two things differ from the simple model of `policy.access`: a place that may
+be read below a denied one stays closed, and a few names in writable directories are read-only (see
+`protected_names`).
 """
 
 from __future__ import annotations
@@ -17,7 +14,8 @@ from exec_server.sandbox.model import Access, Hide, Plan, Policy, Show, Step, Un
 from exec_server.sandbox.policy import is_within
 from exec_server.sandbox.resolved_rules import ResolvedRules, depth, nearest
 
-# Every sandbox has its own, with its own devices and processes; to be readable adds nothing.
+# Every sandbox has its own of these, with its own devices and processes; a rule to read them adds
+# nothing.
 _PROC = b"/proc"
 _FRESH = (b"/dev", _PROC)
 
@@ -25,11 +23,11 @@ _FRESH = (b"/dev", _PROC)
 def plan(
     policy: Policy, *, facts: FileSystemFacts = OS, extra_reads: tuple[bytes, ...] = ()
 ) -> Plan:
-    """How *policy* is enforced here and now.
+    """Plan how *policy* is enforced here and now.
 
     *extra_reads* may be read as well, unless the policy says something about them. Raises
-    Unenforceable when there is a part of the policy that mounts cannot express. Costs a few
-    questions about each rule's path, and a walk for each glob.
+    Unenforceable when mounts cannot express a part of the policy. This asks the file system a few
+    questions about each rule's path, and walks a tree for each glob.
     """
     if not policy.is_managed:
         return Plan(policy, shows_host=True)
@@ -47,7 +45,7 @@ def _mounted(policy: Policy, places: ResolvedRules, facts: FileSystemFacts) -> P
     effective = _effective(places.access)
     for path, access in effective.items():
         if access is Access.DENY and is_within(path, _PROC):
-            # It is made last, and would lie over whatever hides a part of it.
+            # /proc is mounted last, and would cover whatever hides a part of it.
             shown = path.decode("utf-8", "replace")
             raise Unenforceable(f"cannot enforce sandbox deny-read path {shown} below /proc")
     missing = [
@@ -67,7 +65,8 @@ def _mounted(policy: Policy, places: ResolvedRules, facts: FileSystemFacts) -> P
         shows_host=b"/" in effective,
         steps=tuple(steps),
         placeholders=tuple((hidden.path, hidden.is_directory) for hidden in missing),
-        # Those that an empty base lacks, because no step shows where they are.
+        # These are the links that an empty base lacks, because no step shows the places where they
+        # are.
         links=tuple(
             (link, target)
             for link, target in sorted(places.links.items())
@@ -77,12 +76,12 @@ def _mounted(policy: Policy, places: ResolvedRules, facts: FileSystemFacts) -> P
 
 
 def _effective(access: dict[bytes, Access]) -> dict[bytes, Access]:
-    """The places that change what the next one above gives, shallow first."""
+    """The places that change the access given above them, shallow ones first."""
     effective: dict[bytes, Access] = {}
     for path in sorted(access, key=depth):
         given, above = access[path], _access_above(path, effective)
         is_closed = given is Access.READ and above is Access.DENY
-        # A writable directory in another is a mount of its own, as it is in the reference.
+        # A writable directory in another one is a mount of its own, as in the reference.
         if given is Access.WRITE or (given is not above and not is_closed):
             effective[path] = given
     return effective
@@ -104,7 +103,7 @@ def _step(
     if access is Access.WRITE:
         return Show(path, is_writable=True)
     if access is Access.READ:
-        # As if it were missing: another sandbox may have put it there just now.
+        # It is treated as missing: it may be the placeholder that another sandbox made just now.
         if is_directory and places.is_protected(path) and _is_empty(path, facts):
             return Hide(path, is_directory=True, mode=0o555)
         return Show(path, is_writable=False)
@@ -130,7 +129,7 @@ def _is_empty(path: bytes, facts: FileSystemFacts) -> bool:
     try:
         return next(iter(facts.entries(path)), None) is None
     except FileNotFoundError:
-        # It was another sandbox's, which has ended since it was found.
+        # It was the placeholder of another sandbox, which has ended since.
         return True
     except OSError:
         return False

@@ -1,15 +1,7 @@
-"""A request's sandbox context → a Policy, without a look at the file system.
+"""Resolve a request's sandbox context to a Policy, without looking at the file system.
 
-What other parts import::
-
-    resolve(context, *, for_process, cwd=None, tmpdir=None,
-            is_read=False, is_proxied=False) -> Policy
-    access(policy, path) -> Access | None
-    is_full_read(policy), is_full_write(policy) -> bool
-    MINIMAL_READS: tuple[bytes, ...]
-
-A policy is in normal form: its rules are sorted, one for each path, so that contexts which say the
-same in another order or spelling resolve to equal policies. One that lets everything be written is
+A policy is in normal form: its rules are sorted, one for each path. So contexts that say the same
+in another order or spelling resolve to equal policies. A policy that allows to write everything is
 not managed and has no rules.
 """
 
@@ -40,7 +32,7 @@ from exec_server.protocol.permissions import (
 from exec_server.protocol.sandbox import Intent, SandboxContext
 from exec_server.sandbox.model import Access, Glob, Policy, Rule
 
-# What programs need to run; of the special path `minimal` those that exist.
+# What programs need to run. The special path `minimal` stands for those of them that exist.
 MINIMAL_READS = (
     b"/bin",
     b"/sbin",
@@ -56,9 +48,9 @@ _ACCESS = {"read": Access.READ, "write": Access.WRITE, "deny": Access.DENY}
 _IN_PROJECT_ROOTS = "codex-project-roots://"
 _NO_CWD = "file system sandbox context with dynamic permissions requires cwd"
 _NO_MXC = "native MXC is unavailable on this executor"
-# Clients come with the same few contexts again and again.
+# Clients send the same few contexts again and again.
 _REMEMBERED_POLICIES = 256
-# No path is longer.
+# The kernel accepts no longer path.
 _PATH_BYTES = 4096
 
 
@@ -71,11 +63,11 @@ def resolve(
     is_read: bool = False,
     is_proxied: bool = False,
 ) -> Policy:
-    """What *context* allows a process, or one file request, which *is_read* says only looks.
+    """What *context* allows a process or a file request; *is_read* is a request that only looks.
 
     *cwd* is the working directory of a process, *tmpdir* its TMPDIR, or the server's for a file
     request. A file request never has a network. Raises InvalidParams or InvalidRequest as the
-    reference does: file requests that need no sandbox do not mind a foreign `cwd`.
+    reference does: file requests that need no sandbox accept a foreign `cwd`.
     """
     is_short = context.is_short and max(len(cwd or b""), len(tmpdir or b"")) <= _PATH_BYTES
     judge = _remembered if is_short else _judged
@@ -100,21 +92,21 @@ _remembered = lru_cache(maxsize=_REMEMBERED_POLICIES)(_judged)
 
 
 def access(policy: Policy, path: bytes) -> Access | None:
-    """What *policy* gives at *path*, which is absolute and normal; None is not even its name.
+    """What *policy* gives at *path*, which is absolute and normal; None hides even its name.
 
-    The deepest rule that holds *path* decides. Globs, symbolic links and protected names are not
+    The deepest rule at or above *path* decides. Globs, symbolic links and protected names are not
     known here.
     """
     if not policy.is_managed:
         return Access.WRITE
     holding = [rule for rule in policy.rules if is_within(path, rule.path)]
-    # They all lead to one path, so the longest is the deepest.
+    # All of them are prefixes of one path, so the longest is the deepest.
     deepest = max(holding, key=lambda rule: (len(rule.path), rule.access), default=None)
     return None if deepest is None else deepest.access
 
 
 def is_full_read(policy: Policy) -> bool:
-    """Whether everything may be read."""
+    """True if everything may be read."""
     if not policy.is_managed:
         return True
     is_narrowed = any(rule.access is Access.DENY for rule in policy.rules) or bool(policy.globs)
@@ -122,7 +114,7 @@ def is_full_read(policy: Policy) -> bool:
 
 
 def is_full_write(policy: Policy) -> bool:
-    """Whether everything may be written."""
+    """True if everything may be written."""
     if not policy.is_managed:
         return True
     is_narrowed = any(rule.access is not Access.WRITE for rule in policy.rules)
@@ -130,7 +122,7 @@ def is_full_write(policy: Policy) -> bool:
 
 
 def is_within(path: bytes, directory: bytes) -> bool:
-    """Whether *path* is *directory* or lexically below it; both absolute and normal."""
+    """True if *path* is *directory* or lexically below it; both are absolute and normal."""
     return path == directory or directory == b"/" or path.startswith(directory + b"/")
 
 
@@ -168,11 +160,11 @@ def _for_file(intent: Intent, tmpdir: bytes | None, *, is_read: bool) -> Policy:
 
 
 class _Anchors:
-    """What the relative parts of a context are relative to, and which of it is not of here."""
+    """The directories that relative parts of a context refer to, and which of them are foreign."""
 
     def __init__(self, intent: Intent, cwd: bytes | None, tmpdir: bytes | None) -> None:
         self.foreign: list[tuple[str, PathUri]] = []
-        # What entries gave that are relative to something foreign.
+        # The access that entries gave whose directory is foreign.
         self.lost: set[Access] = set()
         self.cwd = cwd if intent.cwd is None else self._native("cwd", intent.cwd)
         self.roots: tuple[bytes, ...]
@@ -240,7 +232,7 @@ def _resolved(intent: Intent, anchors: _Anchors, refusal: type[RpcError]) -> Pol
 
 
 def _add(rules: dict[bytes, Rule], rule: Rule) -> None:
-    """Of two rules for one path the more careful one stays."""
+    """Add a rule; of two rules for one path the more careful one stays."""
     other = rules.get(rule.path)
     if other is None or (rule.access, not rule.only_existing) > (
         other.access,
@@ -250,7 +242,7 @@ def _add(rules: dict[bytes, Rule], rule: Rule) -> None:
 
 
 def _expanded(entry: Entry, anchors: _Anchors, refusal: type[RpcError]) -> Iterator[Rule | Glob]:
-    """What *entry* stands for here."""
+    """The rules and globs for which *entry* stands here."""
     place, given = entry.path, _ACCESS[entry.kind]
     if isinstance(place, AtPath):
         try:
@@ -263,7 +255,7 @@ def _expanded(entry: Entry, anchors: _Anchors, refusal: type[RpcError]) -> Itera
     elif isinstance(place.value, Root):
         yield Rule(b"/", given)
     elif isinstance(place.value, Minimal):
-        # Only reading makes sense of it.
+        # This path only makes sense for reading.
         if given is Access.READ:
             yield from (Rule(path, given, only_existing=True) for path in MINIMAL_READS)
     elif isinstance(place.value, ProjectRoots):
@@ -279,7 +271,7 @@ def _expanded(entry: Entry, anchors: _Anchors, refusal: type[RpcError]) -> Itera
 
 
 def _below(root: bytes, subpath: str, *, is_denied: bool) -> bytes | None:
-    """*subpath* below *root*. One that leads out of it gives nothing, but denies all the same."""
+    """*subpath* below *root*. If it leads out of *root*, it gives nothing, but it still denies."""
     if "\0" in subpath:
         return None
     sub = subpath.encode("utf-8", "surrogateescape")
@@ -305,7 +297,7 @@ def _globs(pattern: str, anchors: _Anchors) -> Iterator[Glob]:
 
 
 def _anchored(base: bytes, pattern: str) -> Glob:
-    """*pattern* below *base*, whose own letters are no wildcards; ``..`` leads up."""
+    """*pattern* below *base*, whose own characters are no wildcards; ``..`` leads up."""
     literal = [part for part in _text(base).split("/") if part]
     parts = list(literal)
     for part in pattern.split("/"):

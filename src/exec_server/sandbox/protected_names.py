@@ -1,6 +1,6 @@
 """Names right below a writable directory that a sandboxed command must not change.
 
-Whoever writes there decides what runs later, outside of the sandbox.
+A program that can write there decides what runs later, outside of the sandbox.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from exec_server.sandbox.file_system_facts import join
 
 NAMES = tuple(name.encode() for name in PROTECTED_NAMES)
 GIT = b".git"
-# What a .git file is read of; a path has no more than 4 KiB.
+# This much of a .git file is read; a path has no more than 4 KiB.
 HEAD_BYTES = 8 * 1024
 
 _GITDIR = b"gitdir:"
 
 
 def gitdir(head: bytes, directory: bytes) -> bytes | None:
-    """Where a .git file in *directory*, which begins with *head*, says that the repository is."""
+    """The repository that a .git file in *directory*, which begins with *head*, points to."""
     if not head.startswith(_GITDIR):
         return None
     target = head[len(_GITDIR) :].partition(b"\n")[0].strip()

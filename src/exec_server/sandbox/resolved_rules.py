@@ -14,7 +14,7 @@ _READ_ONLY, _DENIED, _WRITABLE = "read-only", "deny-read", "writable"
 
 
 class ResolvedRules:
-    """What stands where rules lead. All paths in here are free of symbolic links.
+    """The access at each place to which rules lead. All paths here are free of symbolic links.
 
     Methods raise Unenforceable for what mounts cannot express: above all a restriction whose path
     crosses a symbolic link that the sandboxed command could change.
@@ -23,21 +23,21 @@ class ResolvedRules:
     def __init__(self, facts: FileSystemFacts) -> None:
         self._facts = facts
         self._locator = Locator(facts)
-        # The access that holds at and below each place that exists.
+        # The access that applies at and below each place that exists.
         self.access: dict[bytes, Access] = {}
         self.located: dict[bytes, Located] = {}
-        # What is put in the place of names that must not come to be.
+        # What takes the place of names that must not be created.
         self.missing: dict[bytes, Hide] = {}
-        # The symbolic links that lead to places, and what they say.
+        # The symbolic links that lead to places, each with its target.
         self.links: dict[bytes, bytes] = {}
         self._missing_writes: set[bytes] = set()
         self._creatable: dict[bytes, bool] = {}
 
     def place(self, rules: Iterable[Rule]) -> None:
-        """Bring all *rules* to where they lead."""
+        """Find where all *rules* lead."""
         by_depth = sorted(rules, key=lambda rule: depth(rule.path))
         if by_depth and by_depth[0].path == b"/":
-            # Denied, it is the empty base that everything else is added to.
+            # If the root is denied, the base is empty and everything else is added to it.
             if by_depth[0].access is not Access.DENY:
                 self._add(self._locator.locate(b"/"), by_depth[0].access)
             del by_depth[0]
@@ -47,7 +47,7 @@ class ResolvedRules:
                 self._restrict(rule)
 
     def deny_matches(self, glob: Glob, max_depth: int | None) -> None:
-        """Deny every file that *glob* matches now; a match that is a link, what it leads to."""
+        """Deny every file that *glob* matches now; if a match is a link, deny what it leads to."""
         prefix = globs.fixed_prefix(glob)
         located = self._locator.locate(prefix)
         self._check_crossings(_DENIED, prefix, located)
@@ -60,7 +60,7 @@ class ResolvedRules:
                 self._restrict(Rule(match.path, Access.DENY))
 
     def protect_metadata(self) -> None:
-        """Keep the names of `metadata` in every writable directory as they are."""
+        """Keep the names of `protected_names` unchanged in every writable directory."""
         roots = [path for path, access in self.access.items() if access is Access.WRITE]
         for root in roots:
             if self.located[root].is_directory:
@@ -78,19 +78,19 @@ class ResolvedRules:
             self.links.update(located.links)
 
     def holding(self, path: bytes) -> Access | None:
-        """The access of the deepest place that holds *path*."""
+        """The access of the deepest place at or above *path*."""
         found = nearest(path, self.access)
         return None if found is None else found[1]
 
     def is_protected(self, path: bytes) -> bool:
-        """Whether *path* is one of the names of `metadata` in a writable directory."""
+        """True if *path* is one of the names of `protected_names` in a writable directory."""
         above, _, name = path.rpartition(b"/")
         return name in protected_names.NAMES and self.access.get(above or b"/") is Access.WRITE
 
     def _grant(self, rules: list[Rule]) -> None:
-        """Let be written what exists.
+        """Make what exists writable.
 
-        A link that somebody in a sandbox can change must not say what the next one may write.
+        A link that a sandboxed command can change must not decide what the next one may write.
         """
         found = [(rule, self._locator.locate(rule.path)) for rule in rules]
         for rule, located in found:
@@ -117,7 +117,8 @@ class ResolvedRules:
         kind = _READ_ONLY if rule.access is Access.READ else _DENIED
         is_writable = self.holding(located.path) is Access.WRITE
         if rule.only_existing and located.links and is_writable:
-            # What programs need is given; that it has another, writable name takes nothing away.
+            # The rule gives what programs need; that it also has a writable name takes nothing
+            # away.
             return
         self._check_crossings(kind, rule.path, located)
         if located.exists:
@@ -134,7 +135,7 @@ class ResolvedRules:
             raise _crossing(kind, path, link)
 
     def _crossed(self, located: Located) -> bytes | None:
-        """The first link on the way that can be changed from inside."""
+        """The first link on the way that a sandboxed command can change."""
         for link, _ in located.links:
             if self.holding(link) is Access.WRITE:
                 return link
@@ -146,10 +147,10 @@ class ResolvedRules:
         self.links.update(located.links)
 
     def _keep_missing(self, located: Located, access: Access) -> None:
-        """Put something in the place of a name that nobody in the sandbox may create."""
+        """Put something in the place of a name that must not be created in the sandbox."""
         above = parent(located.path)
         if located.is_blocked:
-            # A file that stays cannot become the directory in which the name would be made.
+            # If the file stays, it cannot become the directory in which the name would be made.
             self._add(self._locator.locate(above), Access.READ)
             return
         if not self._can_create_in(above):
@@ -202,7 +203,7 @@ def depth(path: bytes) -> tuple[int, bytes]:
 
 
 def nearest(path: bytes, places: dict[bytes, Access]) -> tuple[bytes, Access] | None:
-    """The deepest of *places* that holds *path*, and its access."""
+    """The deepest of *places* at or above *path*, and its access."""
     while True:
         if path in places:
             return path, places[path]

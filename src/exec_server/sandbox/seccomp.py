@@ -18,15 +18,15 @@ from typing import Literal, NamedTuple
 
 from exec_server.sandbox.model import Unenforceable
 
-# Which sockets may be made: between related processes only; to a proxy on loopback; all but those
-# to the hypervisor.
+# The sockets that may be made: only between related processes; only to a proxy on the loopback; all
+# except those to the hypervisor.
 Sockets = Literal["related", "proxied", "no-vsock"]
-# What stands beside the filter, and so what it need not, or has to, refuse itself.
+# The other means that stand beside the filter; they decide what it has to refuse itself.
 Company = Literal["nothing", "namespaces", "landlock"]
 
 
 class Kind(NamedTuple):
-    """Which filter: equal kinds are the same program."""
+    """The kind of a filter; equal kinds are the same program."""
 
     sockets: Sockets
     company: Company
@@ -55,14 +55,14 @@ _ALLOW = 0x7FFF0000
 _KILL_PROCESS = 0x80000000
 _ERRNO = 0x00050000
 _ATTRIBUTE_BAD_ARCH, _ATTRIBUTE_OPTIMIZE = 2, 8
-# The kernel tries each call once when a filter is loaded, which takes half as long with a tree.
+# The kernel tries each call once when a filter is loaded; with a tree that takes half as long.
 _AS_A_TREE = 2
 _NOT_EQUAL, _LESS, _GREATER, _MASKED_EQUAL = 1, 2, 6, 7
-# The kernel looks at half of these registers only, and so must we.
+# The kernel looks at only half of these registers, and so must we.
 _INT = 0xFFFFFFFF
 _UNKNOWN_SYSCALL = -1
 
-# What libseccomp of 2022 does not know yet; from 424 on all architectures agree.
+# The numbers of calls that libseccomp of 2022 does not know; from 424 on all architectures agree.
 _NUMBERS = {
     "fchmodat2": 452,
     "setxattrat": 463,
@@ -81,19 +81,20 @@ _NETWORK_CALLS = (
 ).split()
 _INSPECTION_CALLS = "ptrace process_vm_readv process_vm_writev".split()
 _RING_CALLS = "io_uring_setup io_uring_enter io_uring_register".split()
-# Of no use without capabilities, but a large surface; keyrings are shared by all of a user.
+# These calls are useless without capabilities, but a large surface for attacks; keyrings are shared
+# by all processes of a user.
 _KERNEL_CALLS = (
     "add_key request_key keyctl bpf perf_event_open userfaultfd kexec_load kexec_file_load "
     "init_module finit_module delete_module open_by_handle_at acct quotactl quotactl_fd reboot "
     "swapon swapoff settimeofday clock_settime iopl ioperm syslog vhangup"
 ).split()
-# Landlock governs contents and names, not what is said about them.
+# Landlock protects contents and names, but not the metadata of files.
 _METADATA_CALLS = (
     "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat "
     "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat "
     "file_setattr"
 ).split()
-# Ways to others of the same user: there is no namespace that hides them.
+# These calls reach other processes of the same user; no namespace hides those.
 _SHARED_CALLS = (
     "shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl "
     "mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr"
@@ -102,28 +103,28 @@ _MOUNT_CALLS = (
     "mount umount umount2 pivot_root chroot setns unshare move_mount open_tree open_tree_attr "
     "fsopen fsconfig fsmount fspick mount_setattr"
 ).split()
-# Each names a process first, where 0 is the caller.
+# The first argument of each call is a process, where 0 is the caller.
 _SCHEDULING_CALLS = (
     "prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr"
 ).split()
-# CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET.
+# The flags CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET.
 _NEW_NAMESPACES = (1 << 17, 1 << 25, 1 << 26, 1 << 27, 1 << 28, 1 << 29, 1 << 30)
-# Letters of the ioctls that change a file's flags, version, encryption or verity: 'f', 'X', 'v'
-# and those of F2FS. They ask for the owner, not for a file that was opened for writing.
+# The letters of the ioctls that change a file's flags, version, encryption or verity: 'f', 'X', 'v'
+# and those of F2FS. They require the owner, but no file that was opened for writing.
 _FLAG_IOCTLS = (0x6600, 0x5800, 0x7600, 0xF500)
 _IOCTL_LETTER = 0xFF00
 
 
 @functools.cache
 def program(kind: Kind) -> bytes:
-    """The filter for the kernel. Unenforceable where libseccomp is missing or refuses."""
+    """The filter for the kernel. Raises Unenforceable if libseccomp is missing or refuses."""
     library = load()
     context = library.seccomp_init(_ALLOW)
     if not context:
         raise Unenforceable("libseccomp could not make a filter")
     try:
         _check(library.seccomp_attr_set(context, _ATTRIBUTE_BAD_ARCH, _KILL_PROCESS))
-        # Older libraries know only the list; it does the same.
+        # Older libraries only know the list, which has the same effect.
         library.seccomp_attr_set(context, _ATTRIBUTE_OPTIMIZE, _AS_A_TREE)
         for rule in rules(kind):
             _add(library, context, rule)
@@ -134,7 +135,7 @@ def program(kind: Kind) -> bytes:
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """libseccomp; Unenforceable where there is none."""
+    """Load libseccomp; Unenforceable if there is none."""
     for name in ("libseccomp.so.2", ctypes.util.find_library("seccomp")):
         if name:
             try:
@@ -166,7 +167,7 @@ def _add(library: ctypes.CDLL, context: int, rule: SyscallRule) -> None:
     number = library.seccomp_syscall_resolve_name(rule.syscall.encode())
     if number == _UNKNOWN_SYSCALL:
         if rule.syscall not in _NUMBERS:
-            # An architecture that never had it.
+            # This architecture never had the call.
             return
         number = _NUMBERS[rule.syscall]
     conditions = (Comparison * len(rule.conditions))(*rule.conditions)
@@ -189,14 +190,14 @@ def _check(result: int) -> None:
         raise Unenforceable(f"libseccomp could not make a filter: {os.strerror(-result)}")
 
 
-# What each filter refuses.
+# The rules of each filter.
 
 
 def rules(kind: Kind) -> Iterator[SyscallRule]:
     """Everything that a filter of *kind* refuses."""
     yield from _SOCKET_RULES[kind.sockets]()
     yield from map(SyscallRule, _RING_CALLS)
-    # Typing into the terminal, from which the server reads what the user sees.
+    # These requests type into the terminal, as if the user had.
     for request in (termios.TIOCSTI, _TIOCLINUX):
         yield SyscallRule("ioctl", (_masked(1, _INT, request),))
     if kind.company != "nothing":
@@ -208,14 +209,15 @@ def rules(kind: Kind) -> Iterator[SyscallRule]:
 def _related_sockets() -> Iterator[SyscallRule]:
     for syscall in ("socket", "socketpair"):
         yield SyscallRule(syscall, (_differs(0, socket.AF_UNIX),))
-        # An unconnected one reaches any socket of the host with sendmsg; raw is another name of it.
+        # An unconnected datagram socket reaches any socket of the host with sendmsg; SOCK_RAW is
+        # the same.
         for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
             yield SyscallRule(syscall, (_masked(1, _TYPE_MASK, kind),))
     yield from map(SyscallRule, (*_NETWORK_CALLS, *_INSPECTION_CALLS))
 
 
 def _proxied_sockets() -> Iterator[SyscallRule]:
-    # One rule may look at an argument once only.
+    # One rule may look at each argument only once.
     yield SyscallRule("socket", (Comparison(0, _LESS, socket.AF_INET, 0),))
     yield SyscallRule("socket", (Comparison(0, _GREATER, socket.AF_INET6, 0),))
     for family in range(socket.AF_INET + 1, socket.AF_INET6):
@@ -243,14 +245,15 @@ def _beside_landlock() -> Iterator[SyscallRule]:
     for syscall in _SCHEDULING_CALLS:
         yield SyscallRule(syscall, (_differs(0, 0),))
     for syscall in ("setpriority", "ioprio_set"):
-        # By group or by user it is about others, too; "process" is 0 to one and 1 to the other.
+        # A group or a user includes other processes, too. "process" is 0 in one call and 1 in the
+        # other.
         yield SyscallRule(syscall, (_differs(0, syscall == "ioprio_set"),))
         yield SyscallRule(syscall, (_differs(1, 0),))
     for letter in _FLAG_IOCTLS:
         yield SyscallRule("ioctl", (_masked(1, _IOCTL_LETTER, letter),))
     for flag in _NEW_NAMESPACES:
         yield SyscallRule("clone", (_masked(0, flag, flag),))
-    # Its flags lie in memory, out of a filter's sight; without it libc uses clone.
+    # The flags of clone3 are in memory, where a filter cannot see them; without it libc uses clone.
     yield SyscallRule("clone3", error=errno.ENOSYS)
 
 

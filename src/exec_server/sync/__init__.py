@@ -7,10 +7,13 @@
     with sync.connect("ws://127.0.0.1:41181") as box:
         print(box.run(["uname", "-a"]).stdout)
 
-Everything is named, takes and returns what it does in `exec_server`, and waits. One thread in the
-background does the work until the block is left; any number of threads may use what is inside.
-Callbacks such as *on_state* run in that thread and must not wait themselves. Ctrl-C ends a wait and
-cancels what was waited for.
+Every class and function has the name, parameters and results that it has in `exec_server`, and
+waits. One background thread does the work until the block is left; any number of threads may use
+the client. Callbacks such as *on_state* run in that thread and must not wait themselves. Ctrl-C
+ends a wait and cancels the work that it waits for.
+
+    sync_api.py  the classes and functions, made by `scripts/sync_twin.py`
+    portal.py    the event loop in its thread
 """
 
 from __future__ import annotations

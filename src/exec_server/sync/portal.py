@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that have none."""
+"""Portal: an event loop in its own thread, for programs without one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from exec_server.errors import ConnectionClosed
 T = TypeVar("T")
 W = TypeVar("W")
 
-# How long what was interrupted may take to clean up, as a command that is killed does.
+# How long interrupted work may take to clean up, for example to kill a command.
 _CLEAN_UP = 5.0
 
 
 class Portal:
     """Runs asynchronous code for any number of threads, until it is closed.
 
-    What interrupts a thread that waits here, such as Ctrl-C, cancels what it waits for.
+    If a thread that waits here is interrupted, for example by Ctrl-C, its work is cancelled.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Portal:
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         started: Future[None] = Future()
-        # A program that ends without closing us is not held up.
+        # A program that ends without closing the portal does not wait for this thread.
         self._thread = threading.Thread(
             target=self._main, args=(started,), name="exec-server", daemon=True
         )
@@ -49,10 +49,10 @@ class Portal:
         started.set_result(None)
         await self._stopping.wait()
 
-    # What is done in the loop.
+    # Work in the loop.
 
     def wait(self, awaitable: Awaitable[T]) -> T:
-        """What *awaitable* comes to, in the loop."""
+        """Await *awaitable* in the loop and return its result."""
         outcome: Future[T] = Future()
         job = _PortalJob(awaitable, outcome)
         try:
@@ -74,7 +74,7 @@ class Portal:
         return True
 
     def run(self, function: Callable[[], T]) -> T:
-        """What *function* returns, called in the loop; after its end, here."""
+        """Call *function* in the loop and return its result; here, if the loop has ended."""
         if threading.current_thread() is self._thread:
             return function()
         outcome: Future[T] = Future()
@@ -98,7 +98,7 @@ class Portal:
             return True
 
     def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
-        """What *source* yields, one after the other."""
+        """The items of *source*, one after the other."""
         try:
             while True:
                 try:
@@ -118,7 +118,7 @@ class Portal:
         context: AbstractAsyncContextManager[T],
         wrap: Callable[[Portal, T], W],
     ) -> Iterator[W]:
-        """Inside of *context*, with what it gives as *wrap* makes it."""
+        """Enter *context*; the block gets its value, wrapped by *wrap*."""
         inner = self.wait(context.__aenter__())
         try:
             yield wrap(self, inner)
@@ -131,7 +131,7 @@ class Portal:
     # The end.
 
     def close(self) -> None:
-        """Cancel what is under way and end the thread. Idempotent."""
+        """Cancel the work under way and end the thread. Idempotent."""
         stopping, loop = self._stopping, self._loop
         assert stopping is not None and loop is not None
         with self._lock:
@@ -142,13 +142,13 @@ class Portal:
 
 
 class _PortalJob(Generic[T]):
-    """Something that one thread waits for and the loop does."""
+    """Work that one thread waits for and the loop does."""
 
     def __init__(self, awaitable: Awaitable[T], outcome: Future[T]) -> None:
         self._awaitable = awaitable
         self._outcome = outcome
         self._task: asyncio.Task[T] | None = None
-        # The span of the caller, for example.
+        # It carries, for example, the span of the caller.
         self._context = contextvars.copy_context()
 
     def start(self) -> None:
@@ -186,7 +186,7 @@ async def _awaited(awaitable: Awaitable[T]) -> T:
 
 
 class Twin(Generic[T]):
-    """An object whose asynchronous twin lives in a portal."""
+    """A synchronous object whose asynchronous twin lives in the loop of a portal."""
 
     __slots__ = ("_inner", "_portal")
 
@@ -205,11 +205,12 @@ class Twin(Generic[T]):
 
 
 def unwrapped(value: Any) -> Any:
-    """As the asynchronous side knows it."""
+    """The asynchronous twin of *value*, if it has one, or else *value* itself."""
     return value._inner if isinstance(value, Twin) else value
 
 
 def wrapped_some(wrap: Callable[[Portal, T], W], portal: Portal, inner: T | None) -> W | None:
+    """*inner*, wrapped by *wrap*; None if it is None."""
     return None if inner is None else wrap(portal, inner)
 
 
@@ -217,7 +218,7 @@ def wrapped_some(wrap: Callable[[Portal, T], W], portal: Portal, inner: T | None
 def opened(
     factory: Callable[[], AbstractAsyncContextManager[T]], wrap: Callable[[Portal, T], W]
 ) -> Iterator[W]:
-    """A portal of its own for what *factory* makes, both for the length of a block."""
+    """Enter what *factory* makes, in its own portal; both end with the block."""
     portal = Portal()
     try:
         with portal.entered(portal.run(factory), wrap) as outer:

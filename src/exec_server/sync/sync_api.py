@@ -1,6 +1,6 @@
-"""The client for programs without an event loop, class by class and word by word.
+"""The client for programs without an event loop, class by class.
 
-Made by `scripts/sync_twin.py`; change the asynchronous classes and run that.
+This file is generated: change the asynchronous classes and run `scripts/sync_twin.py`.
 """
 
 from __future__ import annotations
@@ -185,10 +185,10 @@ class RemotePath(Twin[AsyncRemotePath]):
 
 
 class ReadStream(Twin[AsyncReadStream]):
-    """What a file holds, as an iterator of blocks, in order.
+    """The content of a file: an iterator of blocks, in order.
 
-    It belongs to one connection and fails with it. Iterate to the end, or use `with`; the
-    file is closed on the server in any case, also when the stream is simply dropped.
+    It belongs to one connection and fails with it. Iterate to the end, or use `with`. The
+    file is closed on the server in any case, even if the stream is only dropped.
     """
 
     __slots__ = ()
@@ -215,20 +215,20 @@ class ReadStream(Twin[AsyncReadStream]):
             raise StopIteration from None
 
     def read(self) -> bytes:
-        """Everything up to the end."""
+        """The content up to the end."""
         return self._portal.wait(self._inner.read())
 
     def aclose(self) -> None:
-        """Let go of the file; nothing more comes. Idempotent."""
+        """Close the file; nothing more is read. Idempotent."""
         self._portal.wait(self._inner.aclose())
 
 
 class WriteStream(Twin[AsyncWriteStream]):
-    """Replaces what a file holds, block by block: `with`, then `write`.
+    """Replaces the content of a file, block by block: `with`, then `write`.
 
-    The file is emptied at once, and complete when the block of `with` has ended well;
-    whatever ends it otherwise leaves part of it. Servers that take no blocks are given the whole
-    file at the end, which bounds its size.
+    The file is emptied at once, and complete when the `with` block has ended without an
+    error; otherwise a part of it remains. A server that takes no blocks gets the whole file at the
+    end, which limits its size.
     """
 
     __slots__ = ()
@@ -248,7 +248,7 @@ class WriteStream(Twin[AsyncWriteStream]):
     def write(self, data: bytes) -> None:
         """Write *data* after what was written; returns when little of it is still under way.
 
-        An error may be that of an earlier block. The stream is of no use after one.
+        An error may belong to an earlier block. After an error the stream cannot be used.
         """
         self._portal.wait(self._inner.write(data))
 
@@ -568,7 +568,7 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
 
 
 class StreamedHttpResponse(Twin[AsyncStreamedHttpResponse]):
-    """An answer whose body is still to come: iterate over it, or `read` it."""
+    """An answer whose body has not arrived yet: iterate over it, or `read` it."""
 
     __slots__ = ()
 
@@ -593,8 +593,8 @@ class StreamedHttpResponse(Twin[AsyncStreamedHttpResponse]):
 class RemoteHttp(Twin[AsyncRemoteHttp]):
     """Makes HTTP requests from the server's machine, with its network and its environment.
 
-    No request is ever repeated: when the connection to the server is lost, ConnectionClosed says
-    that it may have been made. What the target or the way to it refuses is an RpcError.
+    No request is repeated: if the connection to the server is lost, ConnectionClosed says that the
+    request may have been made. If the target cannot be reached, RpcError is raised.
     """
 
     __slots__ = ()
@@ -611,8 +611,8 @@ class RemoteHttp(Twin[AsyncRemoteHttp]):
     ) -> HttpResponse:
         """Make a request and wait for the whole answer.
 
-        *timeout*, in seconds, is for everything from the connection to the end of the body; None
-        waits for ever. A header's value may be a `FromEnvironment`.
+        *timeout*, in seconds, covers everything from the connection to the end of the body; None
+        waits for ever. The value of a header may be a `FromEnvironment`.
         """
         return self._portal.wait(
             self._inner.request(
@@ -644,13 +644,13 @@ class RemoteHttp(Twin[AsyncRemoteHttp]):
         answer_timeout: float | None = DEFAULT_TIMEOUT,
         follow_redirects: bool = True,
     ) -> AbstractContextManager[StreamedHttpResponse]:
-        """Make a request for the length of a block; its body can be read as it comes.
+        """Make a request whose body is read inside of the block, as it arrives.
 
-        *timeout* is for everything, body included, and *answer_timeout* for the wait until the
-        body begins, after which CallTimeout is raised; None waits for ever.
+        *timeout* covers everything including the body. *answer_timeout* covers the wait until the
+        body begins; after that CallTimeout is raised. None waits for ever.
 
-        Leaving the block early drops the rest, which the server still fetches and sends: the
-        protocol has no word to stop it.
+        Leaving the block early drops the rest of the body. The server still fetches and sends it,
+        because the protocol has no method to stop it.
         """
         return self._portal.entered(
             self._portal.run(
@@ -669,7 +669,7 @@ class RemoteHttp(Twin[AsyncRemoteHttp]):
 
 
 class RemoteDiscovery(Twin[AsyncRemoteDiscovery]):
-    """Reads files of the server's machine that programs there are configured with."""
+    """Reads the configuration of programs on the server's machine."""
 
     __slots__ = ()
 
@@ -680,19 +680,19 @@ class RemoteDiscovery(Twin[AsyncRemoteDiscovery]):
         *,
         cwd: StrPath | None = None,
     ) -> environment.ConfigReadResult:
-        """Parts of the configuration that holds in *cwd*: each path is the keys that lead there."""
+        """Parts of the configuration that applies in *cwd*; each path is a list of keys."""
         return self._portal.wait(self._inner.read_config(config_paths, requirements_paths, cwd=cwd))
 
     def discover(
         self, *, cwd: StrPath | None = None, sandbox: Sandboxed = None
     ) -> environment.CapabilitiesResult:
-        """The skills and plugins that are installed, as far as *sandbox* lets them be seen."""
+        """The skills and plugins that are installed, as far as *sandbox* makes them visible."""
         return self._portal.wait(self._inner.discover(cwd=cwd, sandbox=sandbox))
 
     def discover_roots(
         self, roots: Mapping[str, StrPath], *, sandbox: Sandboxed = None
     ) -> dict[str, environment.DiscoveredRoot]:
-        """The skills and plugins below directories, by the names that *roots* gives these."""
+        """The skills and plugins below directories, by the names that *roots* gives them."""
         return self._portal.wait(self._inner.discover_roots(roots, sandbox=sandbox))
 
 
@@ -906,15 +906,15 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         sandbox: Sandboxed = None,
         ensure: bool = False,
     ) -> CompletedProcess:
-        """Run a command to its end, in the manner of `subprocess.run`.
+        """Run a command to its end, like `subprocess.run`.
 
-        Without *input* its stdin is empty; giving it takes a server that can close stdin, or
-        raises MethodNotFound before anything runs. After *timeout* the command is killed and
-        CommandTimeout has what it said; with *check* another status than 0 raises CommandFailed.
-        The other parameters are those of `start`.
+        Without *input* its stdin is empty. *input* needs a server that can close stdin; another
+        server raises MethodNotFound before anything runs. After *timeout* the command is killed,
+        and CommandTimeout has its output so far. With *check* a status other than 0 raises
+        CommandFailed. The other parameters are those of `start`.
 
-        Output that the server could not retain during an outage is missing from the result, whose
-        `truncated` says so.
+        If the server could not retain all output during an outage, the result lacks it and its
+        `truncated` is true.
         """
         return self._portal.wait(
             self._inner.run(
@@ -951,26 +951,27 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
     ) -> RemoteProcess:
         """Start a program on the server.
 
-        *cwd* is a path there or a file: URI; a relative path, and its absence, are seen from the
-        server's own directory. *env* is laid over the server's environment, because a client
-        cannot know what PATH and HOME are over there; *env_policy* chooses what is inherited, and
-        None means that *env* is the whole environment.
+        *cwd* is a path on the server or a file: URI; a relative path starts at the server's own
+        directory, which is also the default. *env* is added to the server's environment, because a
+        client cannot know the server's PATH and HOME. *env_policy* chooses what is inherited; with
+        None *env* is the whole environment.
 
         With *tty* the program runs on a terminal of *rows* and *cols*. Otherwise its stdin is
-        empty unless *stdin* is true. *arg0* is what it sees as its own name. *process_id* must
-        not be in use in this session; by default it is drawn at random.
+        empty unless *stdin* is true. *arg0* replaces the name that the program sees as its own.
+        *process_id* must not be in use in this session; by default it is random.
 
-        *sandbox* is what it may touch, such as `read_only()`; the handle's `sandbox_type` says how
-        the server holds it to that, which a server that knows no sandboxes does not.
+        *sandbox* says what the program may access, for example `read_only()`. The handle's
+        `sandbox_type` says how the server enforces it; a server without sandboxes does not.
 
-        A start that is cancelled or not answered in time is undone as far as possible; so is one
-        whose connection is lost, and ConnectionClosed says that it may have run. With *ensure* the
-        server is asked then, if it can tell: a program that runs is gone on with, and one that does
-        not is started, so that it runs once.
+        A start that is cancelled or not answered in time is undone as far as possible. The same
+        happens if the connection is lost; then ConnectionClosed says that it may have run. With
+        *ensure* the client asks the server after that, if it can list processes: a program that
+        runs is continued, and one that does not is started, so that it runs once.
 
-        When the connection is lost later, the handle goes on with the next one, or with
-        *on_disconnect* `fail` fails at once. Output that the server could not retain meanwhile
-        fails it, too, and has the process killed; with *on_gap* `skip` it is left out.
+        When the connection is lost later, the handle continues with the next one; with
+        *on_disconnect* `fail` it fails at once. If the server could not retain all output
+        meanwhile, the handle fails and the process is killed; with *on_gap* `skip` the missing
+        output is left out.
         """
         return RemoteProcess(
             self._portal,
@@ -1002,7 +1003,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
     ) -> RemoteProcess:
-        """Start a program exactly as *params* say; the rest is as for `start`."""
+        """Start a program exactly as *params* say; the other parameters are those of `start`."""
         return RemoteProcess(
             self._portal,
             self._portal.wait(
@@ -1020,12 +1021,12 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "skip",
     ) -> RemoteProcess:
-        """Go on with a process of this session that has no handle here.
+        """Continue with a process of this session that has no handle here.
 
-        Its output comes from event *after_seq* on: by default from where the session token says
-        that it was taken, or from the start. What the server no longer has is left out, as the
-        handle's `is_truncated` tells, or fails the handle with *on_gap* `fail`. Raises
-        InvalidRequest when the server does not know the process.
+        Output is delivered from event *after_seq* on; the default is where the session token says
+        that reading has stopped, or the start. Output that the server no longer has is left out and
+        `is_truncated` is true; with *on_gap* `fail` the handle fails instead. Raises
+        InvalidRequest if the server does not know the process.
         """
         return RemoteProcess(
             self._portal,
@@ -1037,9 +1038,9 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         )
 
     def abandon(self, process_id: str) -> None:
-        """Stop following a process and have it killed, without waiting for the answer.
+        """Have a process killed without waiting for that, and stop receiving its output.
 
-        While there is no connection it waits for the next one.
+        While there is no connection, the request waits for the next one.
         """
         self._portal.run(lambda: self._inner.abandon(process_id))
 
@@ -1051,7 +1052,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         max_bytes: int | None = None,
         wait: float = 0.0,
     ) -> process.ReadResult:
-        """Retained output after a number; waits up to *wait* seconds for some."""
+        """The retained output after a number; waits up to *wait* seconds for some."""
         return self._portal.wait(
             self._inner.read(process_id, after_seq=after_seq, max_bytes=max_bytes, wait=wait)
         )
@@ -1061,17 +1062,17 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
     ) -> process.WriteStatus:
         """Write to a process's stdin or terminal; a known *write_id* is not written again.
 
-        So it is repeated when the connection was lost before its answer. Without an id it is not,
-        and has one drawn at random: there are servers that take no write without.
+        With an id the write is repeated if the connection is lost before the answer. Without one it
+        is not repeated, and a random id is sent, because some servers require an id.
 
-        The one call without a deadline: its answer waits until the process reads.
+        This is the only call without a deadline: its answer waits until the process reads.
         """
         return self._portal.wait(self._inner.write(process_id, data, write_id=write_id))
 
     def close_stdin(self, process_id: str, *, repeat: bool = False) -> process.WriteStatus:
-        """End a process's input. An extension: others raise MethodNotFound.
+        """End a process's input. An extension: other servers raise MethodNotFound.
 
-        With *repeat* it is done again when the connection was lost before the answer.
+        With *repeat* it is done again if the connection is lost before the answer.
         """
         return self._portal.wait(self._inner.close_stdin(process_id, repeat=repeat))
 
@@ -1080,15 +1081,15 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         self._portal.wait(self._inner.signal(process_id, signum))
 
     def terminate(self, process_id: str) -> bool:
-        """Kill a process's group; whether it was still running."""
+        """Kill a process's group; True if it was still running."""
         return self._portal.wait(self._inner.terminate(process_id))
 
     def resize(self, process_id: str, rows: int, cols: int) -> None:
-        """Give a terminal another size. An extension: others raise MethodNotFound."""
+        """Give a terminal another size. An extension: other servers raise MethodNotFound."""
         self._portal.wait(self._inner.resize(process_id, rows, cols))
 
     def list_processes(self) -> list[process.ProcessInfo]:
-        """The session's processes. An extension: others raise MethodNotFound."""
+        """The session's processes. An extension: other servers raise MethodNotFound."""
         return self._portal.wait(self._inner.list_processes())
 
     @property
@@ -1182,15 +1183,15 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
 class EnvironmentManager(Twin[AsyncEnvironmentManager]):
     """Environments by name, several at once, each connected on its first use.
 
-    Everybody who asks for the same name shares a client and its session; leaving the block, or
-    `close`, disconnects them all and ends what was started for them.
+    All callers that ask for the same name share a client and its session. Leaving the block, or
+    `close`, disconnects all clients and ends the programs that were started for them.
     """
 
     __slots__ = ()
 
     @property
     def default(self) -> str | None:
-        """The environment that is used when none is named; None when one has to be."""
+        """The environment that is used if none is named; None if there is no default."""
         return self._inner.default
 
     @property
@@ -1199,11 +1200,11 @@ class EnvironmentManager(Twin[AsyncEnvironmentManager]):
         return self._portal.run(lambda: self._inner.names)
 
     def describe(self) -> list[EnvironmentFacts]:
-        """Facts about each, in the order of `names`."""
+        """The facts about each environment, in the order of `names`."""
         return self._portal.run(lambda: self._inner.describe())
 
     def resolve(self, name_or_url: str | None = None) -> Environment:
-        """The environment of a name, the default one, or one at a URL that `connect` takes.
+        """The environment of a name, the default environment, or the one at a URL.
 
         Raises ConfigurationError for a name that is not configured.
         """
@@ -1212,27 +1213,27 @@ class EnvironmentManager(Twin[AsyncEnvironmentManager]):
     def client(self, name: str | None = None) -> ExecServerClient:
         """The shared client of an environment, connected now if it is not yet.
 
-        Do not close it: others may use it, and the manager closes it.
+        Do not close it: other callers may use it, and the manager closes it.
         """
         return ExecServerClient(self._portal, self._portal.wait(self._inner.client(name)))
 
     def connect(
         self, name_or_url: str | None = None, **options: Unpack[ConnectKeywords]
     ) -> AbstractContextManager[ExecServerClient]:
-        """A client of the caller's own, for the length of a block; see `exec_server.connect`.
+        """A client that is not shared; leaving the block disconnects it. See `exec_server.connect`.
 
-        *options* come before those of the manager.
+        *options* replace those of the manager.
         """
         return self._portal.entered(
             self._portal.run(lambda: self._inner.connect(name_or_url, **options)), ExecServerClient
         )
 
     def status(self, name: str | None = None) -> EnvironmentStatus:
-        """How an environment is, without connecting to it."""
+        """The status of an environment; it is not connected for that."""
         return self._portal.wait(self._inner.status(name))
 
     def warm_up(self) -> None:
-        """Begin to connect where a server listens already; programs wait for their first use."""
+        """Begin to connect to the servers that have a URL; programs are started on first use."""
         self._portal.run(lambda: self._inner.warm_up())
 
     def add(
@@ -1247,7 +1248,7 @@ class EnvironmentManager(Twin[AsyncEnvironmentManager]):
         self._portal.wait(self._inner.add(name, url, token=token, connect_timeout=connect_timeout))
 
     def close(self) -> None:
-        """Disconnect all, at the same time. Idempotent."""
+        """Disconnect all clients, at the same time. Idempotent."""
         self._portal.wait(self._inner.close())
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from . import devices, files, kernel, links, metadata, namespaces, proc, process
 from .attempt import ATTEMPTS, Attempt, NoGain, Stage
 
 ALL = (files, links, metadata, proc, devices, namespaces, sockets, processes, kernel)
-# What an attempt may take; one that hangs ends with SIGALRM.
+# The time limit of an attempt; one that hangs ends with SIGALRM.
 _SECONDS = 10
 
 

@@ -1,4 +1,4 @@
-"""What attempts are made of."""
+"""The parts of which attempts are made."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 class Stage(NamedTuple):
     """What was prepared for the attempts, and is watched from outside."""
 
-    # May be written, where the policy says so; `hard` in it is a hard link of a file outside.
+    # The workspace, which may be written if the policy says so; `hard` in it is a hard link of a
+    # file outside.
     workspace: str
-    # May not: file, dir/file, fifo, and sockets by kind; `setuid` is a program of another user.
+    # The place outside, which may not be written: file, dir/file, fifo, and sockets by kind;
+    # `setuid` is a program of another user.
     outside: str
-    # A process of the same user, outside; the server; what keeps the server's children.
+    # A process of the same user, outside; the server; the keeper of the server's children.
     victim: int
     server: int
     keeper: int
-    # Listeners on loopback, and in the abstract name space.
+    # Listeners on the loopback, and in the abstract name space.
     tcp: int
     udp: int
     abstract: str
@@ -27,24 +29,25 @@ class Stage(NamedTuple):
     shm_key: int
     mq: str
     dev_shm: str
-    # Somebody's terminal, into which he is about to type.
+    # The terminal of another program, into which its user is about to type.
     terminal: str
-    # What only the server's environment holds.
+    # A text that only the server's environment contains.
     secret: str
 
 
 class NoGain(Exception):
-    """Nothing was refused, but nothing was won either."""
+    """Nothing was refused, but nothing was gained either."""
 
 
 Attempt = Callable[[Stage], Any]
 ATTEMPTS: dict[str, Attempt] = {}
-# Those that work without a sandbox, and without privileges: what proves that they are tried right.
+# Attempts that work without a sandbox and without privileges, which proves that they are made
+# correctly.
 PLAIN: set[str] = set()
 
 
 def attempt(function: Attempt) -> Attempt:
-    """Have *function* tried: it raises OSError or NoGain when it was kept from it."""
+    """Register *function* as an attempt; it raises OSError or NoGain when it was prevented."""
     name = function.__name__.replace("_", "-")
     assert name not in ATTEMPTS, name
     ATTEMPTS[name] = function
@@ -52,7 +55,7 @@ def attempt(function: Attempt) -> Attempt:
 
 
 def plain(function: Attempt) -> Attempt:
-    """As `attempt`, for what an ordinary user can do outside of a sandbox."""
+    """Like `attempt`, for what an ordinary user can do outside of a sandbox."""
     attempt(function)
     PLAIN.add(function.__name__.replace("_", "-"))
     return function
@@ -64,14 +67,14 @@ def sentence(name: str) -> str:
 
 
 def group(name: str) -> str:
-    """The module that an attempt is in."""
+    """The module of an attempt."""
     return ATTEMPTS[name].__module__.rpartition(".")[2]
 
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 
-# Of x86-64; from 424 on all architectures agree.
+# The numbers are those of x86-64; from 424 on all architectures agree.
 NUMBERS = dict(
     shmget=29, shmat=30, ptrace=101, syslog=103, setgroups=116, capset=126, utime=132,
     pivot_root=155, adjtimex=159, acct=163, settimeofday=164, mount=165, umount2=166, swapon=167,
@@ -91,7 +94,7 @@ NUMBERS = dict(
 
 
 def call(name: str, *arguments: Any) -> int:
-    """A system call; OSError when it fails."""
+    """Make a system call; OSError when it fails."""
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     result: int = libc.syscall(ctypes.c_long(NUMBERS[name]), *words)
     if result < 0:
@@ -108,5 +111,5 @@ def change(path: str) -> None:
 
 
 def openable(path: str, flags: int = os.O_WRONLY) -> None:
-    """Open and do nothing with it."""
+    """Open it and do nothing with it."""
     os.close(os.open(path, flags | os.O_NONBLOCK))

@@ -114,7 +114,7 @@ def _any_device(is_wanted: Callable[[int], bool], flags: int = os.O_WRONLY) -> N
 
 @attempt
 def other_terminals(stage: Stage) -> None:
-    """open somebody else's terminal for writing"""
+    """open another program's terminal for writing"""
     for name in os.listdir("/dev/pts"):
         try:
             if name != "ptmx":
@@ -127,7 +127,7 @@ def other_terminals(stage: Stage) -> None:
 
 @plain
 def overheard_terminal(stage: Stage) -> None:
-    """read what is typed into somebody else's terminal"""
+    """read what is typed into another program's terminal"""
     openable(stage.terminal, os.O_RDONLY | os.O_NOCTTY)
 
 

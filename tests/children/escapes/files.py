@@ -178,7 +178,7 @@ def beside_an_open_directory(stage: Stage) -> None:
 
 @plain
 def write_to_a_fifo(stage: Stage) -> None:
-    """write to a FIFO outside that somebody reads"""
+    """write to a FIFO outside that another program reads"""
     os.write(os.open(f"{stage.outside}/fifo", os.O_WRONLY | os.O_NONBLOCK), b"escaped")
 
 

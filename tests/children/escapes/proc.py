@@ -61,7 +61,7 @@ def sysrq(stage: Stage) -> None:
 
 @attempt
 def any_machine_file(stage: Stage) -> None:
-    """open for writing any file in /proc that is about the machine, and not for everybody"""
+    """open for writing any file in /proc that is about the machine, except those for all users"""
     found = 0
     for folder, names, files in os.walk("/proc"):
         if folder == "/proc":
@@ -69,7 +69,7 @@ def any_machine_file(stage: Stage) -> None:
         for name in files:
             path = os.path.join(folder, name)
             try:
-                # Whatever is for everybody is about the one who writes it, such as /proc/pressure.
+                # A file that all users may write only affects its writer, such as /proc/pressure.
                 if os.path.islink(path) or os.stat(path).st_mode & 0o002:
                     continue
                 openable(path)

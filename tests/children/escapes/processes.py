@@ -116,7 +116,7 @@ def trace_self(stage: Stage) -> None:
 def _transfer(name: str, pid: int) -> None:
     buffer = ctypes.create_string_buffer(8)
     local = (ctypes.c_uint64 * 2)(ctypes.addressof(buffer), 8)
-    # Nothing is mapped there: whoever may do it is told EFAULT.
+    # Nothing is mapped there: a process that may do it gets EFAULT.
     remote = (ctypes.c_uint64 * 2)(8, 8)
     try:
         call(name, pid, local, 1, remote, 1, 0)

@@ -1,4 +1,4 @@
-"""One command on each of two machines, which have nothing but a registry in common."""
+"""One command on each of two machines, which share only a registry."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def check_that_it_says_hi(laptop: Machine, name: str = "big-1") -> None:
 
 @asynccontextmanager
 async def serving(big: Machine, laptop: Machine, *words: str):
-    """Until the registry tells the laptop that the big machine has come."""
+    """Wait until the registry tells the laptop that the big machine is online."""
     kept = paired.load(laptop.state / "paired" / "big-1.json")
     before = time.time()
     async with big.running(*words):
@@ -157,7 +157,7 @@ async def test_a_token_that_was_given_is_not_the_machines_to_revoke(visitor, big
     async with big.offering(visitor.hub.url, *options) as (_, offer):
         assert (await laptop.run(*typed(offer))).status == 0
         await check_that_it_says_hi(laptop)
-    # The next time it is known where the token is.
+    # The next time the path of the token is known.
     async with serving(big, laptop, "pair", "--serve", "big-1"):
         pass
     done = await big.run("pair", "--forget", "big-1")
@@ -165,7 +165,7 @@ async def test_a_token_that_was_given_is_not_the_machines_to_revoke(visitor, big
     assert (await visitor.hub.store.token(token.id)).revoked_at is None
 
 
-# In this process, where both machines have one home.
+# Both machines have the same home in this process.
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def home(monkeypatch, tmp_path):
 
 @pytest.fixture
 def offer(home, capsys):
-    """Shows a code, and returns it."""
+    """Show a code, and return it."""
 
     async def offered(url: str, *, name: str = "big-1") -> str:
         identity = home / "identity"

@@ -154,7 +154,7 @@ async def test_a_name_that_is_taken_gets_a_number(visitor, big, laptop, monkeypa
         assert await claim.claim(url, code, alias) == 0
         return capsys.readouterr().out.strip()
 
-    # Before the code is spent.
+    # This happens before the code is used.
     with pytest.raises(ConfigurationError, match="duplicated"):
         await claim.claim(url, "K7QF-2MXT-9PWRSA", "big-1")
     assert await paired() == "big-1-2"

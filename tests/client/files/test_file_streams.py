@@ -62,7 +62,7 @@ async def opened(talk: Talk) -> str:
 
 
 async def closed(talk: Talk, handle: str) -> None:
-    """The next message but for requests that nobody waits for any more."""
+    """The next message except requests whose answer is not awaited any more."""
     while (request := await talk.receive())["method"] != "fs/close":
         assert request["method"] in ("fs/readBlock", "fs/writeBlock"), request
     assert request["params"] == {"handleId": handle}

@@ -1,4 +1,4 @@
-"""Output that nobody takes: bounded, told, and no harm to the others."""
+"""Output that is not read: it is bounded, the reader is told, and other tasks do not suffer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Gate:
 
 
 class Consumer:
-    """Somebody who can be behind."""
+    """A consumer that can be behind."""
 
 
 class Deaf:

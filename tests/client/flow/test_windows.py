@@ -165,7 +165,7 @@ async def test_who_gives_way_to_whom(is_awaited, was_taken, is_watched):
         talk.flow.give_way(is_watched=is_watched)
     gives_way = is_awaited or (is_watched and not was_taken)
     assert bool(talk.seqs) == gives_way and talk.flow.is_behind != gives_way
-    # Whoever takes something is waited for again.
+    # A reader that takes something is waited for again.
     await talk.take(1)
     talk.say(60)
     assert talk.flow.is_behind

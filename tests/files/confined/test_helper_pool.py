@@ -1,6 +1,6 @@
 """Helpers: shared by equal plans, bounded, replaced when they crash or hang.
 
-They run unconfined here; tests/sandbox has them behind real walls.
+They run unconfined here; tests/sandbox tests them in real sandboxes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Running:
 
 
 class Helpers:
-    """Starts helpers without any walls, and knows them."""
+    """Starts helpers without a sandbox, and remembers their processes."""
 
     def __init__(self) -> None:
         self.programs: list[list[str]] = []
@@ -109,11 +109,11 @@ async def test_equal_plans_share_a_helper_and_others_do_not(tmp_path):
 
 
 @requirement("sandbox/helper:mount-points")
-async def test_a_helper_whose_mount_points_are_gone_is_replaced_when_nobody_uses_it():
+async def test_a_helper_whose_mount_points_are_gone_is_replaced_when_it_has_no_users():
     helpers = Helpers()
     missing = msgspec.structs.replace(plan(), placeholders=((b"/workspace/.git", True),))
     async with pool_of(helpers) as pool:
-        # Both come before there is a helper, and find the name missing.
+        # Both requests come before there is a helper, and find the name missing.
         await asyncio.gather(*(ask(pool, missing, "fs/getMetadata", b"/") for _ in range(2)))
         await ask(pool, plan(), "fs/getMetadata", b"/")
         assert len(helpers.processes) == 1
@@ -156,8 +156,8 @@ async def test_an_opened_file_comes_back(tmp_path):
             os.close(fd)
 
 
-async def test_a_file_that_is_opened_for_somebody_who_just_left_is_closed(tmp_path, monkeypatch):
-    """Cancelled after the answer has come and before anybody has seen it."""
+async def test_a_file_that_is_opened_for_a_cancelled_call_is_closed(tmp_path, monkeypatch):
+    """The call is cancelled after its answer has come and before it is returned."""
     (tmp_path / "file").write_bytes(b"abc")
     async with pool_of(Helpers()) as pool, pool.borrow(plan()) as helper:
         path = os.fsencode(tmp_path / "file")
@@ -216,7 +216,7 @@ async def test_what_is_no_helper_is_an_error(program):
     async with pool_of(helpers) as pool:
         with pytest.raises(InternalError, match="fs sandbox helper failed"):
             await ask(pool, plan(), "fs/getMetadata", b"/")
-        # It was one bad start; the next one may be better.
+        # Only that start was bad; the next helper works.
         await ask(pool, plan(), "fs/getMetadata", b"/")
 
 

@@ -1,4 +1,4 @@
-"""What a helper's walls stand on: noticed when it is replaced, and not when it only changes."""
+"""The mount points of a helper: it matters if one is replaced, and not if one is changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plan(*steps) -> Plan:
 
 @pytest.fixture
 def watch(tmp_path):
-    """A directory, a file in it and a missing one, and what watches them."""
+    """A directory, a file in it, a missing file, and the `Mounted` of all three."""
     (tmp_path / "directory").mkdir()
     (tmp_path / "file").write_text("content")
     before = open_descriptors()

@@ -1,4 +1,4 @@
-"""The list of mounts: what is quick, what is slow, and when that changes."""
+"""The list of mounts: which are quick, which are slow, and when that changes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def mounts():
         (b"/dev/shm/file", True),
         (b"/mnt/far away", False),
         (b"/mnt/far away/file", False),
-        # One below it is quick, but has a slow one below itself.
+        # A mount below it is quick, but has a slow mount below itself.
         (b"/mnt/far away/near/far/file", False),
         (b"/etc/hosts", False),
         (b"/etc/passwd", True),

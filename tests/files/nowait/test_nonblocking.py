@@ -1,4 +1,4 @@
-"""What is answered without a thread: the same as with one, and only where nothing waits."""
+"""Calls without a thread: they answer like those with one, and never wait."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(params=["disk", "memory"])
 def place(request, tmp_path_factory) -> Iterator[Path]:
-    """A disk, if the temporary directory is on one, and memory."""
+    """A directory on a disk, if the temporary directory is on one, and one in memory."""
     if request.param == "disk":
         yield tmp_path_factory.mktemp("quick")
         return
@@ -71,7 +71,7 @@ def test_what_is_known_at_once_is_what_a_thread_would_find(quick, place):
             ((nofollow.get_metadata, path), quick.get_metadata_nofollow),
             ((local.read_file, path, 1 << 30, lambda: False), quick.read_file),
         ):
-            # The slow way first: it fills the kernel's caches.
+            # The slow call comes first, because it fills the kernel's caches.
             expected = outcome(*slow)
             found = outcome(fast, path)
             assert found is None or found == expected, (fast, path)
@@ -89,7 +89,7 @@ def test_what_is_written_at_once_is_what_a_thread_would_write(quick, place):
                 os.stat(os.path.join(root, name))
         slow, fast = (os.path.join(root, name) for root in roots)
         if local.is_special(slow):
-            # Nobody reads it, so it cannot even be opened.
+            # The FIFO has no reader, so it cannot be opened.
             assert quick.write_file(fast, b"x") is None
             continue
         expected = outcome(local.write_file, slow, b"written")
@@ -154,14 +154,14 @@ def test_a_kernel_that_cannot_is_not_asked(place, monkeypatch):
 
 @requirement("fs/writeFile:fifo")
 def test_a_fifo_is_opened_once(quick, place):
-    """Opened and closed again it would look finished to its reader."""
+    """Opening and closing it again would be the end of file for its reader."""
     path = os.fsencode(place / "fifo")
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(SpecialFile) as caught:
         quick.write_file(path, b"x")
     with pytest.raises(BlockingIOError):
-        # Not the end: somebody may still write.
+        # This is not the end of file: the FIFO still has a writer.
         os.read(reader, 1)
     assert caught.value.fd is not None
     os.close(caught.value.fd)

@@ -1,4 +1,4 @@
-"""Writing to FIFOs: cancelled at any moment, the thread ends."""
+"""Writes to FIFOs: the thread ends at whatever moment the write is cancelled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def threads() -> int:
 
 @requirement("fs/writeFile:fifo")
 async def test_a_write_that_is_cancelled_at_any_moment_ends(tmp_path):
-    """Before its thread opens the FIFO, while it does, or while it writes."""
+    """Cancelled before the thread opens the FIFO, while it does, or while it writes."""
     os.mkfifo(tmp_path / "fifo")
     path = os.fsencode(tmp_path / "fifo")
     writes = SpecialWrites(limit=1)
@@ -35,7 +35,7 @@ async def test_a_write_that_is_cancelled_at_any_moment_ends(tmp_path):
         await until(lambda: threads() == 0)
         if reader is not None:
             os.close(reader)
-        # The only place is free again.
+        # The only slot is free again.
         await until(lambda: writes._running == 0)
     assert open_descriptors() == before
 

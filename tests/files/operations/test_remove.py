@@ -1,4 +1,4 @@
-"""Removing trees: deep ones, wide ones, and those that change meanwhile."""
+"""Removing trees: deep ones, wide ones, and trees that change meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_everything_is_removed(tmp_path):
 
 @requirement("fs/remove:any-depth")
 def test_depth_costs_no_descriptors(tmp_path):
-    """Deeper than there are descriptors, than Python recurses, and than a path is long."""
+    """The tree is deeper than the limits of descriptors, of recursion and of a path."""
     depth = 1500
     here = os.open(tmp_path, os.O_RDONLY)
     for _ in range(depth):
@@ -41,7 +41,7 @@ def test_depth_costs_no_descriptors(tmp_path):
 
 @requirement("fs/remove:never-follows")
 def test_a_directory_that_is_moved_away_ends_the_removal(tmp_path, monkeypatch):
-    """Else the way back up would lead into somebody else's directory."""
+    """Otherwise the way back up would lead into another directory."""
     (tmp_path / "tree" / "a" / "b").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "file").touch()

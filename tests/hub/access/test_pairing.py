@@ -1,4 +1,4 @@
-"""A code, typed once."""
+"""Pairing codes: each is typed once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_who_guesses_codes_has_to_wait(visitor):
     code = await offered(visitor)
     statuses = [(await claim(visitor, "AAAA-AAAA")).status for _ in range(11)]
     assert statuses == [404] * 10 + [429]
-    # Here a right one has to wait as well: otherwise the answer would tell.
+    # A correct code has to wait too, because the answer would reveal that it is correct.
     assert (await claim(visitor, code)).status == 429
 
 
@@ -76,7 +76,7 @@ async def test_what_is_no_code_is_refused(visitor):
 
 @pytest.fixture
 async def opened(visit):
-    """A registry that gives codes to everybody."""
+    """A registry that gives codes to machines without a token."""
     return await visit(allows_open_pairing=True)
 
 
@@ -89,7 +89,7 @@ async def state_of(visitor, ticket, name="big-1"):
 
 
 async def enrolled(visitor, name="big-1"):
-    """The tokens of a machine and of who typed its code."""
+    """The tokens of a machine and of the client that typed its code."""
     offer = (await ask_for_code(visitor, name)).body
     return offer["ticket"], (await claim(visitor, offer["code"])).body["token"]
 
@@ -126,7 +126,7 @@ async def test_a_ticket_is_a_token_for_one_name_once_the_code_was_typed(state, v
 
 
 @requirement("hub/pair:open")
-async def test_what_nobody_typed_vanishes(opened, clock):
+async def test_a_code_that_was_not_typed_expires(opened, clock):
     offer = (await ask_for_code(opened)).body
     assert (await ask_for_code(opened)).code == "environment_taken"
     clock.ahead = 301
@@ -152,7 +152,7 @@ async def test_who_has_a_token_hears_of_its_own_code_alone(visitor):
     await claim(visitor, one["code"])
     assert (await state_of(visitor, one["ticket"])).body["state"] == "claimed"
     assert (await state_of(visitor, two["ticket"])).body["state"] == "waiting"
-    # It stands for no token, before and after.
+    # The ticket is no token, before and after.
     assert (await visitor.register("big-1", one["ticket"])).status == 401
 
 
@@ -194,7 +194,7 @@ async def test_of_two_machines_that_want_a_name_at_once_no_two_get_it(visit):
 
 
 @requirement("hub/pair:fresh-name")
-async def test_a_stranger_gets_no_name_that_somebody_has(opened):
+async def test_a_machine_without_a_token_gets_no_name_in_use(opened):
     _, farm = await opened.token("enrol", patterns=("*",), principal="farm")
     await opened.register("taken", farm)
     await opened.token("enrol", patterns=("build-*",))
@@ -209,7 +209,7 @@ async def test_a_stranger_gets_no_name_that_somebody_has(opened):
 async def test_who_was_let_in_to_a_machine_is_not_let_in_to_its_namesake(opened, clock):
     _, laptop = await enrolled(opened)
     (token,) = [each for each in await opened.hub.store.tokens() if each.rights == ("enrol",)]
-    # By whoever runs the registry: those who were paired are still let in.
+    # The operator revokes it: clients that were paired are still accepted.
     await opened.hub.store.revoke_token(token.id, now=clock())
     assert (await ask_for_code(opened)).code == "environment_taken"
     await give_up(opened, laptop)
@@ -271,7 +271,7 @@ async def test_strangers_get_some_codes_at_once_and_then_one_now_and_then(opened
     assert refused.code == "too_many_offers" and 0 < int(refused.headers["Retry-After"]) <= 31
     clock.ahead = 31
     assert (await ask_for_code(opened, "n-11")).status == 200
-    # Whoever has a token does not wait for them.
+    # A machine with a token does not wait for them.
     _, farm = await opened.token("enrol", principal="farm")
     assert (await opened.ask("POST", "/api/pairings/farm-1", farm)).status == 200
 
@@ -287,7 +287,7 @@ async def test_a_machine_that_came_without_a_token_is_slowed_down_with_it(visit)
 
 
 @requirement("hub/pair:flood")
-async def test_everybody_together_is_slowed_down(visit):
+async def test_all_addresses_together_are_limited(visit):
     limits = replace(DEFAULT_LIMITS, hub_all_open_offers=2)
     visitor = await visit(allows_open_pairing=True, limits=limits, is_behind_proxy=True)
 

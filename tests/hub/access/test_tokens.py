@@ -1,4 +1,4 @@
-"""Who may do what, and how often somebody may try."""
+"""The rights of tokens, and the limit of failed attempts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_secrets_are_long_and_never_the_same():
 
 
 @requirement("hub/access:expiry")
-async def test_an_expired_token_lets_nobody_in(visitor, clock):
+async def test_an_expired_token_is_refused(visitor, clock):
     _, secret = await visitor.token("enrol", lifetime=100.0)
     assert (await visitor.register("a", secret)).status == 200
     clock.ahead = 101
@@ -67,7 +67,7 @@ async def test_a_one_time_token_enrols_one_environment_and_keeps_it(visitor):
     _, secret = await visitor.token("enrol", is_once=True)
     assert (await visitor.register("one", secret)).status == 200
     assert (await visitor.register("two", secret)).code == "forbidden"
-    # The machine that slept comes back with what it has.
+    # The machine that slept registers again with the same token.
     assert (await visitor.register("one", secret)).status == 200
 
 
@@ -103,7 +103,7 @@ async def test_who_guesses_has_to_wait_and_neighbours_do_not(visitor):
     at_once=st.integers(1, 5),
     each=st.floats(0.5, 10),
 )
-def test_nobody_fails_more_often_than_allowed(gaps, at_once, each):
+def test_no_address_fails_more_often_than_allowed(gaps, at_once, each):
     throttle = Throttle(at_once=at_once, seconds_each=each, remembered=10)
     now, tries = 0.0, []
     for gap in gaps:

@@ -1,4 +1,4 @@
-"""Several nodes on one bus, of each kind."""
+"""Several nodes on one bus, for each kind of bus."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from exec_server.hub.bus.nats_bus import NatsBus
 from tests.support.chaotic_bus import ChaoticBus
 from tests.support.nats import NatsCluster
 
-# Turns what would hang into a failure.
+# A timeout that turns a hang into a failure.
 SECONDS = 20.0
 
-# Makes one more node on the bus of a test.
+# A function that adds a node to the bus of a test.
 Join = Callable[[], Awaitable[Bus]]
 
 
@@ -30,13 +30,13 @@ def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster
 
 @pytest.fixture
 def registry_name(request: pytest.FixtureRequest) -> str:
-    """Keeps tests that share a server apart."""
+    """A name for each test, so that tests can share a server."""
     return "".join(c if c.isalnum() else "-" for c in request.node.name)
 
 
 @pytest.fixture(params=["memory", "chaotic", "nats"])
 def server(request: pytest.FixtureRequest) -> NatsCluster | str:
-    """Where the bus of a test is; before anybody counts what the test leaves behind."""
+    """The server of a test's bus. It starts before the check for leaks."""
     if request.param == "nats":
         running: NatsCluster = request.getfixturevalue("one_server")
         return running
@@ -66,7 +66,7 @@ async def join(
 
 @pytest.fixture
 async def open_nats(registry_name: str) -> AsyncIterator[Callable[..., Awaitable[NatsBus]]]:
-    """Opens buses of NATS that are closed at the end."""
+    """A function that opens NATS buses, which are closed at the end."""
     async with AsyncExitStack() as stack:
 
         async def open_one(cluster: NatsCluster, **options: Any) -> NatsBus:
@@ -78,7 +78,7 @@ async def open_nats(registry_name: str) -> AsyncIterator[Callable[..., Awaitable
 
 
 class Heard:
-    """What a subscription has received."""
+    """The messages that a subscription has received."""
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []

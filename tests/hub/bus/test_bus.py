@@ -1,4 +1,4 @@
-"""What every bus promises: in memory, over NATS, and a chaotic one on its good days."""
+"""The contract of every bus: in memory, over NATS, and the chaotic one without chaos."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ async def test_only_the_exact_subject_is_heard(join):
 
 
 @requirement("hub/bus:subjects")
-async def test_everybody_who_subscribed_hears_it_also_the_sender(join):
+async def test_all_subscribers_receive_a_message_also_the_sender(join):
     nodes = [await join(), await join()]
-    everybody = [Heard(), Heard(), Heard()]
-    await nodes[0].subscribe("news", everybody[0])
-    await nodes[1].subscribe("news", everybody[1])
-    await nodes[1].subscribe("news", everybody[2])
+    subscribers = [Heard(), Heard(), Heard()]
+    await nodes[0].subscribe("news", subscribers[0])
+    await nodes[1].subscribe("news", subscribers[1])
+    await nodes[1].subscribe("news", subscribers[2])
     nodes[0].publish("news", b"one")
     nodes[0].publish("news", b"two")
-    for heard in everybody:
+    for heard in subscribers:
         assert await heard.until(count=2) == [b"one", b"two"]
 
 
 @requirement("hub/bus:subjects")
-async def test_who_has_unsubscribed_hears_nothing_more(join):
+async def test_a_former_subscriber_receives_nothing_more(join):
     sender, receiver = await join(), await join()
     before, after = Heard(), Heard()
     unsubscribe = await receiver.subscribe("news", before)
@@ -65,7 +65,7 @@ async def test_who_has_unsubscribed_hears_nothing_more(join):
 
 
 @requirement("hub/bus:harmless")
-async def test_a_receiver_that_fails_harms_nobody_else(join, caplog):
+async def test_a_receiver_that_fails_does_not_harm_others(join, caplog):
     sender, receiver = await join(), await join()
     heard = Heard()
 
@@ -105,7 +105,7 @@ async def test_a_request_is_answered(join):
 
 
 @requirement("hub/bus:request")
-async def test_nobody_who_answers_is_told_at_once(join):
+async def test_a_request_without_a_responder_returns_at_once(join):
     asking, listening = await join(), await join()
     await listening.subscribe("anybody", Heard())
     end = await listening.answer("leaving", bytes)
@@ -199,7 +199,7 @@ async def test_one_writer_replaces_each_value(join):
 
 
 @requirement("hub/bus:compare-and-set")
-async def test_of_many_who_race_for_a_value_one_wins_each_time(join):
+async def test_of_many_writers_of_a_value_one_wins_each_time(join):
     nodes = [await join() for _ in range(3)]
     wins = [0, 0, 0]
 

@@ -1,4 +1,4 @@
-"""The chaotic bus does what it is asked for, so that tests on it mean something."""
+"""The chaotic bus does what it is told, so that the tests that use it are meaningful."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_each_rate_does_one_thing(rates, is_so):
 
 
 @requirement("hub/bus:chaos")
-async def test_a_delayed_message_arrives_although_nobody_overtakes_it():
+async def test_a_delayed_message_arrives_although_no_other_overtakes_it():
     bus = ChaoticBus(MemoryBus(), rates=Rates(delay=1.0))
     heard = Heard()
     await bus.subscribe("news", heard)
@@ -97,12 +97,12 @@ async def test_a_node_that_is_cut_off_hears_and_says_nothing_until_it_is_back():
 
 
 @requirement("hub/bus:chaos")
-async def test_nobody_knows_whether_a_hold_that_failed_has_happened():
-    bus = ChaoticBus(MemoryBus(), rates=Rates(hold_undone=1.0))
+async def test_a_compare_and_set_that_failed_may_have_happened():
+    bus = ChaoticBus(MemoryBus(), rates=Rates(set_undone=1.0))
     with pytest.raises(BusUnavailable):
         await bus.compare_and_set("owner", b"x", after=0)
     assert await bus.read_value("owner") is None
-    bus.rates = Rates(hold_done=1.0)
+    bus.rates = Rates(set_done=1.0)
     with pytest.raises(BusUnavailable):
         await bus.compare_and_set("owner", b"x", after=0)
     assert await bus.read_value("owner") is not None

@@ -1,4 +1,4 @@
-"""What NATS servers do to a bus: they come and go, refuse us, and lose their disks."""
+"""A bus whose NATS servers die, refuse us or lose their disks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = msgspec.structs.replace(DEFAULT_LIMITS, bus_pause=0.02, bus_timeout=2.0
 
 
 async def again(ask):
-    """The answer of a bus that is not back yet, or has no leader."""
+    """Repeat a call until the bus is back and has a leader."""
     async with asyncio.timeout(SECONDS):
         while True:
             try:
@@ -31,7 +31,7 @@ async def again(ask):
 
 
 async def heard_again(sender: NatsBus, subject: str, heard: Heard) -> None:
-    """Returns when what *sender* publishes is heard again."""
+    """Return when messages of *sender* arrive again."""
     heard.messages.clear()
     async with asyncio.timeout(SECONDS):
         while not heard.messages:
@@ -145,7 +145,7 @@ async def test_one_of_three_servers_may_die(tmp_path, open_nats):
 
 
 async def hold_surely(bus: NatsBus, key: str, value: bytes, after: int) -> int:
-    """Of one writer, who looks whether a value of which it heard nothing was replaced."""
+    """Write values as a single writer. After an error it reads whether the value was replaced."""
     while True:
         try:
             revision = await bus.compare_and_set(key, value, after=after)
@@ -182,7 +182,7 @@ async def test_a_client_that_gives_up_is_replaced(one_server, open_nats):
     await other.subscribe("news", heard)
     unsubscribe = await other.subscribe("old", heard)
     before = other.connected_since
-    # As it does by itself when a server says that our time is over.
+    # The library does this itself when a server says that our credentials have expired.
     await other._connection.client.close()
     assert other.connected_since is None
     await eventually(lambda: other.connected_since)
@@ -201,7 +201,7 @@ async def test_a_subscription_that_is_given_up_does_not_harm_the_connection(one_
     heard = Heard()
     for _ in range(10):
         given_up = asyncio.create_task(bus.subscribe("news", heard))
-        # Its command is on the way, and the answer has not come.
+        # The command was sent, and its answer has not come.
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.wait({given_up})

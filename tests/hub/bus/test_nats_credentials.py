@@ -1,4 +1,4 @@
-"""Servers that want credentials."""
+"""Servers that need credentials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.nats_accounts import Accounts
     "subjects",
     [
         (),
-        # What docs/registry.md says that a registry needs.
+        # The permissions that docs/registry.md lists.
         ("exec-server.test.>", "_INBOX.>", "$JS.API.>", "$KV.exec-server-test.>"),
     ],
     ids=["everything", "no more than needed"],

@@ -1,4 +1,4 @@
-"""How a NATS bus is opened, and what is said when it cannot be."""
+"""How a NATS bus is opened, and the errors if it cannot be opened."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.support.reliable_channels import channel
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """For all tests of a module, each of which leaves it as it was."""
+    """One cluster for all tests of a module. Each test leaves all parts running."""
     with Cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
 

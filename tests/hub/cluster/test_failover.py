@@ -20,7 +20,7 @@ from tests.requirements import requirement
 from tests.support.chaotic_bus import ChaoticBus
 from tests.support.files import until
 
-# Nobody waits for silence to tell.
+# The silence of a node is never the reason here.
 PATIENT = msgspec.structs.replace(QUICK, hub_peer_seconds=60.0, hub_ownership_seconds=0.1)
 
 
@@ -119,7 +119,7 @@ async def test_harnesses_hear_at_once_that_their_executor_is_elsewhere(nodes):
 
 
 @requirement("hub/cluster:silence")
-async def test_a_node_for_which_nobody_listens_any_more_is_given_up_early(nodes):
+async def test_a_node_without_a_subscription_is_given_up_early(nodes):
     bus = MemoryBus(nodes.medium)
     first, second = await nodes.add(bus, PATIENT), await nodes.add(limits=PATIENT)
     pair = await bring_online(first)

@@ -1,4 +1,4 @@
-"""Several nodes of one registry: whoever comes to one reaches everybody."""
+"""Several nodes of one registry: a client at one node reaches the executors of all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.requirements import requirement
 from tests.support.chaotic_bus import ChaoticBus, Rates
 from tests.support.files import until
 
-# Nothing here waits for as long as it does between machines.
+# Shorter times than between machines.
 QUICK = msgspec.structs.replace(
     DEFAULT_LIMITS,
     hub_beat_seconds=0.05,
@@ -35,7 +35,7 @@ QUICK = msgspec.structs.replace(
 
 
 class Nodes:
-    """Registries that share a state and a bus, and a visitor of each."""
+    """Nodes that share a state and a bus, and a visitor for each."""
 
     def __init__(self, stack: AsyncExitStack, path: Path) -> None:
         self._stack = stack
@@ -78,7 +78,7 @@ async def joined(first: Visitor, second: Visitor) -> tuple[Pair, Any]:
 
 
 async def exchange_frames(executor, harness, count: int, size: int = 2000) -> None:
-    """*count* frames each way at once, all of them there and in order."""
+    """Send *count* frames in both directions at once, and check that all arrive in order."""
 
     async def send(socket) -> None:
         for seq in range(count):
@@ -203,7 +203,7 @@ async def test_a_harness_that_does_not_read_makes_the_executor_of_another_node_w
 
     flooding = asyncio.create_task(flood())
     waiting = first.hub.rendezvous.memory, second.hub.rendezvous.memory
-    # Each node lets its sender wait from the bound on, and until half of it has been read.
+    # Each node pauses its sender at the bound, until half of the queue has been read.
     await until(lambda: sum(each.used for each in waiting) > QUICK.hub_waiting_bytes)
     assert not flooding.done()
     transport_of(harness).resume_reading()

@@ -20,19 +20,19 @@ from tests.support.streaming import LINE_BYTES, Echo, Harness, spoken
 pytestmark = [pytest.mark.one_loop, pytest.mark.timeout(120)]
 
 NAME = "build"
-# How often a stream says something, and how long it may be silent when a node dies: its executor
-# looks for another one, later each time, or the others have to find out that the node is gone.
+# The interval of a stream's output, and the longest silence when a node dies. Meanwhile the
+# executor dials another node, after a growing pause, or the other nodes notice that one is gone.
 TICK = 0.01
 BOUND = 15.0
-# The same for any other part, while whose servers elect another leader nobody new is let in.
+# The same for any other part. While its servers elect a leader, no new client is accepted.
 BLINK = 5.0
-# How long a part stays away.
+# How long a killed part stays away.
 AWAY = 1.0
 MOST_LINES = 1_000_000
 
 
 class Outcome(NamedTuple):
-    """What a harness noticed of a kill."""
+    """The effects of a kill on a harness."""
 
     victim: str
     harness: str
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
 
 
 class Worker(Harness):
-    """A command that says something all the time, and one that is spoken to."""
+    """A command that prints all the time, and one that echoes its input."""
 
     def __init__(self, name: str, url: str, token: str, folder: Path) -> None:
         self._stop = folder / f"{name}.stop"
@@ -59,7 +59,7 @@ class Worker(Harness):
         self._echo.stop()
 
     async def goes_on(self, after: float) -> None:
-        """Once both have brought something that was said after a moment."""
+        """Return once both have delivered output that was produced after this call."""
         for stream in self.streams:
             await stream.until(lambda stream: stream.said_after(after))
 
@@ -75,7 +75,7 @@ class Worker(Harness):
 
 class Scene(NamedTuple):
     cluster: Cluster
-    # Through which the executor goes.
+    # The balancer of the executor.
     door: Balancer
     workers: list[Worker]
 
@@ -84,7 +84,7 @@ class Scene(NamedTuple):
             await asyncio.gather(*(worker.goes_on(after) for worker in self.workers))
 
     async def kill(self, victim: str) -> list[Outcome]:
-        """Kill it, see everybody go on without it and with it."""
+        """Kill a part, and check that all harnesses continue without it and after its return."""
         before = [worker.begin_to_watch() for worker in self.workers]
         has_executor = victim in {self.cluster.nodes[node] for node in self.door.nodes}
         self.cluster.kill(victim)
@@ -125,7 +125,7 @@ async def scene(cluster: Cluster, tmp_path: Path, monkeypatch) -> AsyncIterator[
 
 @asynccontextmanager
 async def at_work(scene: Scene) -> AsyncIterator[None]:
-    """Whoever gets another byte than was said, or has a command run twice, ends the block."""
+    """A wrong byte, or a command that runs twice, ends the block."""
     async with asyncio.TaskGroup() as tasks:
         for worker in scene.workers:
             tasks.create_task(worker.run())
@@ -147,7 +147,7 @@ async def test_every_part_may_die_under_load(scene):
         is_node = outcome.victim.startswith("node")
         assert outcome.silence < (BOUND if is_node else BLINK), table
         assert is_node or not outcome.losses, table
-    # All of them were at the mercy of the first.
+    # All of them depended on the first node.
     assert all(outcome.losses for outcome in found[: len(scene.workers)]), table
     assert "executor" in found[0].victim, table
 

@@ -69,7 +69,7 @@ def test_no_more_is_sent_than_the_window(near, far, size):
     assert sum(map(len, sent)) <= LIMIT
     assert bring(sent, far) == []
     assert near.packets() == []
-    # Nor is more kept to be repeated.
+    # No more than that is kept for repetition either.
     near.tick()
     near.tick()
     assert near.packets() == sent
@@ -101,7 +101,7 @@ def test_a_quarter_of_the_window_is_announced_when_taken(near, far):
 
 @requirement("hub/reliable:window")
 def test_a_large_window_is_announced_in_small_steps():
-    """Who bounds its own queue by what was taken must not wait for a tick."""
+    """A sender that bounds its queue by the taken messages must not wait for a tick."""
     large, step = 64 << 20, 128 << 10
     near, far = (channel(window=large, fragment=step) for _ in range(2))
     near.send(bytes(step))
@@ -121,7 +121,7 @@ def test_a_gap_is_filled_at_once_and_once(near, far):
     bring([status], near)
     again = near.packets()
     assert numbers(again) == [1, 2, 3]
-    # The same news again is about the same gap.
+    # The same report again is about the same gap.
     bring([status], near)
     assert near.packets() == []
     assert bring(again, far) == [b"1", b"2", b"3"]

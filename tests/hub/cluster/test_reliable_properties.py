@@ -50,7 +50,7 @@ def test_no_packet_raises(garbage):
 
 
 class Side:
-    """One end under test, and what it should and did say."""
+    """One end under test, with its expected and actual messages."""
 
     def __init__(self) -> None:
         self.channel = channel(patience=10_000)
@@ -58,7 +58,7 @@ class Side:
         self.got: list[bytes] = []
         self.taken = 0
         self.end: tuple[int, str] | None = None
-        # By number, what was published; and the most that was told to the other side.
+        # The published packets by number, and the highest progress told to the other side.
         self.published: dict[int, bytes] = {}
         self.told = LIMIT
 
@@ -69,7 +69,7 @@ class Side:
             assert credit >= self.told
             self.told = credit
             if kind_of(packet) != STATUS:
-                # A number never stands for two things.
+                # A number never stands for two packets.
                 body = bytes([kind_of(packet)]) + packet[HEADER_BYTES:]
                 assert self.published.setdefault(number, body) == body
         return packets
@@ -79,7 +79,7 @@ class Side:
         self.taken += self.channel.taken()
 
     def untaken_bytes(self, told: int) -> int:
-        """The payload that was published, and was not taken as far as the peer has *told*."""
+        """The published payload that the peer has not taken, as far as it has *told*."""
         sent, untaken = LIMIT, 0
         for _, body in sorted(self.published.items()):
             if body[0] != END:
@@ -93,7 +93,7 @@ SIZES = st.sampled_from([0, 0, 1, 20, FRAGMENT, FRAGMENT + 1, 250, WINDOW, 3 * W
 
 
 class BadBus(RuleBasedStateMachine):
-    """Two ends, and packets that lie between them until somebody has an idea."""
+    """Two ends, and the packets between them, which the test delivers, drops or doubles."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class BadBus(RuleBasedStateMachine):
                 assert side.got == other.wanted
 
     def teardown(self):
-        """The bus behaves again, with what it still has in any order; then all arrives."""
+        """Let the bus deliver all packets, in any order; then all messages arrive."""
         for to, packet in reversed(self.flying):
             self._deliver(to, packet)
         for side in self.sides:
@@ -204,7 +204,7 @@ class TestBadBus(BadBus.TestCase):  # type: ignore[misc, valid-type]
     late=st.sampled_from([0.0, 0.3]),
 )
 def test_a_long_stream_over_a_bad_bus_arrives_exactly(seed, loss, doubled, late):
-    """Two busy ends that are ticked while they need it, and no end of trouble for 60 rounds."""
+    """Two busy ends that get their ticks, on a bus with faults for 60 rounds."""
     chance = random.Random(seed)
     ends = [channel(patience=200) for _ in range(2)]
     sent: list[list[bytes]] = [[], []]

@@ -1,4 +1,4 @@
-"""More at once than a registry can serve: few are at work, some wait, the others are sent away."""
+"""More requests than a registry can serve: some run, some wait, the others are refused."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ LIMITS = replace(
     hub_long_admission_seconds=60.0,
 )
 EXECUTORS = 300
-# What a machine that has other things to do may take beyond a deadline.
+# The delay that a busy machine may add to a deadline.
 SLACK = 5.0
 PREFIX = "exec_server_registry_"
 
 
-# The places.
+# The slots.
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def place(gate, patience):
 
 
 class Guest:
-    """Somebody who wants a place, and keeps it until told otherwise."""
+    """A task that takes a slot, and keeps it until `go`."""
 
     def __init__(self, gate, patience=None, came=None):
         self.is_in = asyncio.Event()
@@ -131,7 +131,7 @@ async def test_a_place_that_comes_with_the_end_of_patience_is_passed_on(two):
         first, second = Guest(two), Guest(two)
         # Their first step is to wait.
         await asyncio.sleep(0)
-    # The place is the first one's, which has not got to know so yet.
+    # The first task has the slot, and has not run since.
     assert metrics(two)["waiting"] == 1
     first.task.cancel()
     await second.is_in.wait()
@@ -147,7 +147,7 @@ async def test_a_place_that_was_left_is_not_given_back_twice(two):
         admission_gate.leave()
         assert metrics(two)["admitted"] == 0
     assert metrics(two)["admitted"] == 0
-    # Where nobody was let in there is nothing to leave.
+    # A task without a slot has nothing to leave.
     admission_gate.leave()
 
 
@@ -175,7 +175,7 @@ def test_only_a_registration_is_put_off_in_the_way_that_executors_understand():
         "/rendezvous/register",
     ):
         refusals = [put_off(path, "overloaded", "later") for _ in range(100)]
-        # They do not come back together.
+        # The pauses differ, so that clients do not come back together.
         assert {refusal.headers["Retry-After"] for refusal in refusals} == {"1", "2", "3"}
         statuses[path] = refusals[0].status, refusals[0].code
     assert [*statuses.values()] == [
@@ -191,7 +191,7 @@ def test_only_a_registration_is_put_off_in_the_way_that_executors_understand():
 
 
 class HeldStore:
-    """A store that answers about environments when it may, and knows how many asked at once."""
+    """A store whose lookups wait until the test allows them, and which counts them."""
 
     def __init__(self, store):
         self._store = store
@@ -237,12 +237,12 @@ async def held(monkeypatch):
 
 @asynccontextmanager
 async def crowd():
-    """Executors that dial, as many at once as want to."""
+    """A function that dials as an executor, any number at once."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as web:
         sockets = []
 
         async def dial(url):
-            """The socket's status, the seconds it took, and when it should be tried again."""
+            """The status of the socket, its seconds, and the pause before another attempt."""
             loop = asyncio.get_running_loop()
             started = loop.time()
             try:
@@ -294,7 +294,7 @@ async def test_three_hundred_come_at_once_and_all_get_in_in_the_end(visit, held)
     store.answers.clear()
     async with crowd() as dial:
         dialling = [asyncio.create_task(dial(url)) for url in urls]
-        # All but those at work and those who wait are answered at once.
+        # All but those that run or wait are answered at once.
         answered: set[asyncio.Task[Any]] = set()
         while len(answered) < EXECUTORS - AT_ONCE - WAITING:
             done, _ = await asyncio.wait(dialling, return_when=asyncio.FIRST_COMPLETED)
@@ -312,7 +312,7 @@ async def test_three_hundred_come_at_once_and_all_get_in_in_the_end(visit, held)
         assert {task.result()[2] for task in answered} == {1, 2, 3}
         store.answers.set()
         assert (await registering).status == 200
-        # All of them come again, until they are in.
+        # All of them try again until they are connected.
         async with asyncio.timeout(30):
             assert {status for status, *_ in await asyncio.gather(*dialling)} == {101}
             while urls:
@@ -326,7 +326,7 @@ async def test_three_hundred_come_at_once_and_all_get_in_in_the_end(visit, held)
 
 
 @requirement("hub/admission:bounded", "hub/admission:registrations")
-async def test_nobody_waits_beyond_the_bound(visit, held):
+async def test_no_request_waits_beyond_the_bound(visit, held):
     visitor = await visit(limits=replace(LIMITS, hub_long_admission_seconds=SECONDS))
     _, secret = await visitor.token("enrol")
     urls = [(await visitor.register(f"e-{n}", secret)).body["url"] for n in range(AT_ONCE + 6)]
@@ -375,7 +375,7 @@ async def waiting(visitor, count):
             pass
 
 
-async def test_who_sends_slowly_keeps_nobody_from_coming(visit):
+async def test_a_slow_client_keeps_no_other_from_connecting(visit):
     visitor = await visit(limits=replace(LIMITS, hub_admissions=1))
     host, _, port = visitor.hub.url.removeprefix("http://").rpartition(":")
     _, writer = await asyncio.open_connection(host, int(port))

@@ -1,4 +1,4 @@
-"""Listings of any number of environments, a page at a time."""
+"""Lists of any number of environments, a page at a time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def add(store, names, **facts):
 
 
 async def pages_of(visitor, secret, query=""):
-    """The names of each page, by following the links."""
+    """The names on each page, found by following the links."""
     found, url = [], visitor.hub.url + PATH + query
     while url is not None:
         async with visitor.web.get(url, headers={"Authorization": f"Bearer {secret}"}) as response:
@@ -68,7 +68,7 @@ async def test_a_page_is_what_fits_after_a_name_in_order(state, no_leaks):
         found = await store.environments(some, after=after, limit=limit)
         assert [each.id for each in found] == expected, (some, after, limit)
     assert await store.environments([], limit=5) == []
-    # As many as a token may have, and none of them begins like another.
+    # As many patterns as a token may have, each with another beginning.
     many = [f"{number:02}-*" for number in range(99)] + ["a*"]
     found = await store.environments(many, limit=500)
     assert [each.id for each in found] == [name for name in names if fits(name, many)]
@@ -116,7 +116,7 @@ async def test_all_that_fits_is_one_list_and_more_of_it_is_linked(visitor):
 @pytest.mark.parametrize(
     "query", ["after=*", "after=%00", "limit=x", "limit=-1", "name=*", "name="]
 )
-async def test_a_page_that_nobody_can_want_is_refused(visitor, query):
+async def test_a_page_that_cannot_exist_is_refused(visitor, query):
     _, secret = await visitor.token("list", "observe")
     for path in (PATH, "/"):
         assert (await visitor.ask("GET", f"{path}?{query}", secret)).code == "invalid_request"
@@ -210,7 +210,7 @@ async def test_the_status_page_links_to_the_next_one(visitor, monkeypatch):
 @pytest.mark.one_loop
 @requirement("hub/listing:commands")
 async def test_pages_are_printed_as_they_come(visitor, monkeypatch, capsys):
-    """One table, one list."""
+    """The commands print one table or one JSON list."""
     names = [f"e{number}" for number in range(1001)] + ["zz-with-a-longer-name"]
     await add(visitor.hub.store, sorted(names))
     _, secret = await visitor.token("list")
@@ -218,7 +218,7 @@ async def test_pages_are_printed_as_they_come(visitor, monkeypatch, capsys):
     assert await list_environments(url, secret, is_json=False) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["NAME", *sorted(names)]
-    # Wider from then on.
+    # The columns are wider from then on.
     assert lines[1].index("offline") < lines[-1].index("offline")
     assert await list_environments(url, secret, is_json=True) == 0
     assert [each["name"] for each in json.loads(capsys.readouterr().out)] == sorted(names)
@@ -262,11 +262,11 @@ async def test_pages_that_go_round_in_circles_end(no_leaks, link, problem):
                     await list_environments(url, "t", is_json=True)
     finally:
         await runner.cleanup()
-    # Nobody else was asked, nor told the token.
+    # No other server was asked or got the token.
     assert 1 <= len(asked) <= 2 and set(asked) == {(PATH, "Bearer t")}
 
 
-# What is away.
+# Parts that are away.
 
 
 @requirement("hub/rendezvous:away")

@@ -1,4 +1,4 @@
-"""What executors tell of themselves."""
+"""The facts that executors report."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def serve(visitor, credentials, **options):
 
 
 async def once_online(visitor, credentials, **options):
-    """How the registry lists an executor of ours."""
+    """The listed environment of one of our executors."""
     serving = asyncio.ensure_future(serve(visitor, credentials, **options))
     async with asyncio.timeout(20):
         while not await visitor.hub.store.environments("*", limit=1):

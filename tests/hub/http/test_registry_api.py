@@ -114,7 +114,7 @@ async def test_an_authorization_is_bound_to_key_registration_and_environment(pai
     assert not await is_valid(pair.name, harness_public_key=another_key)
     assert not await is_valid("other", executor_registration_id=stranger)
     assert not await is_valid(pair.name, harness_key_authorization="guess")
-    # None of that has used it up.
+    # None of these attempts has used it.
     assert await is_valid(pair.name)
 
 
@@ -183,7 +183,7 @@ async def test_an_older_registration_ends_with_the_permission(visit, tmp_path):
 
 
 @requirement("hub/plaintext:refused")
-async def test_nobody_falls_back_from_an_encrypted_environment(pair):
+async def test_an_encrypted_environment_has_no_plaintext_fallback(pair):
     url = pair.visitor.hub.url.replace("http", "ws") + f"/rendezvous/{pair.name}?role=harness"
     status, _ = await pair.visitor.refusal(url, headers={"Authorization": f"Bearer {pair.harness}"})
     assert status == 403

@@ -1,4 +1,4 @@
-"""Sockets: who may open one, what is carried, and how each ends."""
+"""Rendezvous sockets: how they are opened, what they carry, and how they end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def received(socket) -> bytes:
 
 
 async def ended(socket) -> list[bytes]:
-    """What came until the socket was closed."""
+    """The messages until the socket was closed."""
     came = []
     async with asyncio.timeout(10):
         while (message := await socket.receive()).type not in LAST:
@@ -136,7 +136,7 @@ async def test_urls_expire(pair, clock):
     clock.ahead = 61
     assert await pair.visitor.refusal(answer.body["url"]) == (401, "expired")
     clock.ahead = 24 * 3600 + 1
-    # A laptop that slept for a day is told to register again, and that is all it takes.
+    # A laptop that slept for a day is told to register again, which is enough.
     assert await pair.visitor.refusal(pair.registration["url"]) == (401, "expired")
     again = await pair.visitor.register(pair.name, pair.enrolment)
     await pair.visitor.open(again.body["url"])
@@ -157,7 +157,7 @@ async def test_the_newest_registration_wins_at_once(pair):
     newer = (await pair.visitor.register(pair.name, pair.enrolment)).body
     assert [type(decode(data).body) for data in await ended(harness)] == [Reset]
     await ended(pair.executor)
-    # The older one may not take it back while the newer is on its way, or there.
+    # The older one may not come back while the newer one is connecting or connected.
     assert await pair.visitor.refusal(pair.registration["url"]) == (503, "route_unavailable")
     executor = await pair.visitor.open(newer["url"])
     assert await pair.visitor.refusal(pair.registration["url"]) == (503, "route_unavailable")
@@ -256,7 +256,7 @@ async def test_a_harness_that_does_not_read_is_reset_and_others_go_on(visit):
             await pair.executor.send_bytes(frame("lively", seq))
             assert await received(lively) == frame("lively", seq)
             if seq % 50 == 49:
-                # Anything the executor was sent is about the end of the slow one.
+                # The executor was only told of the end of the slow harness.
                 await lively.send_bytes(frame("lively"))
                 told = decode(await received(pair.executor))
                 if told.stream_id == "slow":
@@ -315,7 +315,7 @@ async def test_the_largest_frame_is_carried(pair):
 
 
 @requirement("hub/socket:violations")
-async def test_an_executor_is_forgiven_what_belongs_to_nobody(pair):
+async def test_frames_of_no_stream_are_ignored(pair):
     harness = await pair.open_harness()
     await harness.send_bytes(frame("s"))
     await received(pair.executor)
@@ -327,7 +327,7 @@ async def test_an_executor_is_forgiven_what_belongs_to_nobody(pair):
 
 
 @requirement("hub/socket:taken-id")
-async def test_nobody_speaks_on_another_ones_stream(pair):
+async def test_a_harness_cannot_use_the_stream_of_another(pair):
     first, second = await pair.open_harness(), await pair.open_harness()
     await first.send_bytes(frame("s", 1))
     await received(pair.executor)
@@ -346,12 +346,12 @@ async def test_pings_are_answered_and_silence_is_the_end(visit):
     async with asyncio.timeout(10):
         while (message := await pair.executor.receive()).type not in LAST:
             kinds.add((message.type, message.data))
-    # It pinged us as well, and we have not answered.
+    # The registry also pinged us, and we have not answered.
     assert kinds >= {(aiohttp.WSMsgType.PONG, b"hello"), (aiohttp.WSMsgType.PING, b"")}
 
 
 @requirement("hub/socket:draining")
-async def test_a_registry_that_stops_says_goodbye_to_everybody(visit):
+async def test_a_registry_that_stops_closes_all_sockets_properly(visit):
     pair = await bring_online(await visit())
     harness = await pair.open_harness()
     rendezvous = pair.visitor.hub.rendezvous

@@ -1,4 +1,4 @@
-"""What people and their tools see."""
+"""The status page, health checks and events."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_other_sites_cannot_use_a_browser(pair, headers):
 
 
 @requirement("hub/metrics")
-async def test_figures_are_exposed_for_prometheus(pair):
+async def test_metrics_are_exposed_for_prometheus(pair):
     harness = await pair.open_harness()
     frame = b"\x08\x01\x12\x01s\x3a\x00"
     await harness.send_bytes(frame)
@@ -108,7 +108,7 @@ async def test_figures_are_exposed_for_prometheus(pair):
 
 
 @requirement("hub/health")
-async def test_health_is_told_to_everybody(visitor):
+async def test_health_needs_no_token(visitor):
     assert (await visitor.ask("GET", "/healthz")).body == "ok\n"
     assert (await visitor.ask("GET", "/readyz")).body == "ready\n"
 

@@ -1,4 +1,4 @@
-"""What happened is kept, whatever the store does meanwhile."""
+"""Audit events are kept, even if the store fails meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMITS = replace(DEFAULT_LIMITS, hub_store_timeout=0.2, hub_audit_waiting=100)
 
 
 class Shelf:
-    """The part of a store that events go to; away, or broken, when the test says so."""
+    """The part of a store that takes events. The test makes it unavailable or broken."""
 
     def __init__(self):
         self.kept = []
@@ -55,7 +55,7 @@ def make(store, *, lines=None, **limits):
 
 
 async def note_all(audit, numbers):
-    """Without the store's help."""
+    """Note events, which must not wait for the store."""
     async with asyncio.timeout(1):
         for number in numbers:
             await audit.note(str(number))
@@ -81,7 +81,7 @@ async def test_events_of_an_outage_are_kept_in_order_afterwards(shelf, no_leaks)
     shelf.failure = StoreUnavailable("away")
     async with audit.kept():
         await note_all(audit, range(20))
-        # It is away: nobody needs to wait for it.
+        # The store is away, so no call waits for it.
         await audit.settled()
         await note_all(audit, range(20, 40))
         assert shelf.kept == []
@@ -91,7 +91,7 @@ async def test_events_of_an_outage_are_kept_in_order_afterwards(shelf, no_leaks)
 
 
 @requirement("hub/audit:outage")
-async def test_nobody_waits_for_a_store_that_does_not_answer(shelf, no_leaks, caplog):
+async def test_no_call_waits_for_a_store_that_does_not_answer(shelf, no_leaks, caplog):
     audit = make(shelf)
     shelf.answers.clear()
     async with asyncio.timeout(5), audit.kept():
@@ -111,7 +111,7 @@ async def test_of_too_many_events_the_oldest_are_given_up_and_counted(shelf, no_
         await shelf.asked.wait()
         await note_all(audit, range(12))
         shelf.answers.set()
-    # What tells of them pushes out none of the others.
+    # The event that reports them displaces no other one.
     assert shelf.names == ["first", *names_of(range(7, 12)), "events lost"]
     assert shelf.kept[-1].detail == "7"
     assert "7 events were lost" in caplog.text

@@ -32,7 +32,7 @@ def chromium() -> str:
 
 
 async def browse(chromium: str, profile: Path, *words: str) -> bytes:
-    """What a browser without a window prints about a page."""
+    """The output of a headless browser for a page."""
     options = (
         "--headless --no-sandbox --disable-gpu --disable-background-networking "
         "--disable-component-update --disable-sync --no-first-run --disable-dev-shm-usage"
@@ -70,7 +70,7 @@ async def test_a_browser_shows_the_page_to_an_observer_and_runs_nothing(
     text = (await browse(chromium, tmp_path / "profile", *words)).decode()
     assert "1 of 2 environments online" in text
     assert "<title>exec-server registry</title>" in text
-    # The label is a text, and what is not one would not have run either.
+    # The label is shown as text. A script would not have run either.
     assert "&lt;script&gt;" in text and "<script" not in text
     assert screenshot.read_bytes().startswith(b"\x89PNG")
 

@@ -16,7 +16,7 @@ NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
 SAMPLE = re.compile(rf"({NAME})(?:\{{(.*)\}})? ([-+]?(?:[0-9.]+(?:e[-+]?[0-9]+)?|Inf)|NaN)")
 UNESCAPED = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
-# With what the format is made of.
+# A label with the special characters of the format.
 ODD = st.text('\\"\n\r,={} n#é\u2028')
 
 
@@ -27,7 +27,7 @@ class Family:
 
 
 def parse(text: str) -> dict[str, Family]:
-    """Prometheus' text format 0.0.4, without what it forgives."""
+    """A strict parser of Prometheus' text format 0.0.4."""
     assert text.endswith("\n")
     families: dict[str, Family] = {}
     lines = iter(text[:-1].split("\n"))
@@ -77,7 +77,7 @@ async def test_what_a_registry_exposes_is_well_formed(pair):
         if name.endswith("_bucket") and labels[0] == ("operation", "rendezvous")
     ]
     counts = [value for _, value in sockets]
-    # Those of open sockets, too: they were answered when they were opened.
+    # Open sockets count too: they were answered when they were opened.
     assert counts == sorted(counts) and sockets[-1] == ("+Inf", 2)
     assert found[f"{PREFIX}store_failures_total"].samples.popitem()[1] == 0
 

@@ -1,4 +1,4 @@
-"""What a collector is told of a registry, and what happens when there is none."""
+"""The spans and metrics that a collector gets, and a collector that is missing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def only_what_the_test_sets(monkeypatch, no_leaks):
     for name in os.environ:
         if name.startswith("OTEL_"):
             monkeypatch.delenv(name)
-    # Where a collector was given up, the library is kept silent until its threads are done.
+    # After a collector was given up, the library stays silent until its threads have ended.
     library = logging.getLogger("opentelemetry")
     monkeypatch.setattr(library, "propagate", True)
     monkeypatch.setattr(library, "handlers", [])
@@ -330,7 +330,7 @@ async def test_the_names_of_the_service_can_be_chosen(tmp_path, monkeypatch):
         monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=node-1")
         async with registry(tmp_path) as visitor:
             assert (await visitor.ask("GET", "/healthz")).status == 200
-    # Sent with the last breath: it would have been a minute otherwise.
+    # Metrics are sent at the end; otherwise this would take a minute.
     assert collector.value(f"{OURS}requests", operation="healthz", status="2xx") == 1
     resource = collector.resources[-1]
     assert (resource["service.name"], resource["service.instance.id"]) == ("ours", "node-1")

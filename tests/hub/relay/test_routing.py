@@ -1,4 +1,4 @@
-"""Whatever happens on the sockets: nothing is lost on a living stream, and memory has bounds."""
+"""Routing: no frame of a living stream is lost, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_slow_harness_does_not_stall_another():
         lively.read(9)
         assert not board.executor.is_paused
     assert [number_of(data) for data in lively.got] == list(range(20))
-    # It was told, and so was the executor.
+    # The harness was told, and so was the executor.
     assert slow.ended is not None
     assert [is_reset(data) for data, _ in slow.queue] == [True]
     assert decode(board.executor.queue[-1][0]).stream_id == "slow"
@@ -210,7 +210,7 @@ def test_the_executor_is_told_of_every_stream_of_a_harness_that_is_gone():
         board.exchange.from_harness(harness, frame(name, 7), now=0)
     board.exchange.leave(harness)
     board.executor.read(9)
-    # What it had said is still delivered.
+    # Its earlier frames are still delivered.
     assert [number_of(data) for data in board.executor.got[:2]] == [7, 7]
     assert {decode(data).stream_id for data in board.executor.got[2:]} == {"a", "b"}
     assert all(is_reset(data) for data in board.executor.got[2:])
@@ -233,7 +233,7 @@ def test_harnesses_are_told_when_the_executor_is_gone():
 
 
 @requirement("hub/route:total-bound")
-def test_whoever_fills_the_memory_waits_until_it_is_free():
+def test_a_sender_that_fills_the_memory_waits_until_it_is_free():
     limits = msgspec.structs.replace(LIMITS, hub_total_bytes=3 * FRAME)
     board = Board(limits)
     port, harness = board.join()
@@ -263,7 +263,7 @@ def test_who_waits_for_memory_goes_on_when_others_have_freed_it():
 
 
 class Traffic(RuleBasedStateMachine):
-    """Sockets that read and close as they like; senders that stop when they are told to."""
+    """Sockets that read and close at random, and senders that stop when they are paused."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The id that we route by is the id that the reader will see, or the frame goes nowhere."""
+"""We route by the id that the reader of a frame will see, or refuse the frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that many ask for at once."""
+"""Rows that many callers ask for at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.requirements import requirement
 
 
 class Table:
-    """Rows, and the statements that have read them; each waits until it may be answered."""
+    """Rows, and the statements that read them. Each statement waits for the test."""
 
     def __init__(self):
         self.rows = {}
@@ -62,7 +62,7 @@ async def test_who_asks_while_a_statement_runs_shares_the_next_one(table, lookup
 
 
 @requirement("hub/store:lookups")
-async def test_nobody_is_told_what_was_so_before_it_asked(table, lookups):
+async def test_no_answer_is_older_than_its_question(table, lookups):
     table.rows = {"token": "good"}
     before = asyncio.create_task(lookups.find("token"))
     await table.begun.acquire()
@@ -105,7 +105,7 @@ async def test_who_goes_takes_no_answer_with_it(table, lookups):
 
 
 @requirement("hub/store:outage")
-async def test_a_statement_that_hangs_keeps_nobody_beyond_the_deadline(table, no_leaks):
+async def test_no_call_waits_beyond_the_deadline_of_a_statement_that_hangs(table, no_leaks):
     lookups = Lookups(table.read, seconds=0.05)
     answers = await asyncio.gather(
         *(lookups.find(f"{number}") for number in range(3)), return_exceptions=True
@@ -125,12 +125,12 @@ async def test_who_still_waits_at_the_end_is_refused(table, no_leaks):
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
 
 
-# How many statements things take.
+# The number of statements of each operation.
 
 
 @pytest.fixture
 def statements(monkeypatch):
-    """Those that were executed, but for what the house needs and what is audited."""
+    """The executed statements without housekeeping and audit events."""
     executed = []
 
     def counting(method):
@@ -147,9 +147,9 @@ def statements(monkeypatch):
 
 
 @requirement("hub/store:lookups")
-async def test_what_everything_takes_when_nobody_else_asks(statements, visitor):
+async def test_the_statements_of_each_operation_alone(statements, visitor):
     pair = await bring_online(visitor)
-    # When the tokens were used last is known from now on.
+    # From now on the last use of the tokens is known.
     await visitor.connect("build", pair.harness)
     statements.clear()
     url = (await visitor.register("other", pair.enrolment)).body["url"]

@@ -22,7 +22,7 @@ from tests.requirements import requirement
 from tests.support.postgres import LOCKED, PASSWORD
 
 SHORT = replace(DEFAULT_LIMITS, hub_store_timeout=1.0)
-# What a machine that has other things to do may take beyond a deadline.
+# The delay that a busy machine may add to a deadline.
 SLACK = 2.0
 EVENT = AuditEvent(at=1.0, name="x")
 
@@ -43,7 +43,7 @@ async def opened(url, limits=DEFAULT_LIMITS):
 
 @pytest.fixture
 async def nodes(database, no_leaks):
-    """Three stores, as three nodes have them."""
+    """Three stores, one for each of three nodes."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(opened(database)) for _ in range(3)]
 
@@ -55,7 +55,7 @@ async def add_token(store, digest=b"d", **options):
 
 
 async def unavailable(store):
-    """Whether every kind of call fails, and in time."""
+    """True if every kind of call fails in time."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     calls = (store.tokens(), store.environment("e"), store.add_events([EVENT]))
@@ -65,7 +65,7 @@ async def unavailable(store):
 
 
 async def recovered(store):
-    """The tokens, as soon as it answers again."""
+    """The tokens, as soon as the store answers again."""
     async with asyncio.timeout(10):
         while True:
             try:
@@ -150,7 +150,7 @@ async def test_an_older_database_is_brought_up_to_date_and_a_newer_one_refused(
             patch.setattr(postgres, "MIGRATIONS", more)
             async with opened(database) as newer:
                 assert len(await newer.tokens()) == 1
-        # Who was there before goes on.
+        # The store that was open before continues.
         assert len(await older.tokens()) == 1
     with pytest.raises(ConfigurationError, match="newer version"):
         await open_store(database)
@@ -171,7 +171,7 @@ async def test_a_migration_that_fails_changes_nothing(database, no_leaks, monkey
         assert connection.execute("SELECT to_regclass('half')").fetchone() == (None,)
 
 
-# How it is found.
+# The URL and its options.
 
 
 @requirement("hub/store:chosen")
@@ -254,14 +254,14 @@ async def test_a_killed_server_is_said_so_in_time_and_used_again(mortal_postgres
 
 @requirement("hub/store:outage")
 @pytest.mark.one_loop
-async def test_nobody_is_given_a_connection_that_was_lost_meanwhile(mortal_postgres):
+async def test_no_call_gets_a_connection_that_was_lost_meanwhile(mortal_postgres):
     async with opened(mortal_postgres.create_database()) as store:
         calls = 4 * postgres._CONNECTIONS
         for _ in range(2):
             answers = await asyncio.gather(*(store.tokens() for _ in range(calls)))
             assert answers == [[]] * calls
             mortal_postgres.restart()
-        # One alone finds its way as well.
+        # A single call reconnects as well.
         assert await store.tokens() == []
 
 
@@ -273,7 +273,7 @@ async def test_a_quick_restart_is_only_a_pause(mortal_postgres):
         await store.tokens()
         mortal_postgres.kill()
         calls = [asyncio.ensure_future(store.tokens()) for _ in range(20)]
-        # Until the first of them has knocked in vain.
+        # Until the first attempt to connect has failed.
         done, _ = await asyncio.wait(calls, timeout=2 * postgres._KNOCKING_SECONDS)
         assert not done
         mortal_postgres.start()
@@ -283,7 +283,7 @@ async def test_a_quick_restart_is_only_a_pause(mortal_postgres):
 
 @requirement("hub/store:outage")
 @pytest.mark.one_loop
-async def test_a_server_that_hangs_makes_nobody_wait_longer(mortal_postgres):
+async def test_no_call_waits_longer_for_a_server_that_hangs(mortal_postgres):
     async with opened(mortal_postgres.create_database(), SHORT) as store:
         await store.tokens()
         mortal_postgres.pause()

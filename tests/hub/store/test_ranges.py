@@ -1,4 +1,4 @@
-"""Where the names are that a token may see."""
+"""The ranges of names that a token may see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered, by whatever keeps it."""
+"""The store, with SQLite and with PostgreSQL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.requirements import requirement
 
 @pytest.fixture
 async def store(state, no_leaks):
-    """In a file, and then in PostgreSQL."""
+    """A store in a file, and then one in PostgreSQL."""
     store = await open_store(state)
     yield store
     await store.close()
@@ -83,9 +83,9 @@ async def test_tokens_end_when_they_are_revoked_or_expire(store):
     gone = await make_token(store, b"3")
     assert await store.revoke_token(gone.id, now=2.0)
     assert not await store.revoke_token(gone.id, now=3.0)
-    everybody = {good.id, short.id, gone.id, "unknown"}
-    assert await store.ended_tokens(everybody, now=3.0) == {gone.id, "unknown"}
-    assert await store.ended_tokens(everybody, now=6.0) == {short.id, gone.id, "unknown"}
+    all_ids = {good.id, short.id, gone.id, "unknown"}
+    assert await store.ended_tokens(all_ids, now=3.0) == {gone.id, "unknown"}
+    assert await store.ended_tokens(all_ids, now=6.0) == {short.id, gone.id, "unknown"}
     assert await store.ended_tokens([], now=3.0) == set()
 
 
@@ -110,8 +110,8 @@ async def test_names_are_listed_in_one_order_everywhere(store):
     assert names == ["B", "_a", "a-1", "a.1", "a1", "b"]
 
 
-async def test_texts_that_nobody_should_send_do_no_harm(store):
-    """PostgreSQL has no NUL in texts, and one of them must not be a failure of ours."""
+async def test_malformed_texts_do_no_harm(store):
+    """PostgreSQL has no NUL in texts, and such a text must not cause an error."""
     token = await make_token(store)
     labels = {"nul": "\0", "emoji": "\N{SNOWMAN}", "percent": "%s", "mark": "?"}
     await store.register(
@@ -207,7 +207,7 @@ async def test_a_code_is_taken_once_and_in_time(store):
     assert taken == replace(pairing, claimed_at=8.0, expires_at=taken.expires_at)
     assert await store.take_pairing(b"c", now=8.0) is None
     assert not await store.drop_pairing(b"c")
-    # It is remembered for a while, and then forgotten.
+    # The code is kept for a while, and then removed.
     assert await store.pairings_of("e", now=8.0) == [taken]
     await store.forget(now=taken.expires_at + 1, events_before=0.0)
     assert await store.pairings_of("e", now=8.0) == []
@@ -282,7 +282,7 @@ async def test_a_migration_that_fails_changes_nothing(tmp_path, no_leaks, monkey
 
 
 @requirement("hub/store:outage")
-async def test_a_file_that_somebody_holds_is_unavailable_in_time(tmp_path, no_leaks, caplog):
+async def test_a_locked_file_is_unavailable_in_time(tmp_path, no_leaks, caplog):
     path = str(tmp_path / "state")
     store = await open_store(path, limits=replace(DEFAULT_LIMITS, hub_store_timeout=0.1))
     holder = sqlite3.connect(path, isolation_level=None)

@@ -1,4 +1,4 @@
-"""JSON Web Tokens: which ones are read, and which ones are believed."""
+"""JSON Web Tokens: which ones are read, and which ones are verified."""
 
 from __future__ import annotations
 

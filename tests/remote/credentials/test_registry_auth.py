@@ -1,4 +1,4 @@
-"""Credentials: which one, where it may go, and what it says."""
+"""Credentials: which one is chosen, where it may be sent, and its headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An executor: registered, connected, and connected again."""
+"""An executor registers, connects, and connects again."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_a_registry_that_is_away_does_not_end_one_with_sessions(online, cl
 
 @pytest.fixture
 def complaints(monkeypatch):
-    """What an executor logs of its rendezvous, as it does so."""
+    """Collects the log messages of an executor about its rendezvous."""
     found: asyncio.Queue[str] = asyncio.Queue()
     monkeypatch.setattr(executor_module.logger, "warning", lambda text, *_: found.put_nowait(text))
     return found
@@ -172,7 +172,7 @@ async def test_what_is_no_json_rpc_ends_the_stream_but_not_the_session(online, w
     async with connect(online, on_state=lines.append) as client:
         process = await client.start(["cat"], stdin=True)
         session_id = client.session_id
-        # Past the client's own checks.
+        # The client's own checks are bypassed.
         client._session.connection._peer._connection.send(words)
         await process.write(b"still here\n")
         assert (await anext(process)).data == b"still here\n"
@@ -206,7 +206,7 @@ async def test_a_stream_of_another_id_is_reset(online):
 
     online.tamper = note
     online.send_to_executor(encode(RelayFrame(StreamId("stranger"), Resume())))
-    # Data without a handshake, of which nothing is known.
+    # These are data of an unknown stream, without a handshake.
     online.send_to_executor(
         bytes.fromhex("0801120873747261 6e676572 2a05180122 0178".replace(" ", ""))
     )

@@ -1,4 +1,4 @@
-"""The WebSocket to a rendezvous: how it lives and ends."""
+"""The WebSocket to a rendezvous: pings, pauses and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = Sizes(frame_bytes=262144, message_bytes=262144, sent_frame_bytes=262144)
 
 
 class Listening:
-    """A receiver that remembers."""
+    """A receiver that keeps what it is given."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -47,7 +47,7 @@ class Listening:
 
 @contextlib.asynccontextmanager
 async def dialled(behave, *, autoping: bool = True, **limits: float):
-    """A socket to a server that does as *behave* says."""
+    """Yield a socket to a server that does what *behave* says."""
 
     async def upgrade(request):
         ws = web.WebSocketResponse(
@@ -92,7 +92,7 @@ async def test_pings_go_out_and_pongs_keep_it_open(no_leaks):
         async for message in ws:
             if message.type == WSMsgType.PING:
                 assert message.data == b""
-                # Any pong will do.
+                # Any pong is enough.
                 await ws.pong(b"unasked")
                 pings.release()
 
@@ -110,7 +110,7 @@ async def test_no_second_ping_is_sent_before_a_pong_and_its_lack_is_the_end(no_l
         async for message in ws:
             if message.type == WSMsgType.PING:
                 pings.append(message)
-                # Other messages are no sign of life.
+                # Other messages do not count as an answer.
                 await ws.send_bytes(b"busy")
 
     async with dialled(ignore, autoping=False, ping_interval=0.02, pong_timeout=0.2) as receiver:
@@ -190,5 +190,5 @@ async def test_a_close_is_not_answered(no_leaks):
 
     async with dialled(leave) as receiver:
         assert await receiver.lost == "peer_close"
-        # Nobody has said a code to it.
+        # The peer got no close code.
         assert await codes in (None, 1006)

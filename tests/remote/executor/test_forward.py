@@ -1,4 +1,4 @@
-"""Streams that go on to a WebSocket server elsewhere."""
+"""Streams that are forwarded to another WebSocket server."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_a_large_message_leaves_in_fragments_of_8_mib(relay):
 
 @contextlib.asynccontextmanager
 async def raw_destination(frames: asyncio.Queue[tuple[int, bytes]]):
-    """A WebSocket server that tells of each frame: its first byte, and its payload."""
+    """A WebSocket server that reports the first byte and the payload of each frame."""
     serving: set[asyncio.Task[Any]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -152,7 +152,7 @@ async def test_the_older_relay_works_when_both_ends_ask_for_it(relay, is_executo
             await process.write(b"over\n")
             assert (await anext(process)).data == b"over\n"
             await process.terminate()
-        # Its registrations are good for one socket.
+        # A registration of the older relay can be used for one socket.
         relay.cut("environment")
         await relay.until(lambda: len(relay.operations("register")) == 2 and relay.is_online())
 

@@ -1,4 +1,4 @@
-"""Runs all attempts in one sandbox, and remembers what became of them."""
+"""Run all attempts in one sandbox, and remember the results."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _PATIENCE = 60.0
 
 
 class Results(NamedTuple):
-    """What the attempts in one sandbox came to."""
+    """The results of the attempts in one sandbox."""
 
     outcomes: dict[str, str]
-    # What enforced it, as the server says.
+    # The backend that enforced it, as the server says.
     backend: str
-    # What they changed outside, or made a listener hear.
+    # What the attempts changed outside, or sent to a listener.
     changes: list[str]
-    # What was left in the workspace, and of the prepared hard link's file.
+    # What was left in the workspace, and in the file of the prepared hard link.
     workspace: list[str]
     hard_target: str
     stderr: bytes
@@ -49,7 +49,7 @@ class Battery:
         return self._on_exit.enter_context(start_server(command=user.command, env=env, cwd="/"))
 
     def results(self, user: User, backend: str | None, policy: str) -> Results:
-        """What came of all attempts as *user*, under *policy* on *backend* if there is one."""
+        """The results of all attempts as *user*, under *policy*, on *backend* if there is one."""
         found = self._outcome(user, backend, policy)
         if isinstance(found, Exception):
             raise found
@@ -60,7 +60,7 @@ class Battery:
             with world(user) as made:
                 return asyncio.run(self._tried(user, made, backend, policy))
         except Exception as exc:
-            # Remembered as well: what went wrong once is not tried for every attempt.
+            # Failures are remembered as well, so that one is not repeated for every attempt.
             return exc
 
     async def _tried(self, user: User, made: World, backend: str | None, policy: str) -> Results:
@@ -91,7 +91,7 @@ class Battery:
 
 
 def sandbox(made: World, backend: str | None, policy: str) -> dict[str, Any] | None:
-    """The context that *policy* is on *backend*; None for no sandbox at all."""
+    """The sandbox object for *policy* on *backend*; None for no sandbox at all."""
     if backend is None:
         return None
     context = read_only()

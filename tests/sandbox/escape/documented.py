@@ -1,4 +1,4 @@
-"""The table "What was tried" of docs/sandbox.md: `python -m tests.sandbox.escape.documented`."""
+"""Writes the tables of docs/sandbox-attempts.md: `python -m tests.sandbox.escape.documented`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.children.escapes.__main__ import ALL
 from tests.children.escapes.attempt import ATTEMPTS, group, sentence
 from tests.sandbox.escape.expected import read
 
-PAGE = Path(__file__).parents[3] / "docs" / "sandbox.md"
+PAGE = Path(__file__).parents[3] / "docs" / "sandbox-attempts.md"
 _BEGIN, _END = "<!-- attempts -->\n", "<!-- end of attempts -->\n"
 
 
 def table() -> str:
-    """Every attempt and what it comes to on each backend."""
+    """The tables: every attempt and its result on each backend."""
     rows = read()
     lines = []
     for module in ALL:
@@ -29,7 +29,7 @@ def table() -> str:
 
 
 def written() -> str:
-    """The table as it stands on the page."""
+    """The tables as they are on the page."""
     return PAGE.read_text().partition(_BEGIN)[2].partition(_END)[0]
 
 

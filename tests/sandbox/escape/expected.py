@@ -1,4 +1,4 @@
-"""What each attempt comes to: `expected.txt` as a table, and what is known to work."""
+"""The expected result of each attempt, read from `expected.txt`, and why some of them work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _ON_PURPOSE = (
 )
 _NO_HARM = "as in the reference; what could be won by it is tried as nested-…"
 
-# Everything that is "done" in a sandbox, and why that is so. Names that end with a dash are many.
+# All attempts that may succeed in a sandbox, with the reason. A name that ends with a dash stands
+# for several.
 KNOWN = {
     "prepared-hard-link": "no policy about paths can tell one name of a file from another",
     "prepared-device": "Landlock gives a device the rights of its folder; only root can make one",
@@ -45,12 +46,12 @@ class Row:
         self._cells = {place: cells[index] for place, index in zip(places, by_backend, strict=True)}
 
     def outcomes(self, backend: str, policy: str, user: str) -> set[str]:
-        """What may come of it there."""
+        """The results that are allowed there."""
         told = [part.strip() for part in self._cells[backend, policy].split(",")]
         return set(told[USERS.index(user) if len(told) > 1 else 0].split("/"))
 
     def shown(self, backend: str) -> str:
-        """What it comes to on *backend*, for people."""
+        """The result on *backend*, for readers of the docs."""
         found = dict.fromkeys(
             self._cells[backend, policy].replace(", ", "/") for policy in POLICIES
         )

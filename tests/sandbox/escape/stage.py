@@ -1,4 +1,4 @@
-"""What attempts are made on: a disposable world, and witnesses that nothing in it was touched."""
+"""A disposable world for the attempts, and witnesses that nothing in it was touched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OTHER_UID = 1
 
 
 class World:
-    """A workspace, what is outside of it, and listeners that should hear nothing."""
+    """A workspace, things outside of it, and listeners that must not receive anything."""
 
     def __init__(self, user: User, base: Path) -> None:
         self._user = user
@@ -109,7 +109,7 @@ class World:
             self._listeners.append(sock)
 
     def _share(self, on_exit: contextlib.ExitStack) -> None:
-        """Memory, a queue and a file that everybody on this host may use."""
+        """Shared memory, a message queue and a file that every user of this host may use."""
         libc = ctypes.CDLL(None)
         flags = _IPC_CREAT | 0o666
         segment = libc.shmget(self.shm_key, _SHM_SIZE, flags)
@@ -128,7 +128,7 @@ class World:
         on_exit.callback(os.unlink, self.dev_shm)
 
     def _give_away(self) -> None:
-        """Everything is the user's own, so that only the sandbox can be what refuses."""
+        """Give everything to the user, so that only the sandbox can refuse."""
         for folder, _, files in os.walk(self.base):
             for path in (folder, *(os.path.join(folder, name) for name in files)):
                 os.chown(path, self._user.uid, self._user.gid, follow_symlinks=False)
@@ -162,7 +162,7 @@ class World:
         self.stage_file.write_text(json.dumps(stage._asdict()))
 
     def fingerprint(self) -> dict[str, str]:
-        """Everything there is to know about what is outside, by path."""
+        """All facts about what is outside, by path."""
         found = {"base": " ".join(sorted(os.listdir(self.base)))}
         for folder, names, files in os.walk(self.outside):
             for path in (folder, *(os.path.join(folder, name) for name in (*names, *files))):
@@ -171,7 +171,7 @@ class World:
         return found
 
     def changes(self) -> list[str]:
-        """What is not as it was, in words; what was heard counts."""
+        """What has changed, in words; received messages count."""
         now, before = self.fingerprint(), self._before
         changed = [
             f"{path}: {before.get(path)} -> {now.get(path)}"
@@ -212,7 +212,7 @@ def _seen(path: str) -> str:
 
 @contextlib.contextmanager
 def world(user: User) -> Iterator[World]:
-    """A world of *user*'s, in a place that everybody can get to."""
+    """A world that belongs to *user*, in a place that every user can reach."""
     with contextlib.ExitStack() as on_exit:
         base = Path(tempfile.mkdtemp(prefix="escape-", dir="/tmp"))
         on_exit.callback(shutil.rmtree, base, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Every attempt to get out, on both backends, under both policies, as root and as somebody else.
+"""Every attempt to get out, on both backends, under both policies, as root and as `nobody`.
 
 The attempts themselves are in tests/children/escapes, and what they come to in expected.txt.
 """
@@ -40,7 +40,7 @@ SANDBOXES = [
 HEARD = "the FIFO heard b'escaped'"
 # Groups of attempts that have nothing to do with a network.
 OFFLINE = {"files", "links", "metadata", "proc", "devices", "kernel"}
-# What a network changes, and some of what it does not.
+# Results that a network changes, and some that it does not.
 ONLINE = {
     "bubblewrap": {
         "socket-inet": DONE,
@@ -78,7 +78,7 @@ def battery():
         yield Battery(on_exit)
 
 
-def somebody(name: str):
+def user_named(name: str):
     found = user(name)
     if found is None:
         pytest.skip(f"a server cannot be run as {name} from here")
@@ -88,22 +88,22 @@ def somebody(name: str):
 def results(battery: Battery, name: str, backend: str, policy: str):
     if not WORKING[backend]:
         pytest.skip(f"{backend} does not work here")
-    found = battery.results(somebody(name), backend, policy)
+    found = battery.results(user_named(name), backend, policy)
     assert found.backend == backend
     assert found.outcomes.keys() == ATTEMPTS.keys(), found.stderr
     return found
 
 
-# The first to ask has all attempts made, so these come first: one sandbox each.
+# These tests come first: the first one runs all attempts, one sandbox each.
 
 
 @pytest.mark.parametrize(("name", "backend", "policy"), SANDBOXES)
 @requirement("sandbox/escape:unchanged")
-def test_nothing_outside_has_changed_and_nobody_heard_anything(battery, name, backend, policy):
+def test_nothing_outside_has_changed_and_no_listener_heard_anything(battery, name, backend, policy):
     found = results(battery, name, backend, policy)
-    # A FIFO can be written on a read-only mount, and nothing but a FIFO.
+    # Only a FIFO can be written on a read-only mount.
     assert found.changes == ([HEARD] if backend == "bubblewrap" else [])
-    # What cannot be closed by a policy about paths.
+    # No policy about paths can prevent this.
     assert found.hard_target == ("contentescaped" if policy == "workspace" else "content")
 
 
@@ -141,15 +141,15 @@ def test_with_a_network_only_the_network_is_different(battery, name, backend):
         if group(attempt) in OFFLINE
         and outcome not in EXPECTED[attempt].outcomes(backend, "workspace", name)
     }
-    # What binds a socket is refused by the file system instead.
+    # Binding a socket is refused by the file system instead.
     assert differing.keys() <= {"socket-outside"}
     assert {attempt: found.outcomes[attempt] for attempt in ONLINE[backend]} == ONLINE[backend]
 
 
 @requirement("sandbox/escape:real")
 def test_without_a_sandbox_the_same_attempts_work(battery):
-    # Otherwise it would be no news that they are refused inside.
-    found = battery.results(somebody("nobody"), None, "none")
+    # If they failed here, too, their failure in the sandbox would prove nothing.
+    found = battery.results(user_named("nobody"), None, "none")
     assert found.backend == "none"
     tried = {name for name in PLAIN if not (_is_traced(name) and _tracing_is_restricted())}
     assert {name: found.outcomes[name] for name in tried if found.outcomes[name] != DONE} == {}

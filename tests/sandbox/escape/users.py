@@ -1,4 +1,4 @@
-"""Who the server runs as: root, and somebody who is nobody in particular."""
+"""The users that a server runs as: root, and the unprivileged user `nobody`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class User(NamedTuple):
     name: str
     uid: int
     gid: int
-    # A Python that this user can run, and where it finds our packages.
+    # A Python that this user can run, and the folder of our packages.
     python: str
     path: str
 
     @property
     def options(self) -> dict[str, Any]:
-        """For subprocess.Popen: run it as this user."""
+        """Options of subprocess.Popen that run it as this user."""
         if self.uid == os.geteuid():
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     @property
     def command(self) -> list[str]:
-        """What runs our server as this user."""
+        """The command that runs our server as this user."""
         server = [self.python, "-m", "exec_server"]
         if self.uid == os.geteuid():
             return server
@@ -60,14 +60,14 @@ def user(name: str) -> User | None:
     return None
 
 
-def _can_run(somebody: User) -> bool:
+def _can_run(other: User) -> bool:
     try:
         tried = subprocess.run(
-            [somebody.python, "-c", _NEEDED],
-            env={"PYTHONPATH": somebody.path},
+            [other.python, "-c", _NEEDED],
+            env={"PYTHONPATH": other.path},
             cwd="/",
             capture_output=True,
-            **somebody.options,
+            **other.options,
         )
     except OSError:
         return False

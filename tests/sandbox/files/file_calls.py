@@ -28,7 +28,7 @@ MARKS = [
 
 
 def of_file(path: Path, source: Path) -> dict[str, dict[str, Any]]:
-    """The methods that look at or change a file at *path*; what is copied there is *source*."""
+    """The methods that look at or change a file at *path*; *source* is copied there."""
     here = {"path": uri(path)}
     data = {**here, "dataBase64": encoded(b"new")}
     return {
@@ -59,7 +59,7 @@ def of_directory(path: Path) -> dict[str, dict[str, Any]]:
 
 
 async def outcome(wire: Wire, name: str, params: dict[str, Any], sandbox: Any) -> Any:
-    """OK, or the code of the error, with the number of the system's own if it says one."""
+    """OK, or the code of the error with the system's own error number if it names one."""
     method = name.partition(" ")[0]
     answer = await wire.answer(await wire.request(method, {**params, "sandbox": sandbox}))
     if "error" not in answer:
@@ -78,7 +78,7 @@ def confining_server(*options: str) -> Iterator[ServerProcess]:
 
 
 def helpers(pid: int) -> set[int]:
-    """The helpers below *pid*, without what confines them."""
+    """The helpers below *pid*, without the processes that confine them."""
     found = {pid} if is_helper(pid) else set()
     return found.union(*map(helpers, children(pid)))
 

@@ -1,4 +1,4 @@
-"""Sandboxed file calls end to end: what each method may do under each policy, and is told."""
+"""Sandboxed file calls end to end: what each method may do and answers under each policy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def outcomes(wire, calls, sandbox):
 
 
 def expected(calls, *, looks, changes, **others):
-    """The same for all that look and for all that change, but for *others* by method."""
+    """One result for all methods that look and one for all that change, except *others*."""
     by_name = {"fs/" + name: value for name, value in others.items()}
     is_look = {*LOOKS, "fs/readDirectory", "fs/walk"}
     return {
@@ -64,7 +64,7 @@ async def test_a_read_only_sandbox_lets_every_method_look_and_none_change(wire, 
 async def test_a_workspace_lets_every_method_change_what_is_in_it(wire, workspace):
     sandbox = policies.workspace_write(workspace)
     calls = file_calls.of_file(workspace / "file", workspace / "source")
-    # The last two: renamed away, it cannot be removed any more.
+    # The last two calls rename the file and remove it; after the rename it is not there any more.
     found = await outcomes(wire, calls, sandbox)
     assert found == {**expected(calls, looks=OK, changes=OK), "fs/remove": MISSING}
     calls = file_calls.of_directory(workspace / "sub")
@@ -139,7 +139,7 @@ async def test_with_scoped_reads_nothing_else_exists(wire, workspace, outside):
     assert set((await outcomes(wire, calls, sandbox)).values()) == {MISSING}
     assert await read(wire, workspace / "file", sandbox=sandbox) == b"file"
     await write(wire, workspace / "file", b"new", sandbox=sandbox)
-    # Not even the root of what is shown can be written.
+    # Even the root of what is shown cannot be written.
     for path in ("/new", workspace.parent / "new"):
         params = {"path": uri(path), "dataBase64": ""}
         assert await outcome(wire, "fs/writeFile", params, sandbox) == READ_ONLY
@@ -152,7 +152,7 @@ async def test_what_is_denied_is_closed_to_every_method(wire, workspace):
     assert set((await outcomes(wire, inside, sandbox)).values()) == {CLOSED}
     directory = file_calls.of_directory(workspace / "closed")
     found = await outcomes(wire, directory, sandbox)
-    # A walk tells of what it could not enter, and goes on.
+    # A walk reports what it could not enter, and goes on.
     assert found.pop("fs/walk") in (OK, CLOSED)
     assert set(found.values()) <= {CLOSED, READ_ONLY}
     secret = file_calls.of_file(workspace / "secret", workspace / "source")
@@ -222,7 +222,7 @@ async def test_the_servers_environment_cannot_be_read(wire, server, workspace, m
         answer = await wire.answer(await wire.request("fs/readFile", params))
         shown = base64.b64decode(answer.get("result", {}).get("dataBase64", ""))
         assert b"only the server knows" not in shown
-    # Which is to say that it would have been there.
+    # Without a sandbox it is there.
     plain = await read(wire, Path("/proc/self/environ"))
     assert b"only the server knows" in plain
 
@@ -237,7 +237,7 @@ async def test_an_opened_file_is_read_and_written_in_blocks(wire, workspace, out
         await wire.call("fs/writeBlock", block)
     await wire.call("fs/close", {"handleId": "w"})
     assert (workspace / "blocks").read_bytes() == b"firstsecond"
-    # What was opened for reading cannot be written through its handle.
+    # A handle that was opened for reading cannot be written.
     params = {"handleId": "r", "path": uri(outside / "file"), "sandbox": sandbox}
     await wire.call("fs/open", params)
     block = await wire.call("fs/readBlock", {"handleId": "r", "offset": 0, "len": 100})
@@ -262,7 +262,7 @@ async def test_older_dialects_are_held_to_the_same(wire, workspace, outside):
     for members, told in (
         ({"sandbox": anchored}, FAILED),
         ({"sandboxPolicy": {"type": "read-only"}}, FAILED),
-        # There is no directory that it could be about.
+        # There is no directory that it could refer to.
         ({"sandboxPolicy": policy}, INVALID),
     ):
         params = {"path": uri(outside / "file"), "dataBase64": "", **members}

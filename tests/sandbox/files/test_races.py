@@ -1,4 +1,4 @@
-"""File calls that somebody tries to lead astray: links, dots, and swaps while they run."""
+"""File calls that an attacker tries to mislead: links, dots, and swaps while they run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def swapping(one: Path, other: Path) -> Iterator[None]:
     paths = os.fsencode(one), os.fsencode(other)
 
     def swap() -> None:
-        # Until one of them is removed.
+        # It goes on until one of them is removed.
         while not is_over.is_set() and not _exchange(*paths):
             has_begun.set()
 
@@ -109,7 +109,7 @@ async def test_nothing_lands_outside_while_a_directory_and_a_link_change_places(
     for _ in range(ROUNDS):
         _start_anew(workspace / "raced", link, outside)
         with swapping(workspace / "raced", link):
-            # The last one may end it all.
+            # The last call may remove the directory, which ends the round.
             for name, params in (
                 *calls.items(),
                 *reversed(calls.items()),

@@ -1,4 +1,4 @@
-"""Warm helpers: never confused, replaced when they die, hang or lose a wall, gone at the end."""
+"""Warm helpers: never confused; replaced when they die, hang or lose a mount; gone at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROTECTED = (".git", ".agents", ".codex", ".aws")
 
 @pytest.fixture
 def workspaces(tmp_path):
-    """Two of them: what one policy gives, the other does not."""
+    """Two workspaces: each policy gives only one of them."""
     found = [tmp_path / "one", tmp_path / "two"]
     for path in found:
         for name in ("closed", "fixed"):
@@ -38,7 +38,7 @@ def workspaces(tmp_path):
 
 
 def _judged(one: Path, two: Path):
-    """Policies, and what each of them says to a write to, and a read of, each place."""
+    """Policies, and the answer of each to a write to, and a read of, each place."""
     places = [one / "file", one / "fixed" / "file", one / "closed" / "file", one / "secret"]
     places += [two / "file"]
     ok, fixed, shut, gone = "ok", FAILED, REFUSED, NOT_FOUND
@@ -96,7 +96,7 @@ async def test_a_helper_that_is_killed_is_replaced_by_one_as_confined(server, wi
     await write(wire, one / "file", b"1", sandbox=sandbox)
     [helper] = file_calls.helpers(server.pid) - before
     os.kill(helper, signal.SIGKILL)
-    # Whether it is noticed before or after this call is sent, nothing is left undone silently.
+    # Whether the server notices it before or after this call is sent, no call is lost silently.
     params = {"path": uri(one / "file"), "dataBase64": encoded(b"2"), "sandbox": sandbox}
     answer = await wire.answer(await wire.request("fs/writeFile", params))
     if "error" in answer:
@@ -118,7 +118,7 @@ async def test_calls_under_way_fail_with_a_helper_that_is_killed(server, wire, w
     os.kill(helper, signal.SIGSTOP)
     params = {"path": uri(workspaces[0] / "file"), "dataBase64": "", "sandbox": sandbox}
     requests = [await wire.request("fs/writeFile", params) for _ in range(5)]
-    # Meanwhile everybody else is served.
+    # Meanwhile all other calls are answered.
     assert await read(wire, workspaces[0] / "file", sandbox=policies.read_only()) == b"1"
     assert await read(wire, workspaces[0] / "file") == b"1"
     os.kill(helper, signal.SIGKILL)
@@ -173,7 +173,7 @@ async def test_a_warm_helper_does_not_outlive_its_walls(wire, workspaces, how):
 
 
 def _put_anew(path: Path, how: str) -> None:
-    """Another file or directory with the same name and content, as editors and git do it."""
+    """Replace a file or directory by one with the same name and content, as editors and git do."""
     spare = path.with_name("spare")
     if path.is_dir():
         shutil.copytree(path, spare)
@@ -198,7 +198,7 @@ async def test_a_workspace_that_is_made_anew_can_be_written(wire, workspaces):
     one = workspaces[0]
     sandbox = policies.managed(policies.special("root", "read"), policies.at(one, "write"))
     for name in PROTECTED:
-        # So that nothing has to be mounted on what the server makes.
+        # This way nothing has to be mounted on what the server makes.
         (one / name).mkdir(exist_ok=True)
         (one / name / "kept").touch()
     await write(wire, one / "file", b"1", sandbox=sandbox)

@@ -1,4 +1,4 @@
-"""Bearer tokens: looked up when they are needed, and kept out of every repr."""
+"""Sources of bearer tokens: they are read when they are needed, and no repr shows them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TOKEN_BYTES = 64 << 10
 
 
 class GivenToken:
-    """A secret that is at hand."""
+    """A token that is given as text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -21,6 +21,8 @@ class GivenToken:
 
 
 class TokenVariable:
+    """A token in an environment variable."""
+
     def __init__(self, name: str, env: Mapping[str, str]) -> None:
         self._name, self._env = name, env
 
@@ -32,6 +34,8 @@ class TokenVariable:
 
 
 class TokenFile:
+    """A token in a file."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
 
@@ -44,7 +48,10 @@ class TokenFile:
 
 
 def read_limited(path: Path, most: int) -> str:
-    """What a file holds; OSError, UnicodeDecodeError, or ConfigurationError beyond *most* bytes."""
+    """The content of a file.
+
+    Raises OSError, UnicodeDecodeError, and ConfigurationError if it has more than *most* bytes.
+    """
     with path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:

@@ -1,6 +1,6 @@
-"""Which environments exist: `environments.toml` and the variables of the process.
+"""The configured environments: `environments.toml` and the variables of the process.
 
-The grammar, beyond what Codex knows only in that a bearer token may be kept elsewhere::
+This is the grammar. Codex knows it except for the last two ways to give a bearer token::
 
     default = "<id>" | "none"          # else `local`, when it is included
     include_local = true               # by default
@@ -10,12 +10,12 @@ The grammar, beyond what Codex knows only in that a bearer token may be kept els
     url = "wss://..."                  # exactly one of url and program
     auth_bearer_token = "..."          # at most one of these three, with url
     auth_bearer_token_env = "VARIABLE"
-    auth_bearer_token_file = "path"    # a relative one is seen from the home directory
+    auth_bearer_token_file = "path"    # a relative path starts at the home directory
     connect_timeout_sec = 10.0         # with url
     program = "ssh"
     args = ["host", "exec-server", "--listen", "stdio"]
     env = { KEY = "VALUE" }
-    cwd = "dir"                        # a relative one is seen from the home directory
+    cwd = "dir"                        # a relative path starts at the home directory
     initialize_timeout_sec = 10.0
 """
 
@@ -57,12 +57,12 @@ _RENDEZVOUS_VARIABLES = tuple(
 _ACCOUNT_VARIABLE = "CODEX_EXEC_SERVER_NOISE_CHATGPT_ACCOUNT_ID"
 NONE = "none"
 _ID_CHARACTERS = 64
-# A file of names and addresses; a longer one is something else.
+# A longer file cannot be a list of names and addresses.
 _FILE_BYTES = 1 << 20
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """The environments there are, in the order of the file, and which of them is used unasked."""
+    """The environments in the order of the file, and the default one."""
 
     environments: tuple[Environment, ...]
     default: str | None
@@ -74,7 +74,7 @@ class _EnvironmentEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     auth_bearer_token: str | None = None
     auth_bearer_token_env: str | None = None
     auth_bearer_token_file: str | None = None
-    # Known to Codex, which looks for its skills by it; nothing to us.
+    # Codex finds its skills by this key; this package ignores it.
     skills: dict[str, Any] | None = None
     program: str | None = None
     args: list[str] | None = None
@@ -99,13 +99,16 @@ class _EnvironmentsFile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
 
 
 def home_directory(env: Mapping[str, str]) -> Path:
-    """Where Codex keeps its configuration."""
+    """The directory of Codex's configuration."""
     named = env.get(HOME_VARIABLE)
     return Path(named) if named else Path(env.get("HOME") or Path.home()) / ".codex"
 
 
 def load(home: Path, env: Mapping[str, str]) -> Configuration:
-    """What the variables and *home*'s file say. Raises ConfigurationError, never with a secret."""
+    """The configuration of the variables and of the file in *home*.
+
+    Raises ConfigurationError, whose text contains no secret.
+    """
     rendezvous = _rendezvous(env)
     if rendezvous is not None:
         return Configuration((rendezvous,), rendezvous.id)
@@ -120,7 +123,7 @@ def load(home: Path, env: Mapping[str, str]) -> Configuration:
 
 
 def parse(text: str, *, home: Path, env: Mapping[str, str]) -> Configuration:
-    """What the text of a file says."""
+    """The configuration in the text of a file."""
     try:
         file = msgspec.convert(tomllib.loads(text), _EnvironmentsFile)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
@@ -146,7 +149,7 @@ def _read(path: Path) -> str | None:
 
 
 def check_id(name: str, *, taken: Iterable[str]) -> None:
-    """Raise ConfigurationError unless *name* can be that of one more environment."""
+    """Raise ConfigurationError unless *name* can be the name of a new environment."""
     shown = f"environment id `{name}`"
     if not name.strip():
         raise ConfigurationError("environment id cannot be empty")
@@ -163,7 +166,7 @@ def check_id(name: str, *, taken: Iterable[str]) -> None:
 
 
 def check_url(url: str) -> str:
-    """*url* without blanks around it; ConfigurationError when it is none of a WebSocket."""
+    """*url* without blanks around it. Raises ConfigurationError unless it is a WebSocket URL."""
     url = url.strip()
     if not url:
         raise ConfigurationError("environment url cannot be empty")
@@ -219,7 +222,7 @@ def _token_keys(entry: _EnvironmentEntry) -> list[str]:
 def _token(
     entry: _EnvironmentEntry, home: Path, env: Mapping[str, str]
 ) -> Callable[[], str] | None:
-    """How to get the token when it is needed: who never connects needs no secret at hand."""
+    """The source of the token, which is read only when the environment is connected."""
     keys = _token_keys(entry)
     if len(keys) > 1:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""The kinds of environments: what is known of each, and how to connect to it."""
+"""The kinds of environments, with what is configured for each."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from exec_server.limits import DEFAULT_LIMITS
 from exec_server.transport.dial import is_program
 
 Kind = Literal["local", "websocket", "program", "rendezvous"]
-# Looked up when it is needed, and never part of what is shown.
+# Returns a token when it is needed; a token is never shown.
 TokenSource = Callable[[], str]
 
 
 class LocalEnvironment(msgspec.Struct, frozen=True):
-    """This machine, served inside this process."""
+    """This machine, with a server inside this process."""
 
     id: str
     kind: ClassVar[Kind] = "local"
@@ -25,11 +25,12 @@ class LocalEnvironment(msgspec.Struct, frozen=True):
 
     @property
     def where(self) -> str:
+        """The address, to be shown."""
         return "this process"
 
 
 class WebSocketEnvironment(msgspec.Struct, frozen=True):
-    """A server that listens, at any URL that `exec_server.connect` takes."""
+    """A server at any URL that `exec_server.connect` takes."""
 
     id: str
     url: str
@@ -44,7 +45,7 @@ class WebSocketEnvironment(msgspec.Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """Without the query, in which a relay's credentials stand."""
+        """The URL without its query, which may contain the credentials of a relay."""
         return self.url.partition("?")[0]
 
     def __repr__(self) -> str:
@@ -52,7 +53,7 @@ class WebSocketEnvironment(msgspec.Struct, frozen=True):
 
 
 class ProgramEnvironment(msgspec.Struct, frozen=True):
-    """A server that is started as a child; each start is another server."""
+    """A server that is started as a child process; each start is another server."""
 
     id: str
     argv: tuple[str, ...]
@@ -64,6 +65,7 @@ class ProgramEnvironment(msgspec.Struct, frozen=True):
 
     @property
     def where(self) -> str:
+        """The address, to be shown."""
         return shlex.join(self.argv)
 
     def __repr__(self) -> str:
@@ -77,13 +79,14 @@ class RendezvousEnvironment(msgspec.Struct, frozen=True):
     registry_url: str
     environment_id: str
     token: TokenSource
-    # Of ChatGPT, where the registry wants it.
+    # The ChatGPT account, if the registry needs it.
     account_id: str | None = None
     kind: ClassVar[Kind] = "rendezvous"
     can_redial: ClassVar[bool] = True
 
     @property
     def where(self) -> str:
+        """The address, to be shown."""
         return f"{self.registry_url} ({self.environment_id})"
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""One shared client of an environment, connected on first use."""
+"""LazyClient: one shared client of an environment, which is connected on first use."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from exec_server.errors import ConnectionClosed, ExecServerError
 
 
 class EnvironmentStatus(msgspec.Struct, frozen=True):
-    """`ready` for work, `pending` until its first use has connected, or `disconnected`."""
+    """The status of an environment: `ready`, `pending` until it is connected, or `disconnected`."""
 
     state: Literal["ready", "pending", "disconnected"]
-    # Why it is disconnected.
+    # The reason why it is disconnected.
     error: str | None = None
 
 
 class LazyClient:
-    """Connects once for everybody who asks meanwhile.
+    """Connects once for all callers that wait at the same time.
 
-    A failure that may pass is forgotten, so that the next use tries again; any other stays. A
-    client that has lost its session is replaced on the next use, with a new session, unless that
-    would start another program.
+    After a retryable failure the next use tries again; any other failure is final. A client that
+    has lost its session is replaced on the next use, with a new session, unless that would start
+    another program.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class LazyClient:
         self._options = options
         self._connectors = connectors
         self._client: ExecServerClient | None = None
-        # What is left to do at the end, for each client there was.
+        # It closes each client that there was.
         self._stack = AsyncExitStack()
         self._attempt: asyncio.Task[ExecServerClient] | None = None
         self._failure: ExecServerError | None = None
@@ -48,7 +48,7 @@ class LazyClient:
         """The client, connected now if it is not yet."""
         while not self._is_usable(self._client):
             attempt = self.start()
-            # Others wait for it, too: it outlives whoever began it.
+            # Other callers may wait for it, so it is not cancelled with this one.
             await asyncio.wait({attempt})
             if not attempt.cancelled():
                 attempt.result()
@@ -63,7 +63,7 @@ class LazyClient:
         return client.state in ("connected", "recovering") or not self.environment.can_redial
 
     def start(self) -> asyncio.Future[ExecServerClient]:
-        """Begin to connect, unless that is under way."""
+        """Begin to connect, unless an attempt is under way."""
         if self._attempt is None:
             self._attempt = asyncio.create_task(self._connect(), name="connect environment")
             self._attempt.add_done_callback(self._connected)
@@ -82,12 +82,12 @@ class LazyClient:
         self._attempt = None
         if attempt.cancelled():
             return
-        # Looking at it also says that nobody else needs to.
+        # Reading the exception tells asyncio that it need not warn about it.
         error = attempt.exception()
         self._failure = error if isinstance(error, ExecServerError) else None
 
     async def status(self) -> EnvironmentStatus:
-        """How it is; a client that is connected is asked, and nothing is started."""
+        """The status. A connected client asks its server; nothing is connected for it."""
         if self._client is None:
             if self._failure is not None and self._attempt is None:
                 return EnvironmentStatus("disconnected", str(self._failure))

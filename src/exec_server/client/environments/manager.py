@@ -1,4 +1,4 @@
-"""EnvironmentManager: the servers there are, by name.
+"""EnvironmentManager: the configured servers, by name.
 
 ::
 
@@ -7,11 +7,11 @@
         box = await manager.client("build-box")              # shared, connected on first use
         await box.run(["make"])
 
-    async with manager.connect("build-box", session_token=...) as box:   # one of our own
+    async with manager.connect("build-box", session_token=...) as box:   # not shared
         ...
 
     manager.resolve("build-box")                  # a name, or any URL that `connect` takes
-    manager.describe()                            # facts to show: no secrets among them
+    manager.describe()                            # facts to show, without secrets
     await manager.status("build-box")             # ready, pending or disconnected
 """
 
@@ -42,7 +42,7 @@ _NO_CONNECTORS = Connectors()
 
 
 class EnvironmentFacts(msgspec.Struct, frozen=True):
-    """What may be shown of an environment."""
+    """The facts about an environment that may be shown."""
 
     name: str
     kind: Kind
@@ -54,8 +54,8 @@ class EnvironmentFacts(msgspec.Struct, frozen=True):
 class EnvironmentManager:
     """Environments by name, several at once, each connected on its first use.
 
-    Everybody who asks for the same name shares a client and its session; leaving the block, or
-    `close`, disconnects them all and ends what was started for them.
+    All callers that ask for the same name share a client and its session. Leaving the block, or
+    `close`, disconnects all clients and ends the programs that were started for them.
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class EnvironmentManager:
         connectors: Connectors = _NO_CONNECTORS,
         **options: Unpack[ConnectKeywords],
     ) -> None:
-        """*options* are those of `exec_server.connect`, for all that is connected here."""
+        """*options* are those of `exec_server.connect`, for every client of this manager."""
         self._default = configuration.default
         self._connectors = connectors
         self._options = ConnectOptions(**options)
         self._lazy = {each.id: self._new(each) for each in configuration.environments}
 
-    # What there is.
+    # The environments.
 
     @property
     def default(self) -> str | None:
-        """The environment that is used when none is named; None when one has to be."""
+        """The environment that is used if none is named; None if there is no default."""
         return self._default
 
     @property
@@ -83,7 +83,7 @@ class EnvironmentManager:
         return tuple(sorted(self._lazy, key=lambda name: name != self._default))
 
     def describe(self) -> list[EnvironmentFacts]:
-        """Facts about each, in the order of `names`."""
+        """The facts about each environment, in the order of `names`."""
         return [self._facts(self._lazy[name].environment) for name in self.names]
 
     def _facts(self, environment: Environment) -> EnvironmentFacts:
@@ -91,7 +91,7 @@ class EnvironmentManager:
         return EnvironmentFacts(name, environment.kind, environment.where, name == self._default)
 
     def resolve(self, name_or_url: str | None = None) -> Environment:
-        """The environment of a name, the default one, or one at a URL that `connect` takes.
+        """The environment of a name, the default environment, or the one at a URL.
 
         Raises ConfigurationError for a name that is not configured.
         """
@@ -112,31 +112,31 @@ class EnvironmentManager:
                 f"environment `{name}` is not configured; there are: {known}"
             ) from None
 
-    # Using it.
+    # Clients.
 
     async def client(self, name: str | None = None) -> ExecServerClient:
         """The shared client of an environment, connected now if it is not yet.
 
-        Do not close it: others may use it, and the manager closes it.
+        Do not close it: other callers may use it, and the manager closes it.
         """
         return await self._find(self.resolve(name).id).get()
 
     def connect(
         self, name_or_url: str | None = None, **options: Unpack[ConnectKeywords]
     ) -> AbstractAsyncContextManager[ExecServerClient]:
-        """A client of the caller's own, for the length of a block; see `exec_server.connect`.
+        """A client that is not shared; leaving the block disconnects it. See `exec_server.connect`.
 
-        *options* come before those of the manager.
+        *options* replace those of the manager.
         """
         merged = msgspec.structs.replace(self._options, **options)
         return open_environment(self.resolve(name_or_url), merged, self._connectors)
 
     async def status(self, name: str | None = None) -> EnvironmentStatus:
-        """How an environment is, without connecting to it."""
+        """The status of an environment; it is not connected for that."""
         return await self._find(self.resolve(name).id).status()
 
     def warm_up(self) -> None:
-        """Begin to connect where a server listens already; programs wait for their first use."""
+        """Begin to connect to the servers that have a URL; programs are started on first use."""
         for lazy in self._lazy.values():
             if lazy.environment.kind == "websocket":
                 lazy.start()
@@ -166,7 +166,7 @@ class EnvironmentManager:
     # The end.
 
     async def close(self) -> None:
-        """Disconnect all, at the same time. Idempotent."""
+        """Disconnect all clients, at the same time. Idempotent."""
         await asyncio.gather(*(lazy.close() for lazy in self._lazy.values()))
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,7 @@
-"""Environments that `exec-server pair` has made known: one private file each, named for it.
+"""Environments that `exec-server pair` has added: one private file each, named after it.
 
-Codex's `environments.toml` has no entry for what is behind a registry, and is not ours to write.
+Codex's `environments.toml` cannot describe an environment behind a registry, and it is the user's
+file, which this package does not write.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from exec_server.errors import ConfigurationError
 
 _SUFFIX = ".json"
 _FILE_BYTES = 64 << 10
-# More files than this are no work of people; the rest are ignored.
+# A person does not pair more environments than this; further files are ignored.
 _MOST = 10_000
 
 
 class Paired(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of an environment; its token is a secret."""
+    """The content of such a file; its token is a secret."""
 
     registry: str
     environment: str
@@ -36,7 +37,7 @@ class Paired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairedToken:
-    """Reads the secret when it is needed."""
+    """Reads the token from the file when it is needed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,7 +47,7 @@ class PairedToken:
 
 
 def folder(env: Mapping[str, str]) -> Path:
-    """Where the files are, by the XDG standard, which has relative folders ignored."""
+    """The folder of the files, by the XDG standard, which says to ignore relative paths."""
     named = env.get("XDG_STATE_HOME", "")
     home = Path(env.get("HOME") or Path.home())
     base = Path(named) if named.startswith("/") else home / ".local" / "state"
@@ -54,15 +55,15 @@ def folder(env: Mapping[str, str]) -> Path:
 
 
 def file_of(directory: Path, name: str) -> Path:
-    """Where it is kept under *name*. Raises ConfigurationError for what is no name."""
+    """The file for *name*. Raises ConfigurationError if the name is not valid."""
     check_id(name, taken=())
     return directory / f"{name}{_SUFFIX}"
 
 
 def add_to(configuration: Configuration, directory: Path) -> Configuration:
-    """*configuration* with what was paired, but for names that it has already.
+    """*configuration* with the paired environments whose names it does not have already.
 
-    A file that cannot be used is left out; whoever names it is told that it is not configured.
+    A file that cannot be used is left out, so its name is not configured.
     """
     taken = [each.id for each in configuration.environments]
     added = [each for each in environments(directory) if each.id not in taken]
@@ -72,6 +73,7 @@ def add_to(configuration: Configuration, directory: Path) -> Configuration:
 
 
 def environments(directory: Path) -> list[RendezvousEnvironment]:
+    """The paired environments, by name; files that cannot be used are left out."""
     try:
         paths = sorted(directory.glob(f"*{_SUFFIX}"))[:_MOST]
     except OSError:
@@ -90,7 +92,7 @@ def environments(directory: Path) -> list[RendezvousEnvironment]:
 
 
 def load(path: Path) -> Paired:
-    """ConfigurationError for a file that is none, or that others can read or change."""
+    """Read a file. Raises ConfigurationError if it is not valid, or not private."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:
@@ -103,11 +105,11 @@ def load(path: Path) -> Paired:
 
 
 def save(directory: Path, name: str, kept: Paired) -> Path:
-    """Keep it under *name*, in one step. Raises ConfigurationError."""
+    """Write the file for *name*, in one step. Raises ConfigurationError."""
     path = file_of(directory, name)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made with mode 0600.
+        # mkstemp makes the file with mode 0600.
         fd, temporary = tempfile.mkstemp(dir=directory, prefix=".new-")
         try:
             with open(fd, "wb") as file:
@@ -124,7 +126,7 @@ def save(directory: Path, name: str, kept: Paired) -> Path:
 
 
 def forget(directory: Path, name: str) -> None:
-    """ConfigurationError when nothing was paired under *name*."""
+    """Remove the file for *name*. Raises ConfigurationError if there is none."""
     path = file_of(directory, name)
     try:
         os.unlink(path)

@@ -1,4 +1,4 @@
-"""Files in blocks, several of which are under way at once."""
+"""Streams of files: content in blocks, with several requests under way at once."""
 
 from __future__ import annotations
 
@@ -20,29 +20,34 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The largest that servers take, and what the reference's client asks for.
+# The largest block that servers accept, which the reference's client uses, too.
 BLOCK_BYTES = 1 * MIB
-# Enough that neither side ever waits for the other, and few enough to hold in memory.
+# Enough blocks that neither side waits for the other, and few enough for the memory.
 WINDOW = 4
-# What fits into one message of 64 MiB as base64.
+# The content that fits as base64 into one message of 64 MiB.
 WHOLE_FILE_BYTES = 47 * MIB
 
 
 @lru_cache(maxsize=1)
 def keep_large_blocks() -> None:
-    """Freeing a large block tells glibc to keep, from now on, blocks up to this size for the next
-    one, where it would give each back to the kernel: most of the work of a stream otherwise."""
+    """Make glibc keep freed memory blocks for reuse.
+
+    After a large block was freed, glibc keeps blocks up to that size. Otherwise it returns each
+    block to the kernel, which would be most of the work of a stream.
+    """
     bytes(16 * MIB)
 
 
 class Block(NamedTuple):
+    """A part of a file."""
+
     data: bytes
-    # Fewer bytes came than were asked for; a block that ends where the file does has it false.
+    # True if fewer bytes came than were asked for. A full block at the end of the file has false.
     eof: bool
 
 
 class _CallQueue(Generic[T]):
-    """Calls under way, in the order in which their answers are wanted."""
+    """Calls under way, in the order in which their answers are needed."""
 
     def __init__(self) -> None:
         self._tasks: deque[asyncio.Task[T]] = deque()
@@ -57,7 +62,7 @@ class _CallQueue(Generic[T]):
         return await self._tasks.popleft()
 
     async def drop(self) -> None:
-        """Nobody wants the answers any more."""
+        """Cancel the calls; their answers are not needed any more."""
         tasks = tuple(self._tasks)
         self._tasks.clear()
         for task in tasks:
@@ -66,7 +71,7 @@ class _CallQueue(Generic[T]):
 
 
 class _OpenFile:
-    """A file that is open on the server until it is let go of, whatever happens."""
+    """A file that is open on the server; it is closed in any case, whatever happens."""
 
     def __init__(self, files: RemoteFiles, forget: Callable[[str], None]) -> None:
         self.id = uuid.uuid4().hex
@@ -84,7 +89,7 @@ class _OpenFile:
             raise
 
     def close_later(self) -> None:
-        """Have it closed without waiting for that."""
+        """Close it without waiting for that."""
         if not self._is_closed:
             self._is_closed = True
             self._forget(self.id)
@@ -96,16 +101,16 @@ class _OpenFile:
 
     def __del__(self) -> None:
         if not self._is_closed:
-            # Perhaps in another thread, and perhaps after the loop has closed.
+            # This may run in another thread, and after the loop has closed.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._forget, self.id)
 
 
 class ReadStream:
-    """What a file holds, as an asynchronous iterator of blocks, in order.
+    """The content of a file: an asynchronous iterator of blocks, in order.
 
-    It belongs to one connection and fails with it. Iterate to the end, or use `async with`; the
-    file is closed on the server in any case, also when the stream is simply dropped.
+    It belongs to one connection and fails with it. Iterate to the end, or use `async with`. The
+    file is closed on the server in any case, even if the stream is only dropped.
     """
 
     def __init__(
@@ -122,11 +127,11 @@ class ReadStream:
         self._files = files
         self._forget = forget
         self._path = path
-        # Where the next block begins, and where the next one to be asked for does.
+        # The offsets of the next block to deliver, and of the next block to request.
         self._offset = self._asked = offset
         self._end = None if length is None else offset + length
         self._window = window
-        # Grows with every full block: most files are shorter than a window.
+        # It grows with every full block, because most files are shorter than a window.
         self._width = window if length is not None else 1
         self._pending: _CallQueue[tuple[int, Block]] = _CallQueue()
         self._handle: _OpenFile | None = None
@@ -159,11 +164,11 @@ class ReadStream:
         return data
 
     async def read(self) -> bytes:
-        """Everything up to the end."""
+        """The content up to the end."""
         return b"".join([data async for data in self])
 
     async def aclose(self) -> None:
-        """Let go of the file; nothing more comes. Idempotent."""
+        """Close the file; nothing more is read. Idempotent."""
         self._is_ended = True
         if self._handle is not None:
             self._handle.close_later()
@@ -192,7 +197,7 @@ class ReadStream:
         if block.eof:
             self._is_ended = True
         elif size < asked:
-            # What was asked for beyond it does not join.
+            # The blocks that were requested after it begin at the wrong offset.
             await self._pending.drop()
             self._asked = self._offset
         self._width = min(2 * self._width, self._window)
@@ -214,11 +219,11 @@ class ReadStream:
 
 
 class WriteStream:
-    """Replaces what a file holds, block by block: `async with`, then `write`.
+    """Replaces the content of a file, block by block: `async with`, then `write`.
 
-    The file is emptied at once, and complete when the block of `async with` has ended well;
-    whatever ends it otherwise leaves part of it. Servers that take no blocks are given the whole
-    file at the end, which bounds its size.
+    The file is emptied at once, and complete when the `async with` block has ended without an
+    error; otherwise a part of it remains. A server that takes no blocks gets the whole file at the
+    end, which limits its size.
     """
 
     def __init__(
@@ -262,7 +267,7 @@ class WriteStream:
     async def write(self, data: bytes) -> None:
         """Write *data* after what was written; returns when little of it is still under way.
 
-        An error may be that of an earlier block. The stream is of no use after one.
+        An error may belong to an earlier block. After an error the stream cannot be used.
         """
         if not self._is_open:
             raise ValueError("the stream is not open: write inside of `async with`")
@@ -282,7 +287,7 @@ class WriteStream:
             self._buffer += data
             return
         if not self._buffer and len(data) == BLOCK_BYTES:
-            # As it is, without a copy.
+            # The block is sent without a copy.
             await self._send(data)
             return
         view = memoryview(data)

@@ -8,7 +8,7 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 
-class Holder(Protocol):
+class Withholder(Protocol):
     """A consumer that makes a process wait by not acknowledging its output."""
 
     def give_way(self, *, is_watched: bool) -> None:
@@ -23,17 +23,17 @@ class Reminders:
         self._is_watched = is_watched
         # When each holder has last taken something. The references are weak: a handle that was
         # dropped holds nothing back.
-        self._progress: WeakKeyDictionary[Holder, float] = WeakKeyDictionary()
+        self._progress: WeakKeyDictionary[Withholder, float] = WeakKeyDictionary()
         self._timer: asyncio.TimerHandle | None = None
 
-    def hold(self, holder: Holder) -> None:
+    def hold(self, holder: Withholder) -> None:
         """*holder* makes its process wait; repeat it whenever it has taken something."""
         loop = asyncio.get_running_loop()
         self._progress[holder] = loop.time()
         if self._timer is None:
             self._timer = loop.call_later(self._patience, self._remind)
 
-    def release(self, holder: Holder) -> None:
+    def release(self, holder: Withholder) -> None:
         """*holder* no longer makes its process wait."""
         self._progress.pop(holder, None)
         if not self._progress and self._timer is not None:

@@ -1,4 +1,4 @@
-"""Requests of httpx, or of a library with its interface, sent by the server's machine."""
+"""An httpx transport whose requests the server's machine makes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class HttpxCarrier:
-    """What a transport does; *library* is the module whose requests it carries.
+    """The work of a transport; *library* is the module whose requests it carries.
 
-    Redirects, cookies, content encodings and the deadline of a whole request are the library's
-    business. Its `connect` and `read` timeouts together bound the wait for an answer, and `read`
-    that for each piece of a body.
+    The library handles redirects, cookies, content encodings and the deadline of a whole request.
+    Its `connect` and `read` timeouts together limit the wait for an answer, and `read` alone
+    limits the wait for each piece of a body.
     """
 
     def __init__(self, client: ExecServerClient, library: ModuleType) -> None:
@@ -52,6 +52,8 @@ class HttpxCarrier:
 
 
 class _HttpxBody:
+    """The body of a response, as the library reads it."""
+
     def __init__(
         self,
         response: StreamedHttpResponse,
@@ -87,7 +89,7 @@ def executor_transport(client: ExecServerClient, library: ModuleType) -> Any:
 
 @contextlib.contextmanager
 def _translated(library: ModuleType, request: Any) -> Iterator[None]:
-    """Raise what goes wrong as what users of the library expect."""
+    """Raise errors as the exceptions of the library."""
     try:
         yield
     except TimeoutError as exc:

@@ -1,4 +1,4 @@
-"""`client.http`: requests that the server's machine makes."""
+"""`client.http`: HTTP requests that the server's machine makes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _BUFFERED_ID = "buffered-request"
 
 
 class FromEnvironment(NamedTuple):
-    """A header's value that only the server's machine knows: *prefix* and a variable there."""
+    """The value of a header that only the server's machine knows.
+
+    It is *prefix* and the value of an environment variable there.
+    """
 
     variable: str
     prefix: str = ""
@@ -31,16 +34,18 @@ AnyHeaders = Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValue]]
 
 
 class HttpHeaders:
-    """The headers of an answer; names are in lower case, and may occur several times."""
+    """The headers of an answer; names are in lower case and may occur several times."""
 
     def __init__(self, headers: Iterable[http.Header]) -> None:
+        # All headers, in their order.
         self.pairs = [(header.name, header.value) for header in headers]
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The first value of a name, written in any case."""
+        """The first value of a name, in upper or lower case; *default* if there is none."""
         return next(iter(self.get_all(name)), default)
 
     def get_all(self, name: str) -> list[str]:
+        """All values of a name."""
         return [value for key, value in self.pairs if key == name.lower()]
 
     def __getitem__(self, name: str) -> str:
@@ -61,7 +66,7 @@ class HttpHeaders:
 
 
 class HttpResponse(NamedTuple):
-    """A whole answer. Every status is one, and its body is as it came: nothing is decoded."""
+    """A whole answer, whatever its status. The body is as it was sent: nothing is decoded."""
 
     status: int
     headers: HttpHeaders
@@ -69,9 +74,11 @@ class HttpResponse(NamedTuple):
 
     @property
     def text(self) -> str:
+        """The body as UTF-8."""
         return self.content.decode("utf-8", "replace")
 
     def json(self) -> Any:
+        """The body as JSON."""
         return msgspec.json.decode(self.content)
 
     def __repr__(self) -> str:
@@ -79,7 +86,7 @@ class HttpResponse(NamedTuple):
 
 
 class StreamedHttpResponse:
-    """An answer whose body is still to come: iterate over it, or `read` it."""
+    """An answer whose body has not arrived yet: iterate over it, or `read` it."""
 
     def __init__(self, result: http.RequestResult, body: HttpBody) -> None:
         self._status = result.status
@@ -111,8 +118,8 @@ class StreamedHttpResponse:
 class RemoteHttp:
     """Makes HTTP requests from the server's machine, with its network and its environment.
 
-    No request is ever repeated: when the connection to the server is lost, ConnectionClosed says
-    that it may have been made. What the target or the way to it refuses is an RpcError.
+    No request is repeated: if the connection to the server is lost, ConnectionClosed says that the
+    request may have been made. If the target cannot be reached, RpcError is raised.
     """
 
     def __init__(self, session: ClientSession) -> None:
@@ -130,11 +137,11 @@ class RemoteHttp:
     ) -> HttpResponse:
         """Make a request and wait for the whole answer.
 
-        *timeout*, in seconds, is for everything from the connection to the end of the body; None
-        waits for ever. A header's value may be a `FromEnvironment`.
+        *timeout*, in seconds, covers everything from the connection to the end of the body; None
+        waits for ever. The value of a header may be a `FromEnvironment`.
         """
         params = _params(method, url, headers, content, timeout, follow_redirects=follow_redirects)
-        # The server keeps the time; ours is for a server that does not answer.
+        # The server enforces the timeout; this deadline is for a server that does not answer.
         patience = self._session.options.call_timeout
         seconds = None if timeout is None or patience is None else timeout + patience
         result = await self._session.call(http.REQUEST, params, seconds=seconds)
@@ -160,13 +167,13 @@ class RemoteHttp:
         answer_timeout: float | None = DEFAULT_TIMEOUT,
         follow_redirects: bool = True,
     ) -> AsyncIterator[StreamedHttpResponse]:
-        """Make a request for the length of a block; its body can be read as it comes.
+        """Make a request whose body is read inside of the block, as it arrives.
 
-        *timeout* is for everything, body included, and *answer_timeout* for the wait until the
-        body begins, after which CallTimeout is raised; None waits for ever.
+        *timeout* covers everything including the body. *answer_timeout* covers the wait until the
+        body begins; after that CallTimeout is raised. None waits for ever.
 
-        Leaving the block early drops the rest, which the server still fetches and sends: the
-        protocol has no word to stop it.
+        Leaving the block early drops the rest of the body. The server still fetches and sends it,
+        because the protocol has no method to stop it.
         """
         params = _params(method, url, headers, content, timeout, follow_redirects=follow_redirects)
         # A request that waits for a connection is not among those that fail when one is lost.

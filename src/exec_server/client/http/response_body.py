@@ -1,4 +1,4 @@
-"""The body of a streamed answer, as it arrives."""
+"""The bodies of streamed answers, as they arrive."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from exec_server.errors import ConnectionClosed, HttpBodyFailed, ProtocolError
 from exec_server.limits import Limits
 from exec_server.protocol import http
 
-# What a piece costs beside its bytes, so that very many small ones count for what they are.
+# The cost of a piece besides its bytes, so that very many small pieces count, too.
 _PIECE_COST = 128
 
 
 class Budget:
-    """What all bodies of a client may hold together before somebody takes it."""
+    """The bytes that all bodies of a client may hold together before they are taken."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -24,9 +24,9 @@ class Budget:
 
 
 class HttpBody:
-    """Pieces of one body, in order, each of which is given to one taker.
+    """The pieces of one body, in order; each piece is given to one reader.
 
-    It belongs to the connection that it was asked for over: when that is lost it fails.
+    A body belongs to the connection of its request, and fails when that is lost.
     """
 
     def __init__(
@@ -53,7 +53,8 @@ class HttpBody:
     async def take(self) -> bytes:
         """The next piece; empty at the end.
 
-        Raises HttpBodyFailed when the body broke off, ConnectionClosed when the connection did.
+        Raises HttpBodyFailed if the body has broken off, and ConnectionClosed if the connection is
+        lost.
         """
         while not self._pieces:
             if self._error is not None:
@@ -68,7 +69,7 @@ class HttpBody:
         return piece
 
     def receive(self, delta: http.BodyDelta) -> None:
-        """What the server sends."""
+        """The server has sent a piece."""
         data = delta.delta_base64.data
         if delta.seq != self._expected:
             text = f"http response body of {self.request_id}: expected delta {self._expected}"
@@ -89,11 +90,11 @@ class HttpBody:
         self._news.set()
 
     def fail(self, error: ConnectionClosed) -> None:
-        """Nothing more will arrive; what has can still be taken."""
+        """Nothing more will arrive; what is here can still be taken."""
         self._settle(error)
 
     def drop(self) -> None:
-        """Forget what nobody will take."""
+        """Forget what is here and will not be taken."""
         self._pieces.clear()
         self._hold(-self._held)
 
@@ -104,7 +105,7 @@ class HttpBody:
         self._on_settled(self)
 
     def _hold(self, change: int) -> None:
-        """Say so when much waits for its taker: the server is then read more slowly."""
+        """Count what is held. If it is much, the connection is read more slowly."""
         self._held += change
         self._budget.used += change
         if self._held > self._behind_bytes:

@@ -1,0 +1,9 @@
+"""Processes of a client, and their output.
+
+processes.py          the methods of a client that are about processes
+remote_process.py     RemoteProcess: the handle that users hold
+tracked_process.py    the inside of a handle: events in order, recovery
+tracked_processes.py  all processes of a client: routes events, recovers after a reconnect
+output_buffer.py      output that is not read yet; the events that users see
+run_to_end.py         `run`: write input, collect output, enforce the timeout
+"""

@@ -1,4 +1,4 @@
-"""Processes on the server: start them, go on with them, and act on them by id."""
+"""Processes on the server: start them, attach to them, and act on them by id."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from exec_server.protocol.method import NOTHING
 from exec_server.protocol.paths import to_uri
 from exec_server.protocol.sandbox import Sandboxed, as_context
 
-# All of the server's environment, credentials included: whoever may run commands there can read
-# it anyway.
+# The whole environment of the server, including credentials: a client that may run commands there
+# can read it anyway.
 INHERIT_ENV = EnvPolicy("all", True, [], {}, [])
 
 
@@ -48,15 +48,15 @@ class Processes:
         sandbox: Sandboxed = None,
         ensure: bool = False,
     ) -> CompletedProcess:
-        """Run a command to its end, in the manner of `subprocess.run`.
+        """Run a command to its end, like `subprocess.run`.
 
-        Without *input* its stdin is empty; giving it takes a server that can close stdin, or
-        raises MethodNotFound before anything runs. After *timeout* the command is killed and
-        CommandTimeout has what it said; with *check* another status than 0 raises CommandFailed.
-        The other parameters are those of `start`.
+        Without *input* its stdin is empty. *input* needs a server that can close stdin; another
+        server raises MethodNotFound before anything runs. After *timeout* the command is killed,
+        and CommandTimeout has its output so far. With *check* a status other than 0 raises
+        CommandFailed. The other parameters are those of `start`.
 
-        Output that the server could not retain during an outage is missing from the result, whose
-        `truncated` says so.
+        If the server could not retain all output during an outage, the result lacks it and its
+        `truncated` is true.
         """
         if input is not None:
             await self._session.require("processCloseStdin", "it cannot end a command's input")
@@ -96,26 +96,27 @@ class Processes:
     ) -> RemoteProcess:
         """Start a program on the server.
 
-        *cwd* is a path there or a file: URI; a relative path, and its absence, are seen from the
-        server's own directory. *env* is laid over the server's environment, because a client
-        cannot know what PATH and HOME are over there; *env_policy* chooses what is inherited, and
-        None means that *env* is the whole environment.
+        *cwd* is a path on the server or a file: URI; a relative path starts at the server's own
+        directory, which is also the default. *env* is added to the server's environment, because a
+        client cannot know the server's PATH and HOME. *env_policy* chooses what is inherited; with
+        None *env* is the whole environment.
 
         With *tty* the program runs on a terminal of *rows* and *cols*. Otherwise its stdin is
-        empty unless *stdin* is true. *arg0* is what it sees as its own name. *process_id* must
-        not be in use in this session; by default it is drawn at random.
+        empty unless *stdin* is true. *arg0* replaces the name that the program sees as its own.
+        *process_id* must not be in use in this session; by default it is random.
 
-        *sandbox* is what it may touch, such as `read_only()`; the handle's `sandbox_type` says how
-        the server holds it to that, which a server that knows no sandboxes does not.
+        *sandbox* says what the program may access, for example `read_only()`. The handle's
+        `sandbox_type` says how the server enforces it; a server without sandboxes does not.
 
-        A start that is cancelled or not answered in time is undone as far as possible; so is one
-        whose connection is lost, and ConnectionClosed says that it may have run. With *ensure* the
-        server is asked then, if it can tell: a program that runs is gone on with, and one that does
-        not is started, so that it runs once.
+        A start that is cancelled or not answered in time is undone as far as possible. The same
+        happens if the connection is lost; then ConnectionClosed says that it may have run. With
+        *ensure* the client asks the server after that, if it can list processes: a program that
+        runs is continued, and one that does not is started, so that it runs once.
 
-        When the connection is lost later, the handle goes on with the next one, or with
-        *on_disconnect* `fail` fails at once. Output that the server could not retain meanwhile
-        fails it, too, and has the process killed; with *on_gap* `skip` it is left out.
+        When the connection is lost later, the handle continues with the next one; with
+        *on_disconnect* `fail` it fails at once. If the server could not retain all output
+        meanwhile, the handle fails and the process is killed; with *on_gap* `skip` the missing
+        output is left out.
         """
         if isinstance(argv, str | bytes):
             raise TypeError("argv is a sequence of words, not a single text")
@@ -142,7 +143,7 @@ class Processes:
         except InvalidParams:
             if self._session.uses_uris or path.startswith("file:"):
                 raise
-        # Of the servers without sessions some want URIs; nothing has run yet.
+        # Some servers without sessions want URIs. Nothing has run yet.
         params.cwd = to_uri(path)
         return await start(params)
 
@@ -154,57 +155,57 @@ class Processes:
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
     ) -> RemoteProcess:
-        """Start a program exactly as *params* say; the rest is as for `start`."""
+        """Start a program exactly as *params* say; the other parameters are those of `start`."""
         process_id = params.process_id
         window = self._wanted_window
         if window is not None and params.flow_window is None:
             params = msgspec.structs.replace(params, flow_window=window)
-        # Before the request leaves: events may overtake its answer.
-        handle = self._session.processes.follow(
+        # This comes before the request leaves, because events may overtake its answer.
+        tracked = self._session.processes.follow(
             process_id,
             is_terminal=params.tty,
             on_disconnect=on_disconnect,
             on_gap=on_gap,
             window=window,
         )
-        handle.span = tracing.starting(params, handle)
+        tracked.span = tracing.starting(params, tracked)
         try:
-            with tracing.inside(handle.span):
-                await self._begin(handle, params, ensure=ensure)
+            with tracing.inside(tracked.span):
+                await self._begin(tracked, params, ensure=ensure)
         except BaseException as exc:
-            self._undo(handle, exc)
+            self._undo(tracked, exc)
             raise
-        handle.is_started = True
-        return self._handle(handle)
+        tracked.is_started = True
+        return self._handle(tracked)
 
     def _handle(self, tracked: TrackedProcess) -> RemoteProcess:
         return RemoteProcess(self, tracked, write_bytes=self._session.limits.write_bytes)
 
     @property
     def _wanted_window(self) -> int | None:
-        """What is asked for every process: never so much that it would be discarded here."""
+        """The window to ask for: never so much that the client would discard output."""
         wanted = min(self._session.limits.flow_window, self._session.limits.untaken_max_bytes // 4)
         return wanted if wanted > 0 and self._session.offers_flow else None
 
     async def _begin(
-        self, handle: TrackedProcess, params: process.StartParams, *, ensure: bool
+        self, tracked: TrackedProcess, params: process.StartParams, *, ensure: bool
     ) -> None:
         if ensure and await self._session.offers("processList"):
-            await self._session.processes.ensure(handle, params)
+            await self._session.processes.ensure(tracked, params)
         else:
-            handle.confined(await self._session.call(process.START, params))
+            tracked.confined(await self._session.call(process.START, params))
 
-    def _undo(self, handle: TrackedProcess, error: BaseException) -> None:
-        """A start has failed."""
-        handle.windowed(UNSET)
+    def _undo(self, tracked: TrackedProcess, error: BaseException) -> None:
+        """Undo a start that has failed."""
+        tracked.windowed(UNSET)
         is_unsent = isinstance(error, ConnectionClosed | CallTimeout) and not error.may_have_run
         if isinstance(error, RpcError) or is_unsent:
-            self._session.processes.drop(handle.process_id)
+            self._session.processes.drop(tracked.process_id)
         else:
-            # It may run, and nobody is left who knows of it.
-            self.abandon(handle.process_id)
-        if handle.span is not None:
-            handle.span.failed(error)
+            # The process may run without a handle.
+            self.abandon(tracked.process_id)
+        if tracked.span is not None:
+            tracked.span.failed(error)
 
     async def attach(
         self,
@@ -214,12 +215,12 @@ class Processes:
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "skip",
     ) -> RemoteProcess:
-        """Go on with a process of this session that has no handle here.
+        """Continue with a process of this session that has no handle here.
 
-        Its output comes from event *after_seq* on: by default from where the session token says
-        that it was taken, or from the start. What the server no longer has is left out, as the
-        handle's `is_truncated` tells, or fails the handle with *on_gap* `fail`. Raises
-        InvalidRequest when the server does not know the process.
+        Output is delivered from event *after_seq* on; the default is where the session token says
+        that reading has stopped, or the start. Output that the server no longer has is left out and
+        `is_truncated` is true; with *on_gap* `fail` the handle fails instead. Raises
+        InvalidRequest if the server does not know the process.
         """
         known = self._session.processes.earlier.get(process_id, Cursor())
         after = known if after_seq is None else Cursor(after_seq, after_seq, known.is_terminal)
@@ -229,7 +230,7 @@ class Processes:
         ):
             info = await self._session.processes.find(process_id)
             is_terminal = info is not None and info.tty
-        handle = self._session.processes.follow(
+        tracked = self._session.processes.follow(
             process_id,
             is_terminal=is_terminal,
             on_disconnect=on_disconnect,
@@ -238,19 +239,19 @@ class Processes:
             window=self._wanted_window,
         )
         try:
-            await self._session.processes.catch_up(handle)
+            await self._session.processes.catch_up(tracked)
         except BaseException:
             self._session.processes.drop(process_id)
             raise
-        handle.is_started = True
+        tracked.is_started = True
         self._session.flow.claim(process_id)
-        handle.flow.acknowledge(at_once=True)
-        return self._handle(handle)
+        tracked.flow.acknowledge(at_once=True)
+        return self._handle(tracked)
 
     def abandon(self, process_id: str) -> None:
-        """Stop following a process and have it killed, without waiting for the answer.
+        """Have a process killed without waiting for that, and stop receiving its output.
 
-        While there is no connection it waits for the next one.
+        While there is no connection, the request waits for the next one.
         """
         self._session.processes.abandon(process_id)
 
@@ -262,7 +263,7 @@ class Processes:
         max_bytes: int | None = None,
         wait: float = 0.0,
     ) -> process.ReadResult:
-        """Retained output after a number; waits up to *wait* seconds for some."""
+        """The retained output after a number; waits up to *wait* seconds for some."""
         params = process.ReadParams(process_id, after_seq, max_bytes, round(wait * 1000))
         timeout = self._session.options.call_timeout
         return await self._session.call(
@@ -278,19 +279,19 @@ class Processes:
     ) -> process.WriteStatus:
         """Write to a process's stdin or terminal; a known *write_id* is not written again.
 
-        So it is repeated when the connection was lost before its answer. Without an id it is not,
-        and has one drawn at random: there are servers that take no write without.
+        With an id the write is repeated if the connection is lost before the answer. Without one it
+        is not repeated, and a random id is sent, because some servers require an id.
 
-        The one call without a deadline: its answer waits until the process reads.
+        This is the only call without a deadline: its answer waits until the process reads.
         """
         repeat = write_id is not None
         params = process.WriteParams(process_id, Blob(data), write_id or uuid.uuid4().hex)
         return (await self._session.call(process.WRITE, params, seconds=None, repeat=repeat)).status
 
     async def close_stdin(self, process_id: str, *, repeat: bool = False) -> process.WriteStatus:
-        """End a process's input. An extension: others raise MethodNotFound.
+        """End a process's input. An extension: other servers raise MethodNotFound.
 
-        With *repeat* it is done again when the connection was lost before the answer.
+        With *repeat* it is done again if the connection is lost before the answer.
         """
         params = process.CloseStdinParams(process_id)
         return (await self._session.call(process.CLOSE_STDIN, params, repeat=repeat)).status
@@ -302,15 +303,15 @@ class Processes:
         )
 
     async def terminate(self, process_id: str) -> bool:
-        """Kill a process's group; whether it was still running."""
+        """Kill a process's group; True if it was still running."""
         return (
             await self._session.call(process.TERMINATE, process.TerminateParams(process_id))
         ).running
 
     async def resize(self, process_id: str, rows: int, cols: int) -> None:
-        """Give a terminal another size. An extension: others raise MethodNotFound."""
+        """Give a terminal another size. An extension: other servers raise MethodNotFound."""
         await self._session.call(process.RESIZE, process.ResizeParams(process_id, rows, cols))
 
     async def list_processes(self) -> list[process.ProcessInfo]:
-        """The session's processes. An extension: others raise MethodNotFound."""
+        """The session's processes. An extension: other servers raise MethodNotFound."""
         return (await self._session.call(process.LIST, NOTHING)).processes

@@ -1,4 +1,4 @@
-"""Run a command to its end and collect what it says."""
+"""Run a command to its end and collect its output."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import msgspec
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import CommandFailed, CommandTimeout, ExecServerError, StdinClosed
 
-# How long a command that was just killed may take to close.
+# How long a command that was killed may take to close.
 _LAST_WORDS = 2.0
 
 
 class CompletedProcess(msgspec.Struct, frozen=True):
-    """A command that has ended, as `subprocess.run` tells it."""
+    """A command that has ended, with the fields of `subprocess.CompletedProcess` and more."""
 
     argv: list[str]
     returncode: int
     stdout: bytes
     stderr: bytes
-    # Whether output was lost in an outage that was longer than the server could retain it, and
-    # how many bytes as far as it tells.
+    # True if output is missing because the server could not retain it during an outage, and the
+    # number of missing bytes as far as the server tells.
     truncated: bool = False
     dropped_bytes: int = 0
-    # How the server has confined it, what enforced that, and whether it was probably refused
-    # something; the first two are None when the server does not say.
+    # How the server has confined the command, which backend has enforced that, and true if the
+    # sandbox has probably refused it something; the first two are None if the server does not say.
     sandbox_type: str | None = None
     sandbox_rung: str | None = None
     sandbox_denied: bool = False
@@ -46,9 +46,9 @@ class _Sink(NamedTuple):
 async def complete(
     process: RemoteProcess, argv: list[str], *, input: bytes | None, time_limit: float | None
 ) -> CompletedProcess:
-    """Follow *process* to its close, which *input* is written to.
+    """Write *input* to *process* and collect its output until it closes.
 
-    It is terminated after *time_limit*, on errors and when the caller is cancelled.
+    The process is killed after *time_limit*, after an error, and if the caller is cancelled.
     """
     sink = _Sink(bytearray(), bytearray())
     try:
@@ -76,7 +76,7 @@ async def complete(
 
 
 async def _communicate(process: RemoteProcess, input: bytes | None, sink: _Sink) -> None:
-    """Write and collect at the same time: either may have to wait for the other."""
+    """Write and collect at the same time, because either may have to wait for the other."""
     tasks = [asyncio.create_task(_collect(process, sink))]
     if input is not None:
         tasks.append(asyncio.create_task(_feed(process, input)))
@@ -107,5 +107,5 @@ async def _end(process: RemoteProcess, sink: _Sink) -> None:
         async with asyncio.timeout(_LAST_WORDS):
             await process.terminate()
             await _collect(process, sink)
-    # Without a connection it is killed as soon as there is one.
+    # Without a connection the process is killed as soon as there is one.
     process.abandon()

@@ -122,21 +122,21 @@ class TrackedProcess:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more is to be heard of it."""
+        """True if no more events will come."""
         return self._order.is_closed or self.error is not None
 
     @property
     def cursor(self) -> int:
-        """The last event that was put in order."""
+        """The number of the last event that was put in order."""
         return self._order.released
 
     def windowed(self, window: int | UnsetType) -> None:
-        """The server has said which window it has."""
+        """The server says which window the process has."""
         self.flow.grant(window or None)
 
     @property
     def taken(self) -> Cursor | None:
-        """Where another handle would go on; None when nothing is left to be heard or taken."""
+        """Where another handle would continue; None if all output was received and read."""
         stdout, stderr = self.output.cursors(self._order.released)
         after = Cursor(
             max(stdout, self._after.stdout),
@@ -148,14 +148,14 @@ class TrackedProcess:
         return None if is_done else after
 
     def confined(self, answer: StartResult) -> None:
-        """The server has said how it confines the process, and which window it has."""
+        """The server says how it confines the process, and which window it has."""
         self.windowed(answer.flow_window)
         self.sandbox_type = answer.sandbox_type
         self.sandbox_rung = answer.sandbox_rung or None
 
     def receive(self, event: ProcessEvent) -> None:
-        """An event arrived, in whatever order. Never raises."""
-        # An exit is a fact even while output before it is missing.
+        """An event has arrived, in any order. Never raises."""
+        # The exit status is valid even while output before it is missing.
         if isinstance(event, ExitedEvent):
             self._exited(event.exit_code, is_denied=event.sandbox_denied)
         try:
@@ -166,7 +166,7 @@ class TrackedProcess:
         self._deliver(ready)
 
     def disconnected(self) -> None:
-        """The connection is lost and another one is looked for."""
+        """The connection is lost, and the client tries to replace it."""
         if self.has_watcher:
             after = self._order.released
             self.output.mark(after, ResyncRequired(after))
@@ -177,17 +177,17 @@ class TrackedProcess:
 
     @property
     def page_bytes(self) -> int | None:
-        """How much a recovery read may answer; None for everything."""
+        """The number of bytes that a recovery read asks for; None for everything."""
         return self._limits.recovery_page_bytes if self.flow.has_window else None
 
     def recover_page(self, answer: ReadResult) -> bool:
-        """Like `recover`, for a read of `page_bytes`; whether that was the last page."""
+        """Like `recover`, for a read of `page_bytes`; True if that was the last page."""
         self.windowed(answer.flow_window)
         if self.page_bytes is None:
-            # Nothing of it is used: it has to be read as a whole.
+            # The window is gone, so everything has to be read at once; this page is not used.
             return False
         is_last = not answer.chunks
-        # The close is told at the end of the last page, and an exit where nothing is missing.
+        # The close comes at the end of the last page, and the exit where nothing is missing.
         answer.closed = answer.closed and is_last
         answer.exited = answer.exited and (is_last or not isinstance(answer.dropped_bytes, int))
         self.recover(answer)
@@ -195,13 +195,13 @@ class TrackedProcess:
         return is_last
 
     def recover(self, answer: ReadResult) -> None:
-        """Go on with what a recovery read has answered; ProcessFailed when that cannot be."""
+        """Continue with the answer of a recovery read. Raises ProcessFailed if events are gone."""
         self.windowed(answer.flow_window)
         may_skip = self._on_gap == "skip"
         merged = merge(self._order, self.process_id, answer, may_skip=may_skip)
         self._order.is_in_repair = False
         if merged.gone and isinstance(answer.dropped_bytes, int):
-            # The server counts all that it has ever discarded.
+            # The server counts everything that it has discarded since the start.
             self.dropped_bytes += max(0, answer.dropped_bytes - self._seen_bytes)
             self._seen_bytes = max(self._seen_bytes, answer.dropped_bytes)
         is_exit_gone = answer.exited and not self._order.has_exit
@@ -210,7 +210,7 @@ class TrackedProcess:
             self._exited(answer.exit_code, is_denied=answer.sandbox_denied)
         self._deliver(merged.events)
         if answer.closed and not self.is_settled and answer.next_seq - 1 <= self._order.released:
-            # It had closed before what is wanted of it.
+            # The process had closed before the first event that is wanted.
             self._order.is_closed = True
             self._deliver([ClosedEvent(self.process_id)])
 
@@ -246,7 +246,7 @@ class TrackedProcess:
     def _close(self) -> None:
         self.output.end()
         if self.flow.has_window:
-            # All of it is here: the server need not keep anything.
+            # All output is here, so the server need not keep anything.
             self._control.settle(self.process_id, self._order.released)
         if self.returncode is None:
             self.error = ProcessFailed(f"process {self.process_id} closed without an exit status")
@@ -255,7 +255,7 @@ class TrackedProcess:
             self.span.closed(self.returncode)
 
     def fail(self, error: ExecServerError) -> None:
-        """Nothing more can be learned of the process; what it has said can still be taken."""
+        """No more events will come; output that is here can still be read."""
         if not self.is_settled:
             self.error = error
             self.output.mark(self._order.heard, Failed(str(error)))
@@ -269,6 +269,6 @@ class TrackedProcess:
 
     def __del__(self) -> None:
         if not self.is_settled and self.flow.has_window:
-            # Perhaps in another thread, and perhaps after the loop has closed.
+            # This may run in another thread, and after the loop has closed.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._control.forget, self.process_id)

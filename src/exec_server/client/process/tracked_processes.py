@@ -1,4 +1,4 @@
-"""The processes that a client follows, and those it wants to be rid of."""
+"""TrackedProcesses: the processes that a client follows, and those that it wants killed."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 
 class TrackedProcesses:
-    """Routes events to handles, and brings handles over a lost connection."""
+    """Routes events to processes, and recovers them after a lost connection."""
 
     def __init__(self, session: ClientSession, *, limits: Limits) -> None:
         self._session = session
         self._limits = limits
         self._flow = session.flow
-        # Weak: nobody follows a process whose handle was dropped.
+        # The references are weak: a process whose handle was dropped is not followed.
         self.handles: WeakValueDictionary[str, TrackedProcess] = WeakValueDictionary()
-        # Those of ended processes, too, as long as somebody holds them.
+        # The same, with the processes that have ended.
         self.known: WeakValueDictionary[str, TrackedProcess] = WeakValueDictionary()
-        # Processes to be killed, until the server has answered that.
+        # Processes that have to be killed, until the server has answered.
         self.orphans: set[str] = set()
         # Where an earlier client of this session has stopped reading.
         self.earlier: dict[str, Cursor] = {}
@@ -56,10 +56,10 @@ class TrackedProcesses:
         after: Cursor | None = None,
         window: int | None = None,
     ) -> TrackedProcess:
-        """A new handle, to which the events of its process go from now on."""
+        """Begin to follow a process: its events are delivered from now on."""
         if process_id in self.handles or process_id in self.orphans:
             raise InvalidRequest(f"process {process_id} already exists")
-        handle = TrackedProcess(
+        tracked = TrackedProcess(
             process_id,
             is_terminal=is_terminal,
             flow=self._flow,
@@ -69,8 +69,8 @@ class TrackedProcesses:
             after=after,
             window=window,
         )
-        self.handles[process_id] = self.known[process_id] = handle
-        return handle
+        self.handles[process_id] = self.known[process_id] = tracked
+        return tracked
 
     def drop(self, process_id: str) -> None:
         """Stop following a process, which is left alone."""
@@ -93,40 +93,40 @@ class TrackedProcesses:
     def cursors(self) -> dict[str, Cursor]:
         """Where another client would continue, for each process that has more to read."""
         cursors = dict(self.earlier)
-        for process_id, handle in self.known.items():
+        for process_id, tracked in self.known.items():
             cursors.pop(process_id, None)
-            if handle.is_started and (taken := handle.taken) is not None:
+            if tracked.is_started and (taken := tracked.taken) is not None:
                 cursors[process_id] = taken
         return cursors
 
-    # What is asked of the server.
+    # Requests.
 
-    async def ensure(self, handle: TrackedProcess, params: process.StartParams) -> None:
-        """Start a program once, however often the answer is lost."""
+    async def ensure(self, tracked: TrackedProcess, params: process.StartParams) -> None:
+        """Start a program once, even if the answer is lost several times."""
         loop = asyncio.get_running_loop()
-        # A process that has closed is listed for a while only; the id settles nothing after that.
+        # A closed process is listed only for a while; after that the list proves nothing.
         deadline = loop.time() + self._limits.recovery_window
         while True:
             try:
-                handle.confined(await self._session.call(process.START, params))
+                tracked.confined(await self._session.call(process.START, params))
                 return
             except ConnectionClosed as exc:
                 if not exc.may_have_run:
                     raise
                 lost = exc
             try:
-                if await self.find(handle.process_id) is not None:
-                    await self.catch_up(handle)
+                if await self.find(tracked.process_id) is not None:
+                    await self.catch_up(tracked)
                     return
             except ExecServerError as exc:
-                # Nobody can tell any more what became of the start.
+                # It can no longer be found out what became of the start.
                 kind = SessionLost if isinstance(exc, SessionLost) else ConnectionClosed
                 raise kind(f"{lost}; {exc}", may_have_run=True) from exc
             if loop.time() > deadline:
                 raise lost
 
     async def find(self, process_id: str) -> process.ProcessInfo | None:
-        """A process of this session, once it is no longer just starting."""
+        """A process of this session, after its start is complete; None if there is none."""
         while True:
             listed = (await self._session.call(process.LIST, NOTHING, repeat=True)).processes
             info = next((each for each in listed if each.process_id == process_id), None)
@@ -134,25 +134,25 @@ class TrackedProcesses:
                 return info
             await asyncio.sleep(self._limits.recovery_pause)
 
-    async def catch_up(self, handle: TrackedProcess) -> None:
-        """Fetch what a process has said since the handle's cursor."""
-        handle.expect_answer()
-        await self._fetch(handle, partial(self._session.call, process.READ, repeat=True))
-        self._forget_if_settled(handle)
+    async def catch_up(self, tracked: TrackedProcess) -> None:
+        """Fetch the output of a process after its cursor."""
+        tracked.expect_answer()
+        await self._fetch(tracked, partial(self._session.call, process.READ, repeat=True))
+        self._forget_if_settled(tracked)
 
     async def _fetch(
         self,
-        handle: TrackedProcess,
+        tracked: TrackedProcess,
         read: Callable[[process.ReadParams], Awaitable[process.ReadResult]],
     ) -> None:
-        """Read what lies after the handle's cursor: page by page, so that a connection that does
-        not last brings it forward, or all at once where something may be missing."""
-        process_id = handle.process_id
-        while (page := handle.page_bytes) is not None:
-            answer = await read(process.ReadParams(process_id, handle.cursor, page, 0))
-            if handle.recover_page(answer):
+        """Read what comes after the cursor. With a window it is read in pages, so that even a short
+        connection makes progress; otherwise at once, because some of it may be missing."""
+        process_id = tracked.process_id
+        while (page := tracked.page_bytes) is not None:
+            answer = await read(process.ReadParams(process_id, tracked.cursor, page, 0))
+            if tracked.recover_page(answer):
                 return
-        handle.recover(await read(process.ReadParams(process_id, handle.cursor, None, 0)))
+        tracked.recover(await read(process.ReadParams(process_id, tracked.cursor, None, 0)))
 
     def abandon(self, process_id: str) -> None:
         """Stop following a process and have it killed over this connection or the next one."""
@@ -168,21 +168,21 @@ class TrackedProcesses:
         answer.add_done_callback(partial(self._killed, process_id))
 
     def _killed(self, process_id: str, answer: asyncio.Future[Any]) -> None:
-        # A lost one is sent again over the next connection.
+        # A request that is lost is repeated over the next connection.
         if not answer.cancelled() and not isinstance(answer.exception(), ConnectionClosed):
             self.orphans.discard(process_id)
 
-    # What becomes of the connection.
+    # The reports of the session.
 
     def event_received(self, event: ProcessEvent) -> None:
-        handle = self.handles.get(event.process_id)
-        if handle is not None:
-            handle.receive(event)
-            self._forget_if_settled(handle)
+        tracked = self.handles.get(event.process_id)
+        if tracked is not None:
+            tracked.receive(event)
+            self._forget_if_settled(tracked)
 
-    def _forget_if_settled(self, handle: TrackedProcess) -> None:
-        if handle.is_settled:
-            self.drop(handle.process_id)
+    def _forget_if_settled(self, tracked: TrackedProcess) -> None:
+        if tracked.is_settled:
+            self.drop(tracked.process_id)
 
     def connected(self, link: ConnectionLink) -> None:
         for process_id in tuple(self.orphans):
@@ -190,46 +190,46 @@ class TrackedProcesses:
         self._flow.connected()
 
     def connection_lost(self) -> None:
-        for handle in tuple(self.handles.values()):
-            if handle.on_disconnect == "hold":
-                handle.disconnected()
-            elif handle.is_started:
-                self.drop(handle.process_id)
-                handle.fail(ConnectionClosed(DISCONNECTED))
+        for tracked in tuple(self.handles.values()):
+            if tracked.on_disconnect == "hold":
+                tracked.disconnected()
+            elif tracked.is_started:
+                self.drop(tracked.process_id)
+                tracked.fail(ConnectionClosed(DISCONNECTED))
 
     async def restore(self, link: ConnectionLink) -> None:
-        """Catch up with all processes over a connection that nobody else uses yet."""
-        handles = [handle for handle in self.handles.values() if handle.is_started]
-        for handle in handles:
-            handle.expect_answer()
-        # Not all at once: there is a bound to the calls in flight.
+        """Catch up with all processes over a connection that is not in use yet."""
+        handles = [tracked for tracked in self.handles.values() if tracked.is_started]
+        for tracked in handles:
+            tracked.expect_answer()
+        # The number of calls in flight is bounded.
         width = self._limits.recovery_reads
         for start in range(0, len(handles), width):
             batch = handles[start : start + width]
             reads = await asyncio.gather(
-                *(self._restore(link, handle) for handle in batch), return_exceptions=True
+                *(self._restore(link, tracked) for tracked in batch), return_exceptions=True
             )
             for error in reads:
                 if error is not None:
                     raise error
 
-    async def _restore(self, link: ConnectionLink, handle: TrackedProcess) -> None:
-        """Fetch what a process has said meanwhile; what cannot be had fails it alone."""
-        process_id = handle.process_id
+    async def _restore(self, link: ConnectionLink, tracked: TrackedProcess) -> None:
+        """Fetch what a process has written meanwhile; if that is not possible, it alone fails."""
+        process_id = tracked.process_id
         seconds = self._session.options.initialize_timeout
         try:
-            await self._fetch(handle, partial(link.call, process.READ, seconds=seconds))
+            await self._fetch(tracked, partial(link.call, process.READ, seconds=seconds))
         except (RpcError, ProcessFailed) as exc:
             if is_retryable(exc):
                 raise
-            # Like the reference, which does not leave behind what nobody can follow.
+            # The reference does the same: a process that cannot be followed is killed.
             self.abandon(process_id)
-            handle.fail(ProcessFailed(f"failed to recover process {process_id}: {exc}"))
-        self._forget_if_settled(handle)
+            tracked.fail(ProcessFailed(f"failed to recover process {process_id}: {exc}"))
+        self._forget_if_settled(tracked)
 
     def session_lost(self, error: ConnectionClosed) -> None:
         handles = tuple(self.handles.values())
         self.handles.clear()
         self._flow.session_lost()
-        for handle in handles:
-            handle.fail(type(error)(str(error)))
+        for tracked in handles:
+            tracked.fail(type(error)(str(error)))

@@ -57,12 +57,12 @@ class Pairings:
         remembered = limits.hub_failing_addresses
         self._guesses = SharedThrottle(
             each=(limits.hub_failures, limits.hub_failure_seconds),
-            everybody=(limits.hub_pairing_failures, 60 / limits.hub_pairing_failures),
+            together=(limits.hub_pairing_failures, 60 / limits.hub_pairing_failures),
             remembered=remembered,
         )
         self._offers = SharedThrottle(
             each=(limits.hub_open_offers, limits.hub_open_offer_seconds),
-            everybody=(limits.hub_all_open_offers, limits.hub_all_open_offer_seconds),
+            together=(limits.hub_all_open_offers, limits.hub_all_open_offer_seconds),
             remembered=remembered,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections import OrderedDict
 
-_EVERYBODY = "everybody"
+_ALL = "all addresses"
 
 
 class Throttle:
@@ -38,19 +38,17 @@ class SharedThrottle:
     """A limit for each address and one for all together, each as `(at_once, seconds_each)`."""
 
     def __init__(
-        self, *, each: tuple[int, float], everybody: tuple[int, float], remembered: int
+        self, *, each: tuple[int, float], together: tuple[int, float], remembered: int
     ) -> None:
         self._each = Throttle(at_once=each[0], seconds_each=each[1], remembered=remembered)
-        self._all = Throttle(at_once=everybody[0], seconds_each=everybody[1], remembered=1)
+        self._all = Throttle(at_once=together[0], seconds_each=together[1], remembered=1)
 
     def retry_after(self, address: str, *, now: float) -> float:
-        return max(
-            self._each.retry_after(address, now=now), self._all.retry_after(_EVERYBODY, now=now)
-        )
+        return max(self._each.retry_after(address, now=now), self._all.retry_after(_ALL, now=now))
 
     def failed(self, address: str, *, now: float) -> None:
         self._each.failed(address, now=now)
-        self._all.failed(_EVERYBODY, now=now)
+        self._all.failed(_ALL, now=now)
 
 
 def network_of(address: str) -> str:

@@ -1,0 +1,12 @@
+"""The registry over HTTP and WebSocket: one handler for each request.
+
+web.py                  paths to handlers, errors to answers
+registry_api.py         requests of executors and harnesses: register, validate, connect
+rendezvous.py           the WebSockets of executors and harnesses
+environment_listing.py  the list of environments, page by page
+status_page.py          the HTML page for people
+registry_metrics.py     collects the metrics of a node
+admission_gate.py       bounds the requests that run at the same time
+first_request.py        drops connections that send no request
+tls.py                  the certificate, read again when its files change
+"""

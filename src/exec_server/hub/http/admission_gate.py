@@ -1,8 +1,9 @@
-"""How many are served at once, so that those who are let in are done before they give up.
+"""Bounds the requests that run at the same time, so that each is done before its client gives up.
 
-Thousands of executors come back together when a node dies. Served all at once, each would take as
-long as all of them, and dial again before it is done. So few are at work, the others wait in the
-order in which they came, and whoever would wait too long is told so before anything was done.
+Thousands of executors come back together when a node dies. If all of them ran at once, each would
+take as long as all together, and its executor would dial again before it is done. So a bounded
+number of requests have a slot and run. The others wait in the order in which they came. A request
+that would wait too long is refused before any of its work is done.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ logger = logging.getLogger(__name__)
 
 
 class Overloaded(ExecServerError):
-    """Nothing was done. There is too much to do now."""
+    """The request was refused before any work was done, because too many wait."""
 
     retryable = True
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """Who waits: behind how many others, and for how long."""
+    """How a request waits: behind how many others at most, and for how many seconds."""
 
     others: int
     seconds: float
 
 
 class AdmissionGate:
-    """The places of one node. First come, first served."""
+    """The slots of one node. They are given in the order of arrival."""
 
     def __init__(self, *, limits: Limits) -> None:
         self._limits = limits
@@ -43,8 +44,9 @@ class AdmissionGate:
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._refused = 0
         self._is_overloaded = False
-        # Of harnesses that ask again soon; of executors that dial again, after pauses that grow;
-        # and of those for whom a refusal is the end. Their queue goes on where the others' is full.
+        # `brief` is for harnesses, which ask again soon. `dialling` is for executors, which dial
+        # again after growing pauses. `long` is for clients that end after a refusal; they may still
+        # queue when the queue is full for the others.
         waiting, seconds = limits.hub_admissions_waiting, limits.hub_long_admission_seconds
         self.brief = Patience(waiting, limits.hub_admission_seconds)
         self.dialling = Patience(waiting, seconds)
@@ -53,15 +55,20 @@ class AdmissionGate:
     def metrics(self) -> list[Metric]:
         at_work = self._limits.hub_admissions - self._free
         return [
-            Metric("admitted", "gauge", "Requests and upgrades at work.", at_work),
-            Metric("waiting", "gauge", "Those that wait for their turn.", len(self._waiting)),
-            Metric("overloads_total", "counter", "Those that were not let in.", self._refused),
+            Metric("admitted", "gauge", "Requests and upgrades that run.", at_work),
+            Metric("waiting", "gauge", "Requests that wait for a slot.", len(self._waiting)),
+            Metric(
+                "overloads_total",
+                "counter",
+                "Requests that were refused because too many wait.",
+                self._refused,
+            ),
         ]
 
     async def enter(self, patience: Patience) -> None:
-        """Take a place, which is this task's until it calls `leave`. Raises Overloaded.
+        """Take a slot for this task, until it calls `leave`. Raises Overloaded.
 
-        It is no block: a socket would keep that for hours, and there are thousands.
+        This is not a context manager, because a socket would keep its slot for hours.
         """
         if self._free:
             self._free -= 1
@@ -73,7 +80,7 @@ class AdmissionGate:
                     await self._turn()
             except TimeoutError:
                 raise self._overloaded() from None
-        _place.set(_Place(self))
+        _slot.set(_Slot(self))
 
     async def _turn(self) -> None:
         turn = asyncio.get_running_loop().create_future()
@@ -82,14 +89,14 @@ class AdmissionGate:
             await turn
         except BaseException:
             if not turn.cancelled():
-                # It came in the same moment.
+                # The slot came at the moment of the cancellation, so it goes to the next one.
                 self.pass_on()
             raise
         finally:
             self._waiting.pop(turn, None)
 
     def pass_on(self) -> None:
-        """A place is free."""
+        """Give a free slot to the next request."""
         while self._waiting:
             turn, _ = self._waiting.popitem(last=False)
             if not turn.done():
@@ -102,11 +109,11 @@ class AdmissionGate:
         self._refused += 1
         if not self._is_overloaded:
             self._is_overloaded = True
-            logger.warning("too much to do: %d wait, others are sent away", len(self._waiting))
+            logger.warning("too much to do: %d wait, others are refused", len(self._waiting))
         return Overloaded("the registry has too much to do")
 
 
-class _Place:
+class _Slot:
     def __init__(self, admission: AdmissionGate) -> None:
         self._admission = admission
         self._is_left = False
@@ -117,19 +124,20 @@ class _Place:
             self._admission.pass_on()
 
 
-# Where whoever runs here has been let in.
-_place: ContextVar[_Place | None] = ContextVar("_place", default=None)
+# The slot of the current task.
+_slot: ContextVar[_Slot | None] = ContextVar("_slot", default=None)
 
 
 def leave(seconds: float = 0.0) -> None:
-    """Let the next one in, at once or soon: the work is done, or waits for others.
+    """Give up this task's slot, now or after some seconds.
 
-    Nothing happens when this task has no place, or has left it.
+    A task does so when its work is done, or when it waits for others. Nothing happens if the task
+    has no slot.
     """
-    place = _place.get()
-    if place is None:
+    slot = _slot.get()
+    if slot is None:
         return
     if seconds:
-        asyncio.get_running_loop().call_later(seconds, place.leave)
+        asyncio.get_running_loop().call_later(seconds, slot.leave)
     else:
-        place.leave()
+        slot.leave()

@@ -1,4 +1,4 @@
-"""The environments as people want to see them."""
+"""The list of environments for people and their tools, page by page."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from multidict import MultiMapping
 
 _COUNT = re.compile(r"[0-9]{1,9}")
-# That a request may give one by one.
+# The most names in one request.
 _NAMES = 100
-# Of an answer, before its last environment, which may have a sixth of that; ours reads a MiB.
+# An answer ends with the environment that exceeds this size. That one may have a sixth of it, and
+# our client reads answers of up to 1 MiB.
 _BYTES = 512 * KIB
 
 
 class ListedEnvironment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One environment: what it says of itself, and what we see of it."""
+    """One environment: the facts that it reports, and its state."""
 
     name: str
     is_online: bool
@@ -46,7 +47,7 @@ class ListedEnvironment(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of the environments: so many after that name, or of these names alone."""
+    """Which environments are asked for: *limit* after a name, and only *names* if given."""
 
     after: str = ""
     limit: int
@@ -54,7 +55,7 @@ class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def query(self) -> str:
-        """How a request says so."""
+        """The query of such a request."""
         values = [("after", self.after), ("limit", self.limit), *(("name", n) for n in self.names)]
         return urlencode(values)
 
@@ -62,12 +63,12 @@ class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
 class EnvironmentPage(msgspec.Struct, frozen=True, kw_only=True):
     turn: ListingQuery
     environments: list[ListedEnvironment]
-    # Where to go on; None when these were the last.
+    # The query of the next page; None on the last one.
     following: ListingQuery | None = None
 
 
 def read_turn(query: MultiMapping[str], *, most: int, limits: Limits) -> ListingQuery:
-    """What a request asks for, *most* at once. Raises RegistryRefusal."""
+    """The query of a request, for at most *most* environments. Raises RegistryRefusal."""
     names = tuple(query.getall("name", ()))
     after, limit = query.get("after", ""), query.get("limit", str(most))
     if not all(is_name(name, limits=limits) for name in (*names, *filter(None, [after]))):
@@ -75,7 +76,7 @@ def read_turn(query: MultiMapping[str], *, most: int, limits: Limits) -> Listing
             400, "invalid_request", "`after` and `name` are names of environments"
         )
     if len(names) > _NAMES:
-        raise RegistryRefusal(400, "invalid_request", f"`name` is given {_NAMES} times at the most")
+        raise RegistryRefusal(400, "invalid_request", f"`name` may be given {_NAMES} times at most")
     if not _COUNT.fullmatch(limit):
         raise RegistryRefusal(400, "invalid_request", "`limit` is a number")
     return ListingQuery(after=after, limit=min(max(int(limit), 1), most), names=names)
@@ -84,7 +85,7 @@ def read_turn(query: MultiMapping[str], *, most: int, limits: Limits) -> Listing
 async def listed(
     store: Store, registrations: Registrations, token: AccessToken, turn: ListingQuery
 ) -> EnvironmentPage:
-    """What the holder of *token* may see of what is asked for; at least one, when there is one."""
+    """A page of the environments that the holder of *token* may see."""
     patterns = _seen_by(token)
     if turn.names:
         patterns = tuple(name for name in turn.names if fits(name, patterns))
@@ -109,7 +110,7 @@ def _seen_by(token: AccessToken) -> tuple[str, ...]:
 
 
 def _fitting(environments: Iterable[ListedEnvironment]) -> list[ListedEnvironment]:
-    """The first of them, as far as they fit into an answer."""
+    """The first environments, as many as fit into an answer, but at least one."""
     found: list[ListedEnvironment] = []
     size = 0
     for each in environments:

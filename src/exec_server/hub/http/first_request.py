@@ -1,4 +1,4 @@
-"""Who connects has to say soon what it wants; aiohttp would wait for ever."""
+"""Drops connections that send no request in time; aiohttp would wait for ever."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from aiohttp.web_protocol import RequestHandler
 
 
 class FirstRequestTimeout:
-    """Makes aiohttp's protocols, and drops those from which no request came in time."""
+    """Makes aiohttp's protocols, and drops those that got no request in time."""
 
     def __init__(self, *, seconds: float) -> None:
         self._seconds = seconds
         self._silent: set[RequestHandler] = set()
 
     def protocols(self, server: web.Server) -> Callable[[], RequestHandler]:
-        """What a listener calls for each connection."""
+        """The function that a listener calls for each connection."""
 
         def accept() -> RequestHandler:
             protocol = server()

@@ -1,4 +1,4 @@
-"""The registry's requests: an executor registers and validates, a harness connects."""
+"""The requests of executors and harnesses: register, facts, validate and connect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from exec_server.relay.keys import PublicKeys
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks, and how we are called by them."""
+    """The client of a request, and the URL by which it reaches us."""
 
     authorization: str | None
     address: str
@@ -41,7 +41,7 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class RegistryApi:
-    """Every method returns the answer's JSON, or raises RegistryRefusal."""
+    """Every method returns the JSON of the answer, or raises RegistryRefusal."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class RegistryApi:
         self._clock = clock
         self._allows_plaintext = allows_plaintext
 
-    # The executor.
+    # Executors.
 
     async def register(self, caller: Caller, environment_id: str, body: bytes) -> dict[str, Any]:
-        """Without a body it is the older relay that is asked for."""
+        """Register an executor. A request without a body asks for the older relay."""
         token = await self._enrolled(caller, environment_id)
         if not body.strip():
             registration = await self._register_plaintext(caller, environment_id, token)
@@ -86,13 +86,13 @@ class RegistryApi:
         }
 
     async def register_executor(self, caller: Caller, executor_id: str) -> dict[str, Any]:
-        """The same before executors were called environments."""
+        """Register with the older API, in which environments are called executors."""
         token = await self._enrolled(caller, executor_id)
         registered = await self._register_plaintext(caller, executor_id, token)
         return {"executor_id": executor_id, **registered}
 
     async def tell_facts(self, caller: Caller, environment_id: str, body: bytes) -> dict[str, Any]:
-        """What the executor of the newest registration says of itself, from now on."""
+        """Keep the facts that the executor of the newest registration reports."""
         await self._admit(caller, environment_id, "enrol")
         request = _object(body)
         registration_id = request.get(Field.EXECUTOR_REGISTRATION_ID)
@@ -108,6 +108,7 @@ class RegistryApi:
         return {}
 
     async def validate(self, caller: Caller, environment_id: str, body: bytes) -> dict[str, Any]:
+        """Tell an executor whether a harness may connect to it."""
         await self._admit(caller, environment_id, "enrol")
         request = _object(body)
         registration_id = request.get(Field.EXECUTOR_REGISTRATION_ID)
@@ -127,7 +128,7 @@ class RegistryApi:
         self, caller: Caller, environment_id: str, token: AccessToken
     ) -> dict[str, Any]:
         if not self._allows_plaintext:
-            raise _bad("plaintext_not_allowed", "this registry serves encrypted streams alone")
+            raise _bad("plaintext_not_allowed", "this registry serves only encrypted streams")
         return await self._new_registration(
             caller, environment_id, token, executor_key=None, facts=ExecutorFacts()
         )
@@ -151,7 +152,9 @@ class RegistryApi:
             now=self._clock(),
         )
         if generation is None:
-            raise RegistryRefusal(409, "environment_taken", "this name is another principal's")
+            raise RegistryRefusal(
+                409, "environment_taken", "this name belongs to another principal"
+            )
         await self._rendezvous.supersede(environment_id, generation)
         await self._audit.note(
             "registered",
@@ -184,15 +187,16 @@ class RegistryApi:
             return False
         return not await self._store.ended_tokens({found.token_id}, now=now)
 
-    # The harness.
+    # Harnesses.
 
     async def connect(self, caller: Caller, environment_id: str, body: bytes) -> dict[str, Any]:
+        """Give a harness all that it needs to connect once."""
         token = await self._admit(caller, environment_id, "connect")
         harness_key = _key(_object(body).get(Field.HARNESS_PUBLIC_KEY))
         environment = await self._store.environment(environment_id)
         if environment is None:
             raise RegistryRefusal(
-                404, "environment_not_found", "nobody has registered this environment"
+                404, "environment_not_found", "this environment is not registered"
             )
         if environment.executor_key is None:
             raise RegistryRefusal(
@@ -206,7 +210,7 @@ class RegistryApi:
         await self._audit.note(
             "connect", token=token, environment_id=environment_id, address=caller.address
         )
-        # Straight to the executor's node, where there is a way.
+        # The URL leads to the executor's node itself, if that node has a public URL.
         base_url = presence.url or caller.base_url
         url = self._url(
             base_url,
@@ -229,16 +233,18 @@ class RegistryApi:
     async def plaintext_harness(
         self, caller: Caller, environment_id: str
     ) -> tuple[Environment, AccessToken]:
-        """Who comes to the older relay with a token instead of a signed URL."""
+        """Check a harness of the older relay, which has a token instead of a signed URL."""
         token = await self._admit(caller, environment_id, "connect")
         environment = await self._store.environment(environment_id)
         if environment is None:
             raise RegistryRefusal(
-                404, "environment_not_found", "nobody has registered this environment"
+                404, "environment_not_found", "this environment is not registered"
             )
         if not environment.is_plaintext:
-            # Never from the encrypted relay to the other one.
-            raise RegistryRefusal(403, "noise_environment", "this environment speaks Noise alone")
+            # An encrypted environment must never be reached without encryption.
+            raise RegistryRefusal(
+                403, "noise_environment", "this environment serves only encrypted streams"
+            )
         return environment, token
 
     async def _authorize(
@@ -256,7 +262,7 @@ class RegistryApi:
         await self._store.add_authorization(authorization, digest_of(secret))
         return authorization, secret
 
-    # Both.
+    # Executors and harnesses.
 
     async def _admit(self, caller: Caller, environment_id: str, right: Any) -> AccessToken:
         if not is_name(environment_id, limits=self._limits):
@@ -293,12 +299,12 @@ def _object(body: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         decoded = None
     if not isinstance(decoded, dict):
-        raise _bad("invalid_request", "the body is no JSON object")
+        raise _bad("invalid_request", "the body is not a JSON object")
     return decoded
 
 
 def _key(value: Any) -> str:
-    """A key object in its one spelling, so that two of them can be compared."""
+    """A key object in a canonical spelling, so that two of them can be compared."""
     try:
         keys = PublicKeys.from_object(value)
     except RelayError as exc:

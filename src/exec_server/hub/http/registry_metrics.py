@@ -13,24 +13,28 @@ def registry_metrics(
     registrations: Registrations, rendezvous: Rendezvous, gate: TokenGate
 ) -> list[Metric]:
     here = [registration.exchange for registration in registrations.here()]
-    # A frame that crosses from node to node counts on both.
+    # A frame that crosses from one node to another counts on both.
     all_exchanges = [*here, *(passage.exchange for passage in registrations.crossings())]
     frames = rendezvous.frames + sum(each.frames for each in all_exchanges)
     moved = rendezvous.bytes + sum(each.bytes for each in all_exchanges)
     return [
-        Metric("info", "info", "What this is.", parts={(("version", VERSION),): 1}),
+        Metric("info", "info", "The version of this node.", parts={(("version", VERSION),): 1}),
         Metric("executors", "gauge", "Executors that are connected.", len(here)),
         Metric("harnesses", "gauge", "Harnesses that are connected.", rendezvous.harnesses),
         Metric(
             "streams",
             "gauge",
-            "Streams of the executors.",
+            "Streams of these executors.",
             sum(each.streams for each in here),
         ),
         Metric("nodes", "gauge", "Nodes, this one included.", 1 + len(registrations.peers)),
-        Metric("channels", "gauge", "Joins with sockets of other nodes.", registrations.channels),
+        Metric(
+            "channels", "gauge", "Channels between this node and others.", registrations.channels
+        ),
         Metric("sockets", "gauge", "Rendezvous sockets.", rendezvous.sockets),
-        Metric("queued_bytes", "gauge", "Bytes that wait to be read.", rendezvous.memory.used),
+        Metric(
+            "queued_bytes", "gauge", "Bytes in the queues of all sockets.", rendezvous.memory.used
+        ),
         Metric("frames_total", "counter", "Relay frames that were passed on.", frames),
         Metric("bytes_total", "counter", "Bytes of these frames.", moved),
         Metric("auth_failures_total", "counter", "Wrong or missing tokens.", gate.failed),

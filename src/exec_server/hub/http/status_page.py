@@ -1,4 +1,4 @@
-"""The status page: one table, written here, without scripts."""
+"""The status page: metrics and a table of environments, as HTML without scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 from exec_server.hub.http.environment_listing import EnvironmentPage, ListedEnvironment
 from exec_server.hub.observe.metrics import Metric
 
-# Nothing is loaded, run, framed or sent anywhere, whatever an environment calls itself.
+# The page may not load, run, frame or send anything, whatever text an environment reports.
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
@@ -21,7 +21,7 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 
-# Colours are those of the reader's own scheme, light or dark, and mixtures of its text.
+# All colours come from the browser's light or dark scheme.
 _STYLE = """
 :root { color-scheme: light dark; --faint: color-mix(in srgb, CanvasText 68%, Canvas);
         --line: color-mix(in srgb, CanvasText 18%, Canvas); }
@@ -42,7 +42,7 @@ td.number, th.number { font-variant-numeric: tabular-nums; text-align: right; }
 .offline::before { color: var(--faint); content: "\\25cb  "; }
 """
 
-# So many at once.
+# Environments on one page.
 ENVIRONMENTS = 200
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

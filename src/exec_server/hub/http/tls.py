@@ -12,10 +12,10 @@ logger = logging.getLogger(__name__)
 
 
 class Certificate:
-    """A certificate and its key, and the context of the sockets that show it."""
+    """A certificate with its key, and the TLS context of the sockets that use them."""
 
     def __init__(self, certificate: str, key: str) -> None:
-        """ConfigurationError when they do not go together."""
+        """Raises ConfigurationError if the files cannot be read or do not belong together."""
         self._files = (certificate, key)
         try:
             self.context = _load(*self._files)
@@ -24,12 +24,16 @@ class Certificate:
             raise ConfigurationError(f"cannot use the certificate {certificate}: {exc}") from exc
 
     def refresh(self) -> None:
-        """Show what the files hold now; while they do not go together, what they held before."""
+        """Read the files again if they have changed.
+
+        While they do not belong together, the previous certificate stays in use.
+        """
         try:
             stamps = self._stamps()
             if stamps == self._seen:
                 return
-            # A failure halfway would leave the shown context without a key.
+            # They are tried in another context first, because a failure halfway would leave this
+            # one without a key.
             _load(*self._files)
             self.context.load_cert_chain(*self._files)
         except (OSError, ValueError) as exc:

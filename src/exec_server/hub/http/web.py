@@ -1,4 +1,4 @@
-"""The registry over HTTP: paths to methods, refusals to answers."""
+"""The registry over HTTP: paths to handlers, errors to answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ENVIRONMENTS_AT_ONCE = 1000
 
 
 class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the paths lead to."""
+    """The parts of a registry that the handlers use."""
 
     store: Store
     bus: Bus
@@ -72,7 +72,7 @@ class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
     is_behind_proxy: bool = False
 
     def metrics(self) -> list[metrics.Metric]:
-        """What the page, `/metrics` and a collector show."""
+        """The metrics for the status page, `/metrics` and a collector."""
         return [
             *registry_metrics(self.registrations, self.rendezvous, self.gate),
             *self.admission.metrics(),
@@ -117,7 +117,7 @@ class Site:
     async def _answer(
         self, request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Every no is JSON with a code; a failure of ours says nothing of itself."""
+        """Turn errors into JSON with a code. A failure of ours shows no details."""
         operation = handler.__name__.removeprefix("_")
         try:
             _check_origin(request)
@@ -136,7 +136,7 @@ class Site:
         except Overloaded as exc:
             response = _refused(put_off(request.path, "overloaded", str(exc)))
         except ConnectionResetError:
-            # Whoever asked has gone, and does not hear this.
+            # The client has gone and does not receive this answer.
             response = _refused(RegistryRefusal(400, "gone", "the connection was lost"))
         except Exception:
             logger.exception("a request failed: %s", operation)
@@ -145,7 +145,7 @@ class Site:
             admission_gate.leave()
         return response
 
-    # The registry.
+    # Requests of executors and harnesses.
 
     async def _register(self, request: web.Request) -> web.Response:
         body = await self._body(request)
@@ -172,19 +172,19 @@ class Site:
         await self._enter(request, self._parts.admission.brief)
         return _json(await self._parts.api.connect(self._caller(request), _id(request), body))
 
-    # The rendezvous.
+    # Their WebSockets.
 
     async def _rendezvous(self, request: web.Request) -> web.StreamResponse:
-        rendezvous, places = self._parts.rendezvous, self._parts.admission
+        rendezvous, gate = self._parts.rendezvous, self._parts.admission
         environment_id = _id(request)
         if not web.WebSocketResponse().can_prepare(request):
-            raise RegistryRefusal(426, "upgrade_required", "this is for WebSockets")
+            raise RegistryRefusal(426, "upgrade_required", "this path is for WebSockets")
         if not is_name(environment_id, limits=self._parts.limits):
             raise no_socket("unknown_route")
         caller = self._caller(request)
         query = request.rel_url.raw_query_string
         if query == HARNESS_QUERY and caller.authorization is not None:
-            await self._enter(request, places.long)
+            await self._enter(request, gate.long)
             environment, token = await self._parts.api.plaintext_harness(caller, environment_id)
             return await rendezvous.join(request, environment, token=token, address=caller.address)
         try:
@@ -193,11 +193,11 @@ class Site:
             raise no_socket(str(refused)) from None
         is_executor = granted.role == "environment"
         serve = rendezvous.serve_executor if is_executor else rendezvous.serve_harness
-        # A harness that comes for the first time does not dial again.
-        await self._enter(request, places.dialling if is_executor else places.long)
+        # A harness that connects for the first time does not dial again.
+        await self._enter(request, gate.dialling if is_executor else gate.long)
         return await serve(request, granted, address=caller.address)
 
-    # For people and their tools.
+    # Requests of people and their tools.
 
     async def _environments(self, request: web.Request) -> web.Response:
         token = await self._admit(request, "list")
@@ -230,7 +230,7 @@ class Site:
         caller, environment_id = self._caller(request), _id(request)
         if not is_name(environment_id, limits=self._parts.limits):
             raise RegistryRefusal(
-                400, "invalid_environment_id", "this is no name of an environment"
+                400, "invalid_environment_id", "this is not a valid name of an environment"
             )
         pairings, address = self._parts.pairings, caller.address
         if caller.authorization is None:
@@ -285,13 +285,13 @@ class Site:
             raise RegistryRefusal(503, "nodes_unreachable", "the other nodes cannot be reached")
         return web.Response(text="ready\n")
 
-    # Requests.
+    # Parts of requests.
 
     async def _enter(self, request: web.Request, patience: Patience) -> None:
-        """Wait until it is the turn of a request, whose body has been read. Raises Overloaded."""
+        """Wait for a slot for a request whose body was read. Raises Overloaded."""
         await self._parts.admission.enter(patience)
         if request.transport is None:
-            raise ConnectionResetError("it has gone meanwhile")
+            raise ConnectionResetError("the client has gone meanwhile")
 
     async def _admit(self, request: web.Request, right: Any) -> AccessToken:
         caller = self._caller(request)
@@ -307,7 +307,7 @@ class Site:
     def _caller(self, request: web.Request) -> Caller:
         address, is_secure = request.remote or "", request.secure
         if self._parts.is_behind_proxy:
-            # What the proxy itself has added is the last.
+            # The last address is the one that the proxy has added.
             forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
             address = forwarded or address
             is_secure = request.headers.get("X-Forwarded-Proto") == "https"
@@ -321,7 +321,7 @@ class Site:
 
 
 async def _say_little(request: web.Request, response: web.StreamResponse) -> None:
-    """Nobody needs to know what we are made of."""
+    """Replace aiohttp's header, which names the versions of aiohttp and Python."""
     response.headers["Server"] = "exec-server"
 
 
@@ -356,9 +356,9 @@ def _of_http(exc: web.HTTPException, request: web.Request) -> RegistryRefusal:
 
 
 def _check_origin(request: web.Request) -> None:
-    """A browser may look at us, but no other site may use it to ask us."""
+    """Refuse requests that another web site makes a browser send."""
     origin = request.headers.get("Origin")
     site = request.headers.get("Sec-Fetch-Site", "none")
     is_foreign = origin is not None and origin.partition("://")[2] != request.host
     if is_foreign or site not in ("none", "same-origin"):
-        raise RegistryRefusal(403, "foreign_origin", "another site asks")
+        raise RegistryRefusal(403, "foreign_origin", "another web site sent this request")

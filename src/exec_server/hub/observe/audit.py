@@ -1,4 +1,4 @@
-"""What happened: who did what to which environment, when, from where; never with which content."""
+"""The audit log: who did what to which environment, when and from where."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
 
-# The loop stands still while a statement is made of them.
+# The most events in one statement. The event loop stands still while the statement is built.
 _BATCH = 100
-# Before a store that was away is asked again.
+# The pause before a store that was away is tried again.
 _PAUSE_SECONDS = 0.5
 
 
 class Audit:
-    """Keeps events in the store, and writes each as a line of JSON where that is wanted.
+    """Keeps events in the store, and also writes each as a line of JSON to *lines* if given.
 
-    To note something never fails and never waits. While the store is away events wait in memory;
-    when too many do, the oldest are given up, which is an event itself. An event may be kept
-    twice when the store went away while it was written.
+    `note` never fails and never waits. While the store is away, events wait in memory. If too many
+    wait, the oldest are dropped, and an event reports how many. An event may be kept twice if the
+    store went away while it was written.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Audit:
         self._clock = clock
         self._lines = lines
         self._waiting: deque[AuditEvent] = deque()
-        # How many were noted, and how many of these are kept or given up.
+        # The number of events so far, and how many of them were kept or dropped.
         self._noted = 0
         self._settled = 0
         self._lost = 0
@@ -76,7 +76,7 @@ class Audit:
         self._queue(event)
 
     async def settled(self) -> None:
-        """Returns once the store has all that was noted before, or is known to be away."""
+        """Return once the store has all earlier events, or is known to be away."""
         noted = self._noted
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.hub_store_timeout), self._progress:
@@ -84,8 +84,8 @@ class Audit:
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Keep what is noted in the block; what is left at its end gets one more deadline."""
-        writing = asyncio.create_task(self._keep(), name="keep what happened")
+        """Write events to the store during the block; the last ones get one more timeout."""
+        writing = asyncio.create_task(self._keep(), name="keep audit events")
         try:
             yield
         finally:
@@ -149,7 +149,7 @@ class Audit:
                 await self._advance(0, is_away=True)
                 await asyncio.sleep(_PAUSE_SECONDS)
             except Exception:
-                # It would be no better the next time.
+                # Another attempt would fail in the same way.
                 logger.exception("%d events cannot be kept", len(batch))
                 self._give_up(len(batch))
                 await self._advance(0)
@@ -165,7 +165,7 @@ class Audit:
             self._progress.notify_all()
 
     async def _tell_lost(self) -> None:
-        """The store is back, and hears of what it has missed."""
+        """Note how many events were dropped; the store is back."""
         lost, self._lost = self._lost, 0
         logger.error("%d events were lost", lost)
         await self.note("events lost", detail=str(lost))

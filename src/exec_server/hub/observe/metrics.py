@@ -18,13 +18,13 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A number, or one for each set of labels. An `info` is 1 and only there for its labels."""
+    """A number, or one number for each set of labels. An `info` has value 1 and only labels."""
 
     name: str
     kind: Literal["gauge", "counter", "info"]
     help: str
     value: float = 0.0
-    # Instead of the value.
+    # One value for each set of labels, instead of *value*.
     parts: Mapping[Labels, float] | None = None
 
     @property
@@ -33,7 +33,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class Requests:
-    """Requests that were answered: how many, how fast, and why not."""
+    """Counts requests: how many were answered, how fast, and why they were refused."""
 
     def __init__(self) -> None:
         self._answered: defaultdict[Labels, int] = defaultdict(int)
@@ -43,7 +43,7 @@ class Requests:
     def answered(
         self, operation: str, status: int, *, seconds: float, role: str = "", reason: str = ""
     ) -> None:
-        """*role* is who wanted a socket, *reason* the code of a refusal."""
+        """Count a request. *role* is that of a socket, *reason* the code of a refusal."""
         what = ("operation", operation)
         self._answered[what, ("status", f"{status // 100}xx")] += 1
         if reason:
@@ -67,7 +67,7 @@ class Requests:
         ]
 
     def durations(self) -> list[str]:
-        """The lines of a histogram."""
+        """The lines of the histogram of durations."""
         name = f"{_PREFIX}request_seconds"
         lines = _head(name, "histogram", "Time to the answer; of a socket, to its upgrade.")
         for operation, histogram in sorted(self._durations.items()):
@@ -110,7 +110,7 @@ def _head(name: str, kind: str, text: str) -> list[str]:
 
 def _sample(name: str, labels: Labels, value: float) -> str:
     inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-    # Every digit: a counter that is rounded stands still.
+    # All digits are shown, because a rounded counter would seem to stand still.
     number = repr(value) if value % 1 else str(int(value))
     return f"{name}{{{inside}}} {number}" if inside else f"{name} {number}"
 

@@ -1,6 +1,6 @@
-"""A collector of spans and metrics, reached over OTLP and HTTP by threads of its own.
+"""Exports spans and metrics to a collector over OTLP and HTTP, in threads of the library.
 
-Only imported where one is configured.
+This module is imported only if a collector is configured.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ logger = logging.getLogger(__name__)
 
 _SCOPE = "exec_server.registry"
 _SERVICE = "exec-server-registry"
-# How long a thread waits for the loop to look at the metrics.
+# How long a thread waits until the event loop has read the metrics.
 _LOOK_SECONDS = 5.0
 _W3C = TraceContextTextMapPropagator()
 
 
 class Collector:
-    """Sends what *wanted* says until it is closed. Raises ConfigurationError."""
+    """Exports the *wanted* signals until it is closed. Raises ConfigurationError."""
 
     def __init__(self, wanted: ExportedSignals, metrics: Callable[[], list[Metric]]) -> None:
         self._outages = Outages()
@@ -91,7 +91,7 @@ class Collector:
         return provider.get_meter(_SCOPE, VERSION)
 
     def span(self, asked: RequestInfo, headers: Mapping[str, str]) -> RequestSpan:
-        """To be entered; goes on with the caller's trace."""
+        """A span for a request, which continues the trace of the client."""
         http = {
             "http.request.method": asked.method,
             "url.scheme": asked.scheme,
@@ -111,18 +111,18 @@ class Collector:
         return RequestSpan(span, self._durations, http)
 
     def _give_up(self) -> None:
-        """Before anything was sent."""
+        """Shut down before anything was sent."""
         for shutdown in self._shutdowns:
             shutdown(0.0)
         self._outages.close()
 
     async def close(self, seconds: float) -> None:
-        """Send what is left; what takes longer is given up."""
+        """Send the rest within *seconds*, and give up what takes longer."""
         ends = [_in_thread(shutdown, seconds) for shutdown in self._shutdowns]
         _, late = await asyncio.wait(ends, timeout=seconds)
         if late:
             logger.warning("the collector did not take the last spans or metrics in time")
-            # Their threads take a while to hear of it, and nobody wants to know what they say.
+            # The threads need a while to end, and what they log meanwhile is of no use.
             self._outages.mute()
             asyncio.gather(*late).add_done_callback(lambda _: self._outages.close())
             for exporter in self._exporters:
@@ -151,7 +151,7 @@ class RequestSpan:
     ) -> None:
         self._current.__exit__(kind, error, traceback)
         if error is not None and self._span.is_recording():
-            # Nobody was answered.
+            # The request got no answer.
             self._span.set_attribute("error.type", type(error).__name__)
             self._span.set_status(StatusCode.ERROR)
         self._end()
@@ -165,7 +165,7 @@ class RequestSpan:
         if client:
             self._span.set_attribute("client.address", client)
         if status >= 500:
-            # What the client did wrong is no error of ours.
+            # An error of the client is no error of this server.
             self._span.set_status(StatusCode.ERROR)
         self._end()
 
@@ -201,7 +201,7 @@ class _MetricExporter(OTLPMetricExporter):
 
 
 class _Look:
-    """The metrics of one moment, seen on the loop and handed out in the collector's thread."""
+    """The metrics of one moment, read on the event loop and used in the exporter's thread."""
 
     def __init__(self, metrics: Callable[[], list[Metric]]) -> None:
         self._metrics = metrics
@@ -209,7 +209,7 @@ class _Look:
         self._left: dict[str, Mapping[Labels, float]] = {}
 
     def take(self, name: str) -> Mapping[Labels, float]:
-        """Who asks for the same again wants to know how it is now."""
+        """The points of a metric. A second call for the same metric reads all metrics again."""
         if name not in self._left:
             self._left = {each.name: each.points for each in self._look()}
         return self._left.pop(name, {})
@@ -230,7 +230,7 @@ class _Look:
 def _observe(meter: Meter, metrics: Callable[[], list[Metric]]) -> None:
     look = _Look(metrics)
     for metric in metrics():
-        # What an `info` says stands in the resource.
+        # The labels of an `info` are part of the resource.
         if metric.kind != "info":
             _instrument(meter, metric, look)
 
@@ -243,7 +243,7 @@ def _instrument(meter: Meter, metric: Metric, look: _Look) -> None:
 
     is_counter = metric.kind == "counter"
     create = meter.create_observable_counter if is_counter else meter.create_observable_gauge
-    # For Prometheus the collector adds the ending again.
+    # The collector adds `_total` again for Prometheus.
     name = f"{_SCOPE}.{metric.name.removesuffix('_total')}"
     create(name, callbacks=[observe], description=metric.help)
 
@@ -262,7 +262,7 @@ def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _in_thread(work: Callable[[float], None], seconds: float) -> asyncio.Future[None]:
-    """Done when the work is; the process does not wait for it to end."""
+    """Run *work* in a daemon thread, for whose end the process does not wait."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -275,7 +275,7 @@ def _in_thread(work: Callable[[float], None], seconds: float) -> asyncio.Future[
             work(seconds)
         except Exception:
             logger.warning("the collector could not be left in order", exc_info=True)
-        # Without the loop there is nobody who waits.
+        # If the loop is closed, no task waits for this.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle)
 

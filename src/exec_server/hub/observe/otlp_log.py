@@ -1,4 +1,4 @@
-"""What OpenTelemetry's library has to say, once for each outage of the collector."""
+"""Log messages of OpenTelemetry's library, once for each outage of the collector."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 _LIBRARY = "opentelemetry"
-# What never comes to an end is said again after a while.
+# An outage that does not end is logged again after this time.
 _AGAIN_SECONDS = 3600.0
 
 
 class Outages(logging.Handler):
-    """Takes the place of all other handlers of the library's loggers until it is closed.
+    """Replaces all other handlers of the library's loggers until it is closed.
 
-    Of each logger one record is passed on, as a warning of ours, and then none before the outage is
+    It passes on one record of each logger, as a warning of ours, and then none until the outage is
     over.
     """
 
@@ -42,14 +42,14 @@ class Outages(logging.Handler):
         logger.warning("telemetry: %s", record.getMessage(), exc_info=record.exc_info)
 
     def over(self, name: str) -> None:
-        """What the logger called *name* complained of has passed."""
+        """The outage that the logger *name* reported is over."""
         with self._guard:
             was_out = self._said_at.pop(name, None) is not None
         if was_out:
             logger.info("telemetry: the collector answers again")
 
     def mute(self) -> None:
-        """Say nothing any more, and let nobody else."""
+        """Drop all further records of the library."""
         self._is_mute = True
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""What is seen of a registry's work: every request, counted here and told to a collector.
+"""Telemetry of a registry: counts requests, and exports spans and metrics to a collector.
 
-The collector is configured by OpenTelemetry's own variables. Without them nothing of its library is
-imported. Spans say what was asked and how it ended; tokens, signatures and codes are left out.
+OpenTelemetry's own environment variables configure the collector. Without them its library is not
+imported. A span tells the operation and its result. It has no tokens, signatures or pairing codes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _METHODS = frozenset("CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT TRACE".spli
 
 
 class RegistryTelemetry:
-    """Sees the requests and the store of one registry."""
+    """Observes the requests and the store of one registry."""
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS) -> None:
         self.requests = Requests()
@@ -51,7 +51,7 @@ class RegistryTelemetry:
         ]
 
     def store(self, store: Store) -> Store:
-        """The same store; that a call of it failed is counted."""
+        """A wrapper of the store that counts calls that fail."""
         return cast(Store, _WatchedStore(store, self._store_failed))
 
     def _store_failed(self) -> None:
@@ -61,7 +61,7 @@ class RegistryTelemetry:
     async def middleware(
         self, request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """To be the next one around that which turns refusals into answers."""
+        """Observe a request. It must directly surround the middleware that answers errors."""
         asked = self._asked(request)
         span = None if self.collector is None else self.collector.span(asked, request.headers)
         seen = _Seen(self.requests, asked, span)
@@ -87,13 +87,13 @@ class RegistryTelemetry:
             scheme=request.scheme,
             route="" if resource is None else resource.canonical,
             role=_ROLES.get(role, ""),
-            # Anybody can write anything there.
+            # The path of a request may contain any text.
             environment_id=name if is_name(name, limits=self._limits) else "",
         )
 
 
 class _Seen:
-    """One request, until it is answered."""
+    """One request until it is answered."""
 
     def __init__(self, requests: Requests, asked: RequestInfo, span: RequestSpan | None) -> None:
         self._requests = requests
@@ -105,7 +105,7 @@ class _Seen:
         self.code = ""
 
     def answered(self, status: int) -> None:
-        """Only the first time counts."""
+        """Count the answer. Only the first call has an effect."""
         if self._is_answered:
             return
         self._is_answered = True
@@ -118,30 +118,30 @@ class _Seen:
             self._span.answered(status, code, seconds=seconds, client=self.client)
 
 
-# The request that is being answered here.
+# The request of the current task.
 _seen: ContextVar[_Seen | None] = ContextVar("_seen", default=None)
 
 
 def comes_from(address: str) -> None:
-    """Whom the request comes from."""
+    """Set the client address of the current request."""
     if (seen := _seen.get()) is not None:
         seen.client = address
 
 
 def refused(code: str) -> None:
-    """The request is refused, and the answer says *code*."""
+    """Set the error code of the current request."""
     if (seen := _seen.get()) is not None:
         seen.code = code
 
 
 async def upgraded(request: web.Request, response: web.StreamResponse) -> None:
-    """For `on_response_prepare`: a socket lives for hours, but was answered when it began."""
+    """For `on_response_prepare`: a WebSocket counts as answered when it is upgraded."""
     if isinstance(response, web.WebSocketResponse) and (seen := _seen.get()) is not None:
         seen.answered(response.status)
 
 
 class _WatchedStore:
-    """Whatever the store can do."""
+    """Has all methods of the store."""
 
     def __init__(self, store: Store, failed: Callable[[], None]) -> None:
         self._store = store
@@ -164,11 +164,11 @@ class _WatchedStore:
         return watched
 
 
-# The collector.
+# The export to a collector.
 
 
 def wanted_signals(environ: Mapping[str, str]) -> ExportedSignals:
-    """Raises ConfigurationError when we cannot do what the variables ask for."""
+    """The signals that the variables ask for. Raises ConfigurationError if we cannot export so."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ExportedSignals(traces=False, metrics=False)
     return ExportedSignals(
@@ -192,7 +192,7 @@ def _is_wanted(signal: str, environ: Mapping[str, str]) -> bool:
 
 
 def _setting(template: str, signal: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """A variable of one signal, or else that of all; with its name."""
+    """The name and value of a variable: the one of this signal, or else the one of all signals."""
     name = template.format(f"{signal}_")
     if not environ.get(name, "").strip():
         name = template.format("")
@@ -203,9 +203,9 @@ def _setting(template: str, signal: str, environ: Mapping[str, str]) -> tuple[st
 async def exporting(
     watch: RegistryTelemetry, metrics: Callable[[], list[Metric]], *, limits: Limits
 ) -> AsyncIterator[None]:
-    """Tell a collector, where one is configured, what is seen. Raises ConfigurationError.
+    """Export to a collector if one is configured. Raises ConfigurationError.
 
-    Whatever the collector does, nobody waits for it, but for a moment at the end.
+    Requests never wait for the collector. Only the end of the block does, for a moment.
     """
     signals = wanted_signals(os.environ)
     if not signals.traces and not signals.metrics:

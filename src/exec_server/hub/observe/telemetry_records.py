@@ -1,4 +1,4 @@
-"""Values that the telemetry of a registry and its exporter share."""
+"""Values that `telemetry.py` and `otlp.py` share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of a request."""
+    """The facts of a request that are exported."""
 
     operation: str
     method: str
@@ -17,7 +17,7 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedSignals(msgspec.Struct, frozen=True):
-    """What is to be sent to a collector."""
+    """The signals that a collector gets."""
 
     traces: bool
     metrics: bool

@@ -1,0 +1,6 @@
+"""The relay within one node: frames between an executor and its harnesses.
+
+routing.py       which frame goes where, flow control and resets; no I/O
+relay_socket.py  one WebSocket, with its queue, pings and timeouts
+stream_ids.py    the stream id of a frame, found without decoding the frame
+"""

@@ -252,7 +252,7 @@ async def test_what_differs_is_replaced_and_what_is_more_stays(client, tmp_path,
     (tmp_path / "there" / "more").write_bytes(b"more")
     with open(tmp_path / "there" / "d1" / "f1", "rb") as old:
         await client.fs.upload(tmp_path / "source", tmp_path / "there")
-        # Whoever reads goes on with the old content.
+        # A reader that has opened the file sees the old content.
         assert len(old.read()) == 10
     there = described(tmp_path / "there")
     assert there.pop(b"more")[0] == "file"
@@ -522,7 +522,7 @@ async def test_what_is_in_the_way_is_reported_and_the_rest_copied(client, tmp_pa
 
 
 @requirement("client/transfer:obstacles")
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("direction", ["upload", "download"])
 async def test_what_cannot_be_read_is_reported(client, no_commands, direction):
     with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,20 @@
+"""Copies of files and trees between this machine and servers.
+
+tree.py            one entry of a tree, on either side
+transfer_plan.py   what has to be copied: decided from two listings, without I/O
+transfer.py        what uploads and downloads have in common
+upload.py          to a server
+upload_checks.py   the decisions of an upload that need no I/O
+download.py        from a server
+source.py          where an upload reads: this machine, or another server
+local_tree.py      reading and writing on this machine, without following links
+remote_tree.py     the tree on the server
+remote_listing.py  what is in it
+remote_links.py    making symbolic links there
+archives.py        many small files in one tar archive
+pack.py            the tar format
+checksum.py        comparing the content of both sides
+progress.py        what the caller is told meanwhile
+result.py          what the caller is told at the end
+task_pool.py       a bounded number of tasks for many small jobs
+"""

@@ -1,4 +1,4 @@
-"""Many small files at once, as archives that tar unpacks on the server."""
+"""Send many small files at once, as archives that tar unpacks on the server."""
 
 from __future__ import annotations
 
@@ -21,65 +21,65 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How much is packed, sent and unpacked in one go.
+# The size of one archive.
 _PACK_BYTES = 4 * 1024 * 1024
-# What a header costs, roughly.
+# What the headers of one file cost, roughly.
 _HEADER_BYTES = 1024
-# While it is filled the owner must be able to put something into a directory.
+# The owner must be able to write into a directory while it is filled.
 _OWNER = 0o700
 
-# Whoever unpacks owns it, and the modes are as they are said.
+# The user that unpacks owns the files, and the modes are those of the archive.
 _UNPACK = (b"tar", b"-x", b"-p", b"--no-same-owner", b"-f")
-# The same, but the archive is gone before, so that the directory it was in can get its time.
+# The same, but the archive is removed first, so that its directory can get its time.
 _SCRIPT = b"""
 exec < "./$1" || exit
 rm -f -- "./$1"
 exec tar -x -p --no-same-owner -f -
 """
-# An archive that a cut has left behind, and that is surely of no use to anybody any more.
+# An archive of this name and age was left behind by a connection that was cut.
 _NAME = re.compile(rb"\.exec-server-[0-9a-f]{32}\.pack")
 _STALE_SECONDS = 600
 
 
-class Teller(Protocol):
-    """Who wants to know how it goes."""
+class OnAdvance(Protocol):
+    """Called with the files and bytes that were sent."""
 
     def __call__(self, *, files: int, bytes: int) -> None: ...
 
 
 class _Archive(NamedTuple):
     data: bytes
-    # How many files are in it, and what they hold together.
+    # The number of files in it, and the size of their content.
     files: int
     bytes: int
 
 
 class _Unpacking(NamedTuple):
     process: RemoteProcess
-    # Of the archive.
+    # The name of the archive.
     name: bytes
 
 
 class Archives:
-    """Sends what is new in a tree whose root is there.
+    """Sends the new files of a tree whose root exists.
 
-    An archive is a file on the server until it is unpacked, so that a cut leaves no part of what
-    is in it. Nobody is told what could not be unpacked: look at what is there afterwards.
+    An archive is a file on the server until it is unpacked, so a cut connection leaves no partial
+    files. Failures to unpack are not reported: list the tree afterwards.
     """
 
     def __init__(self, there: RemoteTree) -> None:
         self._there = there
         self._files = there.files
-        # What could not be packed, and why.
+        # The entries that could not be packed, and why.
         self.failed: list[tuple[TreeEntry, OSError | Changed]] = []
 
-    async def send(self, here: LocalTree, entries: Iterable[TreeEntry], tell: Teller) -> bool:
-        """Send directories, files and links, parents first; False where none can be unpacked."""
+    async def send(self, here: LocalTree, entries: Iterable[TreeEntry], tell: OnAdvance) -> bool:
+        """Send directories, files and links, parents first; False if the server cannot unpack."""
         archives = self._packed(here, entries)
         packing = asyncio.create_task(asyncio.to_thread(next, archives, None))
         unpacking: _Unpacking | None = None
         try:
-            # While one is packed another one is sent, and a third one unpacked.
+            # Packing, sending and unpacking of three archives overlap.
             while (archive := await packing) is not None:
                 packing = asyncio.create_task(asyncio.to_thread(next, archives, None))
                 name = await self._write(archive.data)
@@ -101,7 +101,7 @@ class Archives:
         return True
 
     async def set_directories(self, entries: Iterable[TreeEntry]) -> bool:
-        """Give directories their modes and times; whether that was done."""
+        """Set the modes and times of directories; True if that was done."""
         members = [pack.member(entry, mode=entry.mode or 0) for entry in entries]
         try:
             name = await self._write(b"".join((*members, pack.END)))
@@ -113,7 +113,7 @@ class Archives:
             return False
 
     async def remove_stale(self, existing: Iterable[TreeEntry]) -> None:
-        """Remove archives that nobody will unpack."""
+        """Remove archives that earlier attempts have left."""
         for entry in existing:
             age = time.time() - entry.mtime_ns / 1e9
             if _NAME.fullmatch(entry.path) and age > _STALE_SECONDS:
@@ -132,7 +132,7 @@ class Archives:
         await self._files.remove(self._there.at(name), force=True)
 
     def _packed(self, here: LocalTree, entries: Iterable[TreeEntry]) -> Generator[_Archive]:
-        """Archives of a bounded size; reads the files, and blocks meanwhile."""
+        """Archives of a bounded size. It reads the files, so it blocks."""
         parts: list[bytes] = []
         files = content = 0
         with here.places() as places:

@@ -1,4 +1,4 @@
-"""Whether two sides hold the same bytes."""
+"""Compare the content of files on both sides by their SHA-256 sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READ_BYTES = 1024 * 1024
 _WIDTH = 4
 
 
-# The SHA-256 of what a file holds, in hexadecimal. Raises OSError and RpcError.
+# Returns the SHA-256 of a file in hexadecimal. Raises OSError and RpcError.
 Digest = Callable[[TreeEntry], Awaitable[bytes]]
 
 
@@ -31,8 +31,7 @@ def local_digest(tree: LocalTree) -> Digest:
 
 
 async def remote_digest(tree: RemoteTree, entries: list[TreeEntry]) -> Digest:
-    """For *entries*. The server counts with sha256sum, where it has it; otherwise its files are
-    read again."""
+    """The sums of *entries* on the server: from sha256sum there, or by reading the files again."""
     sums = await _remote_sums(tree, entries)
 
     async def digest(entry: TreeEntry) -> bytes:
@@ -44,7 +43,7 @@ async def remote_digest(tree: RemoteTree, entries: list[TreeEntry]) -> Digest:
 async def differing(
     one: Digest, other: Digest, entries: list[TreeEntry]
 ) -> list[tuple[TreeEntry, str]]:
-    """Those files of *entries* that do not hold the same on both sides, with what is wrong."""
+    """The files of *entries* that differ between the two sides, each with the problem."""
     found: list[tuple[TreeEntry, str]] = []
 
     async def compare(entry: TreeEntry) -> None:
@@ -74,10 +73,10 @@ def _local_sum(tree: LocalTree, entry: TreeEntry) -> bytes:
 
 
 async def _remote_sums(tree: RemoteTree, entries: list[TreeEntry]) -> dict[bytes, bytes]:
-    """What the server's own program says, as far as it can be asked."""
+    """The sums that sha256sum on the server gives, as far as it can be run."""
     is_file = any(not entry.path for entry in entries)
     cwd = os.path.dirname(tree.root) if is_file else tree.root
-    # By the names that the program is given, and tells.
+    # The keys are the names as the program gets and prints them.
     paths = {
         b"./" + (entry.path or os.path.basename(tree.root)): entry.path
         for entry in entries

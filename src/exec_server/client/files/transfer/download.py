@@ -1,4 +1,4 @@
-"""From the server to this machine."""
+"""Download: copy from a server to this machine."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ logger = logging.getLogger(__name__)
 
 Args = TypeVarTuple("Args")
 
-# How much of an archive is unpacked in one go.
+# How much of an archive is unpacked at a time.
 _UNPACK_BYTES = 1024 * 1024
-# Exactly the files that are named, as what they hold and not as links to one another.
+# Pack exactly the files that are named, with their content and not as hard links.
 _PACK = (
     *(b"tar", b"-c", b"-f", b"-", b"-b", b"128", b"--format=gnu"),
     *(b"--no-recursion", b"--hard-dereference"),
 )
 _NAMES_FROM_STDIN = (b"--null", b"--verbatim-files-from", b"-T", b"-")
-# What tar says of a file that is not what it was when tar began to read it.
+# tar prints one of these if a file changes while tar reads it.
 _UNSTEADY = (b"file changed as we read it", b"shrank by")
 
 
@@ -72,8 +72,8 @@ async def download(
 class Download(Transfer):
     """One download, from its plan to its result.
 
-    Small files come together, in streams that tar packs on the server. Whatever does not come that
-    way is asked for by itself. A file has another name here until it is complete.
+    Small files are received together, in streams that tar packs on the server. Files that do not
+    arrive that way are requested one by one. A file has another name here until it is complete.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Download(Transfer):
         *,
         on_progress: OnProgress | None = None,
     ) -> Download:
-        """Look at both sides and decide what to do. Raises NotFound when there is no *source*."""
+        """List both sides and make a plan. Raises NotFound if there is no *source*."""
         there = await RemoteTree.find(files, source)
         listing = await there.list()
         if not listing.entries:
@@ -139,7 +139,7 @@ class Download(Transfer):
     # Many at once.
 
     async def _unpack(self, copies: list[Copy]) -> list[Copy]:
-        """Have the server pack *copies*; those that have not come that way are returned."""
+        """Have the server pack *copies*; returns those that have not arrived that way."""
         wanted = {copy.entry.path: copy for copy in copies if copy.entry.path}
         if len(wanted) < PACK_FROM:
             return copies
@@ -154,7 +154,7 @@ class Download(Transfer):
     async def _unpack_named(
         self, wanted: dict[bytes, Copy], options: tuple[bytes, ...], names: bytes | None
     ) -> bool:
-        """Take from *wanted* what one program packs; whether there was any."""
+        """Remove from *wanted* what one tar process delivers; True if that was anything."""
         process = await self._there.start(*_PACK, *options, stdin=names is not None)
         if process is None:
             return False
@@ -163,8 +163,8 @@ class Download(Transfer):
         try:
             came = await self._receive(process, wanted)
         except (ProcessFailed, ProtocolError):
-            # Others needed the connection more, and what came meanwhile is lost; or it is
-            # another program. What is missing is asked for singly.
+            # Output was discarded because other tasks needed the connection, or it is another
+            # program. The missing files are requested one by one.
             logger.debug("tar on the server was of no use", exc_info=True)
         finally:
             process.abandon()
@@ -176,7 +176,7 @@ class Download(Transfer):
         return bool(came)
 
     async def _receive(self, process: RemoteProcess, wanted: dict[bytes, Copy]) -> list[bytes]:
-        """Unpack what *process* writes; the paths that are dealt with."""
+        """Unpack what *process* writes; returns the paths that are done."""
         unpacker = pack.Unpacker(limit=SMALL_BYTES)
         came: list[bytes] = []
         errors, data, size = bytearray(), list[bytes](), 0
@@ -190,8 +190,8 @@ class Download(Transfer):
                 came += await self._write_packed(unpacker, b"".join(data), wanted)
                 data, size = [], 0
         came += await self._write_packed(unpacker, b"".join(data), wanted)
-        # All that came then is asked for again, because tar does not say which ones in a way
-        # that can be relied on.
+        # If a file has changed, all files are requested again, because tar does not name that file
+        # in a reliable way.
         return [] if any(text in errors for text in _UNSTEADY) else came
 
     async def _write_packed(
@@ -208,7 +208,7 @@ class Download(Transfer):
         with self._here.places() as places:
             for path, content in unpacker.feed(data):
                 copy = wanted.get(path)
-                # What is not as it was listed is asked for again, which then tells.
+                # A file with another size is requested again, which reports the change.
                 if copy is not None and len(content) == copy.entry.size:
                     self._try(copy.entry, self._write, places, copy.entry, content)
                     done.append(path)
@@ -269,7 +269,7 @@ class Download(Transfer):
             await self._check_unchanged(entry)
             await asyncio.to_thread(local_tree.finish_part, fd, part, place, entry)
         except Changed:
-            # Nobody will ever want to go on with it.
+            # The part cannot be continued later.
             os.unlink(part.name, dir_fd=part.directory)
             raise
         finally:
@@ -285,7 +285,7 @@ class Download(Transfer):
     # At the end.
 
     def _finish(self) -> None:
-        """Links, and what changes as long as something is put into a directory."""
+        """Make links, and set the attributes of directories, which copying changes."""
         with self._here.places() as places:
             for copy in self.plan.links:
                 self._make_link(places, copy.entry)
@@ -305,7 +305,7 @@ class Download(Transfer):
     # What goes wrong.
 
     def _try(self, entry: TreeEntry, work: Callable[[*Args], None], *args: *Args) -> bool:
-        """Call *work*; what this machine refuses concerns *entry* alone."""
+        """Call *work*; an error of this machine concerns *entry* alone. True if it worked."""
         try:
             work(*args)
         except (OSError, Changed) as exc:
@@ -346,9 +346,9 @@ def _set_attributes(places: LocalPlaces, entry: TreeEntry) -> None:
 
 
 def _reusable(fd: int, entry: TreeEntry) -> int:
-    """How much of an earlier attempt can be kept; *fd* is ready to take what follows."""
+    """The number of bytes to keep of an earlier attempt; *fd* is positioned after them."""
     size = os.fstat(fd).st_size
-    # The last block may not be what was written, if the machine was stopped.
+    # If the machine was stopped, the last block may not be what was written.
     done = max(size // BLOCK_BYTES - 1, 0) * BLOCK_BYTES if size <= entry.size else 0
     os.ftruncate(fd, done)
     os.lseek(fd, done, os.SEEK_SET)

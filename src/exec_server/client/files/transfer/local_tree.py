@@ -1,4 +1,4 @@
-"""This machine's side of a transfer. Everything here blocks, and no symbolic link is followed."""
+"""The files of this machine in a transfer. All functions block and follow no symbolic links."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from typing import NamedTuple, Self
 from exec_server.client.files.transfer.tree import PERMISSIONS, Kind, TreeEntry, below, part_name
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Opening never waits for the other end of a FIFO.
+# With these flags, opening a FIFO does not wait for its other end.
 _QUIET = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-# Until all is in a directory: its owner must be able to put it there.
+# The owner must be able to write into a directory until it is complete.
 _OWNER = 0o700
 
 
 class Changed(Exception):
-    """A file is no longer what it was when it was listed."""
+    """A file is no longer as it was when it was listed."""
 
 
 class LocalScan(NamedTuple):
+    """What a scan of a tree has found."""
+
     entries: list[TreeEntry]
-    # What could not be looked at, and why.
+    # The paths that could not be read, and why.
     errors: list[tuple[bytes, OSError]]
 
 
@@ -39,15 +41,16 @@ class LocalTree:
     """A file, or a directory with all below it; its root need not exist yet."""
 
     def __init__(self, root: str | bytes | os.PathLike[str]) -> None:
-        """Links on the way to *root* are followed: whoever names it knows them."""
+        """Links on the way to *root* are followed, because the caller has named that path."""
         self._base, name = os.path.split(os.path.realpath(os.fsencode(root)))
         self._top = [name] if name else []
 
     def make_base(self) -> None:
-        """Make the directory that the root is in, unless it is there."""
+        """Make the directory that contains the root, unless it exists."""
         os.makedirs(self._base, exist_ok=True)
 
     def names(self, path: bytes) -> list[bytes]:
+        """The names that lead from the base directory to *path*."""
         return [*self._top, *(path.split(b"/") if path else ())]
 
     def places(self) -> LocalPlaces:
@@ -57,7 +60,7 @@ class LocalTree:
         return os.open(self._base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def scan(self) -> LocalScan:
-        """Everything, with parents before what is in them. Raises OSError for the root alone."""
+        """All entries, each directory before its content. Raises OSError only for the root."""
         scan = LocalScan([], [])
         with self.places() as places:
             root = places.of(b"")
@@ -110,7 +113,7 @@ def _link(entry: TreeEntry, place: LocalPlace) -> TreeEntry:
 
 
 class LocalPlaces:
-    """Where the paths of a tree are, for one thread; the directory used last stays open."""
+    """Opens the directories of a tree, for one thread; the last directory stays open."""
 
     def __init__(self, tree: LocalTree) -> None:
         self._tree = tree
@@ -171,7 +174,7 @@ def _open_below(base: int, names: list[bytes]) -> int:
 
 
 def open_file(place: LocalPlace, entry: TreeEntry) -> int:
-    """The file that *entry* was listed as. Raises OSError and Changed."""
+    """Open the file of *entry*. Raises OSError, and Changed if it is not as it was listed."""
     fd = os.open(place.name, os.O_RDONLY | _QUIET, dir_fd=place.directory)
     try:
         check_unchanged(fd, entry)
@@ -182,6 +185,7 @@ def open_file(place: LocalPlace, entry: TreeEntry) -> int:
 
 
 def check_unchanged(fd: int, entry: TreeEntry) -> None:
+    """Raise Changed unless the open file is as *entry* says."""
     found = os.fstat(fd)
     if (
         not stat.S_ISREG(found.st_mode)
@@ -192,10 +196,10 @@ def check_unchanged(fd: int, entry: TreeEntry) -> None:
 
 
 def read_file(place: LocalPlace, entry: TreeEntry) -> bytes:
-    """All that a small file holds."""
+    """The content of a small file."""
     fd = open_file(place, entry)
     try:
-        # One more than there should be shows whether it has grown.
+        # Reading one byte more shows whether the file has grown.
         data = os.read(fd, entry.size + 1)
     finally:
         os.close(fd)
@@ -208,20 +212,20 @@ def read_file(place: LocalPlace, entry: TreeEntry) -> bytes:
 
 
 def make_directory(place: LocalPlace, entry: TreeEntry) -> None:
-    """Make a directory that can be filled; others may look into it when it has its own mode."""
+    """Make a directory that only its owner can use until its own mode is set."""
     mode = PERMISSIONS if entry.mode is None else _OWNER
     os.mkdir(place.name, mode, dir_fd=place.directory)
 
 
 def open_directory(place: LocalPlace, entry: TreeEntry) -> None:
-    """Let the owner fill a directory that is there already."""
+    """Let the owner write into a directory that exists already."""
     if entry.mode is not None and entry.mode & _OWNER != _OWNER:
         with _opened(place, _DIRECTORY) as fd:
             os.fchmod(fd, entry.mode | _OWNER)
 
 
 def write_file(place: LocalPlace, entry: TreeEntry, data: bytes) -> None:
-    """Make a file that holds *data*, or put it in another's place in one step."""
+    """Make a file with the content *data*, or replace another file in one step."""
     part = LocalPlace(place.directory, part_name(entry, place.name))
     fd = open_part(part, os.O_TRUNC)
     try:
@@ -235,6 +239,7 @@ def write_file(place: LocalPlace, entry: TreeEntry, data: bytes) -> None:
 
 
 def open_part(part: LocalPlace, flags: int) -> int:
+    """Open the file that grows until it is complete, or create it. Raises OSError."""
     fd = os.open(part.name, os.O_RDWR | os.O_CREAT | flags | _QUIET, 0o666, dir_fd=part.directory)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -249,7 +254,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def finish_part(fd: int, part: LocalPlace, place: LocalPlace, entry: TreeEntry) -> None:
-    """Give a part that is complete its attributes and its name. Raises Changed if it is not."""
+    """Set the attributes and the name of a complete part. Raises Changed if it is incomplete."""
     if os.fstat(fd).st_size != entry.size:
         raise Changed
     if entry.mode is not None:
@@ -259,7 +264,7 @@ def finish_part(fd: int, part: LocalPlace, place: LocalPlace, entry: TreeEntry) 
 
 
 def make_link(place: LocalPlace, entry: TreeEntry) -> None:
-    """Make a symbolic link, or put it in another file's place in one step."""
+    """Make a symbolic link, or replace another file by it in one step."""
     part = part_name(entry, place.name)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(part, dir_fd=place.directory)
@@ -268,7 +273,7 @@ def make_link(place: LocalPlace, entry: TreeEntry) -> None:
 
 
 def set_attributes(place: LocalPlace, entry: TreeEntry) -> None:
-    """The mode and the time of a directory that is complete."""
+    """Set the mode and the time of a complete directory."""
     with _opened(place, _DIRECTORY) as fd:
         os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
         if entry.mode is not None:

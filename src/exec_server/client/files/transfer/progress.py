@@ -1,4 +1,4 @@
-"""How far a transfer is."""
+"""The progress of a transfer."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ import msgspec
 
 
 class Progress(msgspec.Struct, kw_only=True):
-    """One object, updated as the transfer goes on."""
+    """The progress of a transfer: one object, which is updated as the transfer goes on."""
 
     files: int = 0
     bytes: int = 0
     # Zero until everything has been listed.
     total_files: int = 0
     total_bytes: int = 0
-    # Of `bytes`, those that were there already.
+    # The part of `bytes` that was at the destination already.
     kept_bytes: int = 0
 
 
-# Called after every file and every block, on the event loop: it should be quick.
+# It is called in the event loop after every file and every block, so it should be quick.
 OnProgress = Callable[[Progress], None]
 
 
 class Tracker:
+    """Counts, and calls *on_progress* after each change."""
+
     def __init__(self, on_progress: OnProgress | None) -> None:
         self.progress = Progress()
         self._on_progress = on_progress
@@ -34,7 +36,7 @@ class Tracker:
         self.tell()
 
     def keep(self, *, files: int, bytes: int) -> None:
-        """What is there already counts as done."""
+        """Count what is at the destination already as done."""
         self.progress.kept_bytes += bytes
         self.advance(files=files, bytes=bytes)
 

@@ -1,8 +1,8 @@
-"""What is in a directory of the server: with modes, links and odd names wherever that can be had.
+"""List a tree of the server, with modes, links and unusual names where that is possible.
 
-The file methods of the protocol tell neither modes nor what links say, leave out links that lead
-nowhere, and spoil names that are not UTF-8. GNU find tells all of it at once, so it is asked
-where it can be run, and the methods otherwise.
+The file methods of the protocol report neither modes nor the targets of links, leave out links
+that lead nowhere, and alter names that are not UTF-8. GNU find reports all of it at once, so it is
+used where it can be run, and the methods otherwise.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.client.process.remote_process import RemoteProcess
 
-# Type, mode, size, time, path, then what a link says.
+# The fields are type, mode, size, time and path, then the target of a link.
 _FORMAT = r"%y %m %s %T@ %P\0%l\0"
 _KINDS: dict[bytes, Kind] = {b"f": "file", b"d": "directory", b"l": "symlink"}
 _ERROR = re.compile(rb"find: '(?:\./)?(.*)': ([^:]*)")
 _C_LOCALE = {"LC_ALL": "C"}
 
-# Questions under way at once where every name has to be asked for.
+# The number of requests under way at once when each name needs its own request.
 _WIDTH = 32
-# Links to directories cannot be told apart on the oldest servers; deeper than this is a circle.
+# The oldest servers do not mark links to directories; a path deeper than this is a circle.
 _MAX_DEPTH = 128
 
 
 class Listing(msgspec.Struct):
-    # Parents come before what is in them; the root is first.
+    """The entries of a tree."""
+
+    # The root is first, and each directory comes before its content.
     entries: list[TreeEntry] = []
-    # What could not be looked at, and why.
+    # The paths that could not be read, and why.
     errors: list[tuple[bytes, str]] = []
-    # Whether modes and the targets of links are among it.
+    # True if modes and the targets of links are included.
     is_full: bool = True
 
     def by_path(self) -> dict[bytes, TreeEntry]:
@@ -61,8 +63,8 @@ async def list_tree(
 ) -> Listing:
     """Everything at and below *root*, a path without links. Raises NotFound and other RpcErrors.
 
-    With *max_depth* of 0 the root alone is described, with 1 what is in it, and so on. Whoever
-    needs neither modes nor links says so with *is_full*, which spares a command for one file.
+    With *max_depth* 0 only the root is listed, with 1 also its content, and so on. A caller that
+    needs neither modes nor links sets *is_full* to false, which saves a command for one file.
     """
     found = await files.get_metadata(root)
     listing = None
@@ -76,9 +78,9 @@ async def list_tree(
 
 
 async def describe(files: RemoteFiles, path: bytes) -> TreeEntry:
-    """What *path* itself is, be it a link that leads nowhere; its path is b"" then.
+    """The entry of *path* itself, even of a link that leads nowhere; its path is b"".
 
-    Where only the methods can be asked, a link is told as what it leads to, without its target.
+    If only the methods are available, a link is reported without its target.
     """
     listing = await _find(files, path, is_directory=False, max_depth=0) if path != b"/" else None
     if listing is not None:
@@ -94,7 +96,7 @@ async def describe(files: RemoteFiles, path: bytes) -> TreeEntry:
 async def _find(
     files: RemoteFiles, root: bytes, *, is_directory: bool, max_depth: int | None
 ) -> Listing | None:
-    """What GNU find says; None where it cannot be asked."""
+    """The output of GNU find; None if it cannot be run."""
     start, where = (b".", root) if is_directory else (b"./" + os.path.basename(root), parent(root))
     process = await start_command(
         files,
@@ -115,7 +117,7 @@ async def _find(
     finally:
         process.abandon()
     if not listing.entries or listing.entries[0].path:
-        # Another program of that name, which does not know what it was asked for.
+        # It is another program of that name, which does not know these options.
         return None
     listing.errors = [_error(line) for line in bytes(errors).splitlines()]
     return listing
@@ -124,9 +126,9 @@ async def _find(
 async def start_command(
     files: RemoteFiles, argv: list[bytes], cwd: bytes, *, stdin: bool = False
 ) -> RemoteProcess | None:
-    """Run a program of the server's in *cwd*; None where that cannot be done."""
+    """Run a program of the server in *cwd*; None if that is not possible."""
     if files.is_sandboxed:
-        # It would see more than the files that we are meant to see.
+        # The program would see more than the sandboxed requests may see.
         return None
     try:
         words = [word.decode() for word in argv]
@@ -142,7 +144,7 @@ async def _records(process: RemoteProcess, errors: bytearray) -> AsyncIterator[T
             errors += chunk.data
             continue
         fields = (rest + chunk.data).split(b"\0")
-        # The last one is not complete, and a record has two.
+        # A record has two fields, and the last field may be incomplete.
         kept = 1 if len(fields) % 2 else 2
         rest = b"\0".join(fields[-kept:])
         for index in range(0, len(fields) - kept, 2):
@@ -167,7 +169,7 @@ def _record(description: bytes, target: bytes) -> TreeEntry:
 
 
 def _nanoseconds(text: bytes) -> int:
-    """Seconds and their fraction, which counts upwards also before 1970."""
+    """From seconds with a fraction, which counts upwards also before 1970."""
     seconds, _, fraction = text.partition(b".")
     return int(seconds) * 1_000_000_000 + int(fraction[:9].ljust(9, b"0"))
 
@@ -223,7 +225,7 @@ async def _list_directory(
 
 
 async def look_at(files: RemoteFiles, root: bytes, path: bytes) -> TreeEntry:
-    """What the methods say of one name."""
+    """The entry of one name, from the methods of the protocol."""
     try:
         return _entry(path, await files.get_metadata(below(root, path), follow_symlinks=False))
     except InvalidRequest as exc:

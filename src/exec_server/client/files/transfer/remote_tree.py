@@ -1,4 +1,4 @@
-"""The server's side of a transfer."""
+"""The files of the server in a transfer."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.client.process.remote_process import RemoteProcess
 
-# What one command line may be long; the least that POSIX systems in use allow is twice as much.
+# The longest command line that is used; every common POSIX system allows twice as much.
 _WORDS_BYTES = 64 * 1024
 
 
 class RemoteTree:
-    """A file, or a directory with all below it.
+    """A file, or a directory with everything below it.
 
-    Links on the way to its root are followed, because whoever names it knows them, and none below.
+    Links on the way to the root are followed, because the caller has named that path; links below
+    it are not.
     """
 
     def __init__(self, files: RemoteFiles, root: bytes, *, exists: bool, is_resolved: bool) -> None:
         self.files = files
         self.root = root
         self.exists = exists
-        # A server that cannot resolve the way to the root may find links on it.
+        # Without a resolved root the server has to follow the links on the way to it.
         self.follow_symlinks = not is_resolved
 
     @classmethod
     async def find(cls, files: RemoteFiles, path: AnyPath) -> RemoteTree:
-        """The tree at *path*, which need not exist. Raises RpcError."""
+        """The tree at *path*, which may be missing. Raises RpcError."""
         native = (await files.uri(path)).native
         above, missing = native, b""
         while True:
@@ -49,23 +50,23 @@ class RemoteTree:
                 return cls(files, native, exists=exists, is_resolved=False)
 
     def at(self, path: bytes) -> bytes:
-        """Where *path* of the tree is on the server."""
+        """The path on the server of *path* in the tree."""
         return below(self.root, path)
 
     async def list(self, *, is_full: bool = True) -> Listing:
-        """Everything that there is, which is nothing where the root is missing."""
+        """All entries; none if the root is missing."""
         try:
             return await list_tree(self.files, self.root, is_full=is_full)
         except NotFound:
             return Listing()
 
     async def start(self, *argv: bytes, stdin: bool = False) -> RemoteProcess | None:
-        """Run a program in the root, a directory; None where that cannot be done."""
+        """Run a program in the root, a directory; None if that is not possible."""
         return await start_command(self.files, list(argv), self.root, stdin=stdin)
 
 
 def batches(groups: Iterable[tuple[bytes, ...]]) -> list[list[bytes]]:
-    """The words of *groups* in lists that each fit into a command line; groups stay together."""
+    """The words of *groups* in lists that each fit into a command line; no group is split."""
     lists: list[list[bytes]] = []
     room = 0
     for words in groups:
@@ -79,7 +80,7 @@ def batches(groups: Iterable[tuple[bytes, ...]]) -> list[list[bytes]]:
 
 
 def is_text(*words: bytes) -> bool:
-    """Whether they can be arguments: the protocol has only text for those."""
+    """True if the words can be arguments, which the protocol sends as text."""
     try:
         b"".join(words).decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What came of a transfer."""
+"""The result of a transfer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from exec_server.errors import TransferFailed
 
-# How it is made sure that a copy is one: by its size, or also by its content.
+# How a copy is verified: by its size, or also by a checksum of its content.
 Verify = Literal["size", "hash"]
 Attribute = Literal["modes", "times", "links"]
 
 
 class Remark(NamedTuple):
-    """Something that was left out or went wrong; the path is as seen from the tree's root."""
+    """Something that was left out or went wrong; the path is relative to the root of the tree."""
 
     path: str
     text: str
@@ -24,23 +24,23 @@ class Remark(NamedTuple):
 class TransferResult(msgspec.Struct, kw_only=True):
     """What was copied, what was not, and why."""
 
-    # What was copied.
+    # The numbers of copied files, their bytes, links and directories.
     files: int = 0
     bytes: int = 0
     links: int = 0
     directories: int = 0
-    # Files that were already there.
+    # The number of files that were at the destination already.
     kept: int = 0
-    # Of `bytes`, those that an earlier attempt had copied.
+    # The part of `bytes` that an earlier attempt had copied.
     resumed_bytes: int = 0
-    # What is neither a file, a directory nor a link.
+    # Entries that are neither a file, a directory nor a link.
     skipped: list[Remark] = []
     problems: list[Remark] = []
-    # What the server has no way to tell or to set.
+    # Attributes that the server can neither report nor set.
     not_kept: set[Attribute] = set()
 
     def check(self) -> None:
-        """Raise TransferFailed when something could not be copied."""
+        """Raise TransferFailed if something could not be copied."""
         if not self.problems:
             return
         first = self.problems[0]

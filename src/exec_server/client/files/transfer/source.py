@@ -1,4 +1,4 @@
-"""Where what is sent to a server comes from: this machine, or another server."""
+"""The source of an upload: this machine, or another server."""
 
 from __future__ import annotations
 
@@ -17,31 +17,35 @@ from exec_server.errors import NotFound
 
 
 class Content(Protocol):
-    """What one large file holds."""
+    """The content of one large file."""
 
-    async def read(self, offset: int, size: int) -> bytes: ...
+    async def read(self, offset: int, size: int) -> bytes:
+        """At most *size* bytes from *offset* on."""
 
     def blocks(self, start: int, size: int) -> AsyncIterator[bytes]:
-        """All from *start* on, at most *size* at a time. Raises Changed when it ends too soon."""
+        """The blocks from *start* on, of at most *size* bytes. Raises Changed if some are gone."""
 
 
 class Source(Protocol):
-    """A tree that is read; what is not as it was listed raises Changed."""
+    """A tree that is read. A file that is no longer as it was listed raises Changed."""
 
     @property
     def local(self) -> LocalTree | None:
-        """The same on this machine, where it can be packed."""
+        """The tree on this machine, whose files can be packed; None for another server."""
 
     async def read(self, entry: TreeEntry) -> bytes:
-        """All that a small file holds."""
+        """The content of a small file."""
 
     def open(self, entry: TreeEntry) -> contextlib.AbstractAsyncContextManager[Content]:
-        """A large file; raises Changed at the end, too."""
+        """A large file; the end of the block may raise Changed, too."""
 
-    async def digest(self, entries: list[TreeEntry]) -> Digest: ...
+    async def digest(self, entries: list[TreeEntry]) -> Digest:
+        """The checksums of *entries*."""
 
 
 class LocalSource:
+    """A tree on this machine."""
+
     def __init__(self, tree: LocalTree) -> None:
         self.local = tree
 
@@ -87,6 +91,8 @@ class _LocalContent:
 
 
 class RemoteSource:
+    """A tree on another server."""
+
     local = None
 
     def __init__(self, tree: RemoteTree) -> None:

@@ -1,4 +1,4 @@
-"""Many small jobs, so many of them at a time."""
+"""Run many small jobs with a bounded number of tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, width: int) -> None:
-    """Await *work* for every item, *width* of them at a time; the first error ends them all."""
+    """Await *work* for every item, *width* at a time; the first error cancels the rest."""
     rest = iter(items)
 
     async def take() -> None:

@@ -1,4 +1,4 @@
-"""What both directions of a transfer have in common."""
+"""What uploads and downloads have in common."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# From so many files on it pays to start a program for them.
+# From this number of files on it is faster to start tar for them.
 PACK_FROM = 16
-# Small and large files under way at once; a large one has a window of blocks.
+# How many small and large files are under way at once; a large file has a window of blocks.
 SMALL_WIDTH = 32
 LARGE_WIDTH = 3
 
@@ -33,9 +33,9 @@ _ATTEMPTS = 10
 
 
 async def persist(prepare: Callable[[], Awaitable[Transfer]], *, verify: Verify) -> TransferResult:
-    """Do a transfer, and finish it after a lost connection if the client gets another one.
+    """Do a transfer, and finish it if a lost connection is replaced.
 
-    What was copied before then counts as kept. Raises what `run` does.
+    Files that were copied before count as kept then. Raises what `run` does.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -59,11 +59,11 @@ class Transfer(ABC):
         self._files: RemoteFiles = there.files
         self._follow = there.follow_symlinks
         self._tracker = Tracker(on_progress)
-        # What has been given up, and is told in the result.
+        # The paths that were given up; the result says why.
         self._failed: set[bytes] = set()
 
     async def run(self, *, verify: Verify = "size") -> TransferResult:
-        """Do it. Raises TransferFailed when some of it cannot be done."""
+        """Do the transfer. Raises TransferFailed if some of it could not be done."""
         self._begin()
         await self._copy()
         if verify == "hash":
@@ -73,7 +73,7 @@ class Transfer(ABC):
 
     @abstractmethod
     async def _copy(self) -> None:
-        """Move what the plan says."""
+        """Copy what the plan lists."""
 
     def _begin(self) -> None:
         plan, result = self.plan, self.result
@@ -95,7 +95,7 @@ class Transfer(ABC):
 
     @abstractmethod
     async def _digest(self, entries: list[TreeEntry]) -> Digest:
-        """Of the other side."""
+        """The checksums of the side that is not the server."""
 
     def _skip(self, path: bytes, why: str) -> None:
         self.result.skipped.append(remark(path, why))

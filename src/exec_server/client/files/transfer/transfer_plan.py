@@ -1,4 +1,4 @@
-"""What has to be done to make one tree from another: decided without doing any of it."""
+"""The plan of a transfer: what has to be copied, decided without any I/O."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import msgspec
 
 from exec_server.client.files.transfer.tree import TreeEntry, is_same, parent
 
-# Up to here a file travels whole and among others, and then alone in blocks.
+# A file up to this size is sent whole, together with others; a larger one alone, in blocks.
 SMALL_BYTES = 256 * 1024
 
 
 class Copy(NamedTuple):
+    """One entry that has to be copied."""
+
     entry: TreeEntry
-    # What is at its destination now.
+    # The entry that is at the destination now.
     replaces: TreeEntry | None
 
     @property
@@ -24,19 +26,21 @@ class Copy(NamedTuple):
 
 
 class Obstacle(NamedTuple):
+    """A reason why an entry cannot be copied."""
+
     path: bytes
     text: str
 
 
 class TransferPlan(msgspec.Struct):
-    """Every list has parents before what is in them."""
+    """The lists of entries; in each list a directory comes before its content."""
 
-    # All of them, so that their modes and times can be set at the end.
+    # All directories, so that their modes and times can be set at the end.
     directories: list[Copy] = []
     files: list[Copy] = []
     links: list[Copy] = []
     kept: list[TreeEntry] = []
-    # Of those that are kept, the ones with another mode.
+    # The kept files whose mode differs.
     modes: list[TreeEntry] = []
     skipped: list[TreeEntry] = []
     obstacles: list[Obstacle] = []
@@ -47,7 +51,7 @@ class TransferPlan(msgspec.Struct):
 
 
 def make_plan(source: Iterable[TreeEntry], destination: Mapping[bytes, TreeEntry]) -> TransferPlan:
-    """*source* comes with parents before what is in them; *destination* is what there is."""
+    """The plan that makes *destination* like *source*, in which parents come first."""
     plan = TransferPlan()
     blocked: set[bytes] = set()
     for entry in source:
@@ -67,7 +71,7 @@ def make_plan(source: Iterable[TreeEntry], destination: Mapping[bytes, TreeEntry
 
 
 def _obstacle(entry: TreeEntry, found: TreeEntry | None) -> str | None:
-    """Why *entry* cannot come where *found* is."""
+    """The reason why *entry* cannot be copied to where *found* is; None if it can."""
     if found is None or entry.kind == "other":
         return None
     if entry.kind == "directory":

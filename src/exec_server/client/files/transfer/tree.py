@@ -13,53 +13,55 @@ Kind = Literal["file", "directory", "symlink", "other"]
 
 # Set-id and sticky bits are not carried: a file from elsewhere should not become a way to root.
 PERMISSIONS = 0o777
-# Of one name, on every common file system.
+# The longest name that every common file system allows.
 _NAME_BYTES = 255
 
 
 class TreeEntry(msgspec.Struct, frozen=True, gc=False):
     """One name in a tree, and what it is."""
 
-    # From the root, which is b"" itself.
+    # Relative to the root; the root itself is b"".
     path: bytes
     kind: Kind
     size: int = 0
     mtime_ns: int = 0
-    # Permission bits; None where nobody can tell.
+    # Permission bits; None if they are unknown.
     mode: int | None = None
-    # What a symbolic link says.
+    # The target of a symbolic link.
     target: bytes = b""
 
     @property
     def mtime_ms(self) -> int:
-        """What every side can tell and keep of a time."""
+        """The time in milliseconds, which every server can report and keep."""
         return self.mtime_ns // 1_000_000
 
 
 def parent(path: bytes) -> bytes:
+    """The path without its last part."""
     return path.rpartition(b"/")[0]
 
 
 def below(directory: bytes, path: bytes) -> bytes:
-    """*path* as it is seen from where *directory* is; either may be empty."""
+    """*path* inside of *directory*; either may be empty."""
     return directory + b"/" + path if directory and path else directory or path
 
 
 def check_path(path: bytes) -> bytes:
-    """*path*, which somebody else made up. Raises ProtocolError unless it stays in its tree."""
+    """*path*, which a server has sent. Raises ProtocolError unless it stays in its tree."""
     for name in path.split(b"/") if path else ():
         check_name(name)
     return path
 
 
 def check_name(name: bytes) -> bytes:
+    """*name*, if it can be one name in a directory. Raises ProtocolError."""
     if name in (b"", b".", b"..") or b"/" in name or b"\0" in name:
         raise ProtocolError(f"the server names a file {name!r}")
     return name
 
 
 def is_same(one: TreeEntry, other: TreeEntry) -> bool:
-    """Whether two files can be taken for equal without looking into them."""
+    """True if two files can be taken for equal without comparing their content."""
     return (
         one.kind == other.kind == "file"
         and one.size == other.size
@@ -68,9 +70,9 @@ def is_same(one: TreeEntry, other: TreeEntry) -> bool:
 
 
 def part_name(entry: TreeEntry, name: bytes) -> bytes:
-    """Where a copy of *entry* grows until it is complete and gets its *name*.
+    """The name of an incomplete copy of *entry*, which is called *name* when it is complete.
 
-    It tells which content it is a part of: one of another version is never continued.
+    It depends on size and time, so that a part of another version is never continued.
     """
     version = b"%d %d" % (entry.size, entry.mtime_ms)
     part = b"%b.%b.part" % (name, _digest(version, 4))

@@ -1,12 +1,11 @@
-"""To a server, from this machine or from another server."""
+"""Upload: copy to a server, from this machine or from another server."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,9 @@ from exec_server.client.files.transfer.archives import Archives
 from exec_server.client.files.transfer.checksum import Digest
 from exec_server.client.files.transfer.local_tree import Changed, LocalTree
 from exec_server.client.files.transfer.progress import OnProgress
+from exec_server.client.files.transfer.remote_links import make_links
 from exec_server.client.files.transfer.remote_listing import Listing, look_at
-from exec_server.client.files.transfer.remote_tree import RemoteTree, batches
+from exec_server.client.files.transfer.remote_tree import RemoteTree
 from exec_server.client.files.transfer.result import TransferResult, Verify
 from exec_server.client.files.transfer.source import Content, LocalSource, RemoteSource, Source
 from exec_server.client.files.transfer.task_pool import each
@@ -28,7 +28,15 @@ from exec_server.client.files.transfer.transfer import (
     persist,
 )
 from exec_server.client.files.transfer.transfer_plan import Copy, TransferPlan, make_plan
-from exec_server.client.files.transfer.tree import TreeEntry, parent, part_name
+from exec_server.client.files.transfer.tree import TreeEntry, part_name
+from exec_server.client.files.transfer.upload_checks import (
+    difference,
+    has_arrived,
+    is_made,
+    is_packable,
+    leaves,
+    levels,
+)
 from exec_server.errors import ConnectionClosed, NotFound, RpcError
 
 if TYPE_CHECKING:
@@ -36,24 +44,11 @@ if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
 
 _APPEND_BYTES = 4 * BLOCK_BYTES
-# A part may have holes where its last blocks were under way when it was cut.
+# The last blocks of a part may be holes, because several were under way when the copy was cut.
 _DOUBTFUL_BYTES = (WINDOW + 1) * BLOCK_BYTES
-# How long whoever interrupts a copy waits for that.
+# How long an interrupted copy may take to remove its part.
 _DISCARD_SECONDS = 2.0
 _OWNER = 0o700
-# What some file systems keep of a time; the size tells whether a file was unpacked to its end.
-_COARSEST_TIME = 2_000_000_000
-
-# Links are replaced, and links to directories not entered; a pair is a target and a name. They
-# are escaped, because arguments are text; the dot keeps the shell from dropping line breaks.
-_LINK = b"""
-while [ $# -gt 0 ]; do
-    target=$(printf '%b.' "$1") name=$(printf '%b.' "$2")
-    ln -sfn -- "${target%.}" "${name%.}"
-    shift 2
-done
-"""
-_UNUSUAL = re.compile(rb"[^A-Za-z0-9/._-]")
 
 
 async def upload(
@@ -72,9 +67,8 @@ async def upload(
 class Upload(Transfer):
     """One upload, from its plan to its result.
 
-    Small files that are new go together, in archives that tar unpacks on the server. Whatever
-    does not arrive that way, or cannot go it, is sent by itself. At the end the server lists what
-    it has.
+    Small new files are sent together, in archives that tar unpacks on the server. Files that do
+    not arrive that way, or cannot, are sent one by one. At the end the server lists what it has.
     """
 
     def __init__(
@@ -100,7 +94,7 @@ class Upload(Transfer):
         *,
         on_progress: OnProgress | None = None,
     ) -> Upload:
-        """Look at both sides and decide what to do. Raises OSError when there is no *source*."""
+        """List both sides and make a plan. Raises OSError if there is no *source*."""
         here = await asyncio.to_thread(LocalTree, source)
         scan = await asyncio.to_thread(here.scan)
         there = await RemoteTree.find(files, destination)
@@ -119,8 +113,8 @@ class Upload(Transfer):
         *,
         on_progress: OnProgress | None = None,
     ) -> Upload:
-        """As `prepare`, from another server: everything passes through here, and little of it is
-        here at any time. Raises NotFound when there is no *source*."""
+        """Like `prepare`, from another server; the content passes through here, a few blocks at a
+        time. Raises NotFound if there is no *source*."""
         origin = await RemoteTree.find(source_files, source)
         listing = await origin.list()
         if not listing.entries:
@@ -157,20 +151,20 @@ class Upload(Transfer):
             await self._open_directories()
         wanted = [*self.plan.directories, *self.plan.files, *self.plan.links]
         there = self._existing.by_path()
-        todo = [copy for copy in wanted if not _is_made(copy)]
-        if await self._pack([copy for copy in todo if _is_packable(copy)]):
+        todo = [copy for copy in wanted if not is_made(copy)]
+        if await self._pack([copy for copy in todo if is_packable(copy)]):
             there = (await self._there.list()).by_path()
-            todo = [copy for copy in todo if not self._has_arrived(copy, there)]
-        # Once more for what is not as it should be: what an earlier attempt has left running on
-        # the server may come between.
+            todo = [copy for copy in todo if not has_arrived(copy, there)]
+        # What is not right is copied once more, because a command that an earlier attempt has left
+        # running on the server may have interfered.
         for _ in range(2):
             todo = [copy for copy in todo if copy.entry.path not in self._failed]
             await self._copy_singly(todo)
             if todo or not there:
                 there = await self._list_again(todo)
-            todo = [copy for copy in wanted if _difference(copy, there)]
+            todo = [copy for copy in wanted if difference(copy, there)]
         for copy in wanted:
-            self._check(copy, _difference(copy, there))
+            self._check(copy, difference(copy, there))
         await self._set_attributes()
 
     async def _list_again(self, todo: list[Copy]) -> dict[bytes, TreeEntry]:
@@ -182,7 +176,7 @@ class Upload(Transfer):
             with contextlib.suppress(RpcError):
                 there[path] = await look_at(self._files, self._there.root, path)
 
-        # A listing by methods spoils names that are not UTF-8.
+        # The methods of the protocol cannot list names that are not UTF-8.
         missing = [copy for copy in todo if copy.entry.path not in there]
         await each(missing if not listing.is_full else [], look, width=SMALL_WIDTH)
         return there
@@ -191,7 +185,7 @@ class Upload(Transfer):
         kinds: dict[str, list[Copy]] = {"directory": [], "file": [], "symlink": []}
         for copy in todo:
             kinds[copy.entry.kind].append(copy)
-        await each(_leaves(kinds["directory"]), self._make_directory, width=SMALL_WIDTH)
+        await each(leaves(kinds["directory"]), self._make_directory, width=SMALL_WIDTH)
         small = [copy for copy in kinds["file"] if copy.is_small]
         await each(small, self._copy_small, width=SMALL_WIDTH)
         large = [copy for copy in kinds["file"] if not copy.is_small]
@@ -199,8 +193,8 @@ class Upload(Transfer):
         await self._make_links([copy.entry for copy in kinds["symlink"]])
 
     async def _pack(self, copies: list[Copy]) -> bool:
-        """Send *copies* together, if they are many and the server can take them."""
-        # Attributes that cannot be set can still be unpacked.
+        """Send *copies* in archives, if there are many and the server can unpack them."""
+        # tar can set modes and times where the server has no method for that.
         here = self._source.local
         if here is None or len(copies) < (PACK_FROM if self._has_permissions else 1):
             return False
@@ -213,7 +207,7 @@ class Upload(Transfer):
     # One at a time.
 
     async def _open_directories(self) -> None:
-        """Make the root, and see that those that are there can be filled."""
+        """Make the root, and make existing directories writable."""
         root, *others = self.plan.directories
         if root.replaces is None:
             await self._files.create_directory(
@@ -257,7 +251,7 @@ class Upload(Transfer):
         await self._try(copy.entry, self._put(copy, send))
 
     async def _put(self, copy: Copy, send: Callable[[bytes], Awaitable[None]]) -> None:
-        """Have *send* write a file somewhere, and give it its attributes and its name."""
+        """Write a file with *send*, perhaps under another name; then set attributes and name."""
         entry = copy.entry
         path, part = entry.path, None
         is_risky = copy.replaces is not None or not copy.is_small
@@ -271,7 +265,7 @@ class Upload(Transfer):
             await send(part or target)
         except (Changed, asyncio.CancelledError) as exc:
             if part is None or isinstance(exc, Changed):
-                # Nobody will ever want to go on with it, or take it for complete.
+                # It cannot be continued later, and must not be taken for a complete file.
                 await self._discard(part or target)
             raise
         if self._has_permissions:
@@ -308,7 +302,7 @@ class Upload(Transfer):
                 self._tracker.advance(bytes=len(data))
 
     async def _reusable(self, content: Content, entry: TreeEntry, path: bytes) -> int:
-        """How much of the file an earlier attempt has left at *path*, a part of this version."""
+        """The number of bytes at *path* that an earlier attempt at this version has copied."""
         if not (self._has_append and self._has_rename):
             return 0
         try:
@@ -329,18 +323,8 @@ class Upload(Transfer):
     # Links.
 
     async def _make_links(self, entries: list[TreeEntry]) -> None:
-        words = ((_escaped(entry.target), _escaped(b"./" + entry.path)) for entry in entries)
-        for batch in batches(words):
-            process = await self._there.start(b"sh", b"-c", _LINK, b"sh", *batch)
-            if process is None:
-                self._give_up_links(entries)
-                return
-            try:
-                await process.wait()
-            finally:
-                process.abandon()
-
-    def _give_up_links(self, entries: list[TreeEntry]) -> None:
+        if await make_links(self._there, entries):
+            return
         self.result.not_kept.add("links")
         for entry in entries:
             self._failed.add(entry.path)
@@ -348,23 +332,13 @@ class Upload(Transfer):
 
     # At the end.
 
-    def _has_arrived(self, copy: Copy, there: Mapping[bytes, TreeEntry]) -> bool:
-        """Whether what was packed is there; what replaces another file was not."""
-        entry, found = copy.entry, there.get(copy.entry.path)
-        if found is None or found.kind != entry.kind or not _is_packable(copy):
-            return False
-        if entry.kind == "file":
-            is_near = abs(entry.mtime_ns - found.mtime_ns) < _COARSEST_TIME
-            return entry.size == found.size and is_near
-        return entry.kind == "directory" or entry.target == found.target
-
-    def _check(self, copy: Copy, difference: str | None) -> None:
-        """Count what is there, and tell what is not as it should be."""
+    def _check(self, copy: Copy, problem: str | None) -> None:
+        """Count what was copied, and record what is wrong."""
         entry, result = copy.entry, self.result
         if entry.path in self._failed:
             return
-        if difference is not None:
-            self._fail(entry.path, difference)
+        if problem is not None:
+            self._fail(entry.path, problem)
         elif entry.kind == "directory":
             result.directories += copy.replaces is None
         elif entry.kind == "symlink":
@@ -374,7 +348,7 @@ class Upload(Transfer):
             result.bytes += entry.size
 
     async def _set_attributes(self) -> None:
-        """Of directories, which change as long as something is put into them; and left-overs."""
+        """Set the modes that differ, and the attributes of directories, which copying changes."""
         directories = [
             copy.entry for copy in self.plan.directories if copy.entry.path not in self._failed
         ]
@@ -385,7 +359,7 @@ class Upload(Transfer):
                 self.result.not_kept |= {"modes", "times"}
             return
         await each(self.plan.modes, self._set_mode, width=SMALL_WIDTH)
-        for level in _levels(directories):
+        for level in levels(directories):
             await each(level, self._set_directory, width=SMALL_WIDTH)
 
     async def _set_mode(self, entry: TreeEntry) -> None:
@@ -404,53 +378,8 @@ class Upload(Transfer):
         )
 
     async def _try(self, entry: TreeEntry, work: Awaitable[None]) -> None:
-        """Await *work*; what the server or this machine refuses concerns *entry* alone."""
+        """Await *work*; an error of the server or of this machine concerns *entry* alone."""
         try:
             await work
         except (OSError, RpcError, Changed) as exc:
             self._fail(entry.path, exc)
-
-
-def _difference(copy: Copy, there: Mapping[bytes, TreeEntry]) -> str | None:
-    """What is wrong with what is there in the end."""
-    entry, found = copy.entry, there.get(copy.entry.path)
-    if found is None or found.kind != entry.kind:
-        return "is not on the server"
-    if entry.kind == "file" and found.size != entry.size:
-        return f"has {found.size} bytes on the server instead of {entry.size}"
-    # Where it leads cannot be told by every server.
-    if entry.kind == "symlink" and found.mode is not None and found.target != entry.target:
-        return "leads elsewhere on the server"
-    return None
-
-
-def _is_made(copy: Copy) -> bool:
-    """Whether it is a directory that is there, or the root, which is made first."""
-    is_directory = copy.entry.kind == "directory"
-    return is_directory and (copy.replaces is not None or not copy.entry.path)
-
-
-def _is_packable(copy: Copy) -> bool:
-    """Only what is new: unpacking would take away what is there before it has the other."""
-    is_small = copy.entry.kind != "file" or copy.is_small
-    return bool(copy.entry.path) and copy.replaces is None and is_small
-
-
-def _escaped(word: bytes) -> bytes:
-    """As `printf %b` takes it, in letters that every shell and protocol lets through."""
-    return _UNUSUAL.sub(lambda match: b"\\0%03o" % match[0][0], word)
-
-
-def _leaves(directories: Iterable[Copy]) -> list[TreeEntry]:
-    """Those that have no other one in them: making them makes the others."""
-    entries = [copy.entry for copy in directories]
-    parents = {parent(entry.path) for entry in entries if entry.path}
-    return [entry for entry in entries if entry.path not in parents]
-
-
-def _levels(directories: list[TreeEntry]) -> list[list[TreeEntry]]:
-    """The deepest ones first: without the right to search it, nothing in a directory is found."""
-    levels: dict[int, list[TreeEntry]] = {}
-    for entry in directories:
-        levels.setdefault(entry.path.count(b"/") + bool(entry.path), []).append(entry)
-    return [levels[depth] for depth in sorted(levels, reverse=True)]
