@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
@@ -12,6 +13,7 @@ from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest
@@ -39,6 +41,7 @@ def attach_command(words: list[str]) -> int:
         examples=_EXAMPLES,
     )
     parser.add_argument("id", metavar="<ID>", help="the id, or a unique beginning of it")
+    add_force(parser)
     add_verbose(parser)
     values = parser.parse_words(words)
 
@@ -49,15 +52,20 @@ def attach_command(words: list[str]) -> int:
             say(f"it has ended, and all its output was shown; see `exec-server logs {session.id}`")
             return session.exit_code
         notices = Notices(is_verbose=values.verbose)
-        opening = detach.open_saved(
-            store,
-            session,
-            client_name=parser.prog,
-            token=server_token(parser, values),
-            pin=values.pin,
-            on_state=notices.on_state,
-        )
-        async with opening as client:
+
+        def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
+            return detach.open_saved(
+                store,
+                session,
+                client_name=parser.prog,
+                token=server_token(parser, values),
+                pin=values.pin,
+                on_state=notices.on_state,
+                is_patient=is_patient,
+            )
+
+        command = f"exec-server attach {session.id}"
+        async with open_held(opening, session, force=values.force, command=command) as client:
             return await _attach(store, session, client, notices)
 
     return run_to_exit_status(attach, log_level=values.log_level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
 from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
@@ -13,6 +14,7 @@ from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.run import output_facts
 from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.process.terminal_io import LocalOutput
 from exec_server.cli.tables import print_json
@@ -46,6 +48,7 @@ def logs_command(words: list[str]) -> int:
     parser.add_argument(
         "-f", "--follow", action=Flag, help="follow the output until the process has ended"
     )
+    add_force(parser)
     add_output(parser)
     add_verbose(parser)
     values = parser.parse_words(words)
@@ -56,15 +59,20 @@ def logs_command(words: list[str]) -> int:
         store = SessionStore()
         session = store.find(values.id)
         notices = Notices(is_verbose=values.verbose)
-        opening = detach.open_saved(
-            store,
-            session,
-            client_name=parser.prog,
-            token=server_token(parser, values),
-            pin=values.pin,
-            on_state=notices.on_state,
-        )
-        async with opening as client:
+
+        def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
+            return detach.open_saved(
+                store,
+                session,
+                client_name=parser.prog,
+                token=server_token(parser, values),
+                pin=values.pin,
+                on_state=notices.on_state,
+                is_patient=is_patient,
+            )
+
+        command = f"exec-server logs -f {session.id}" if values.follow else None
+        async with open_held(opening, session, force=values.force, command=command) as client:
             try:
                 if values.follow:
                     return await _follow(client, session, notices)
