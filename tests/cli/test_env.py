@@ -132,7 +132,7 @@ def test_a_file_on_a_server_may_be_named(home):
     configure(home, environment("box", "ws://h:1"))
     assert parse_target("box:/a:b") == Target("box", "/a:b")
     assert parse_target("box:") == Target("box", "")
-    for text in ("box", "other:/a", "./box:/a", "dir/box:/a", "box:a"):
+    for text in ("box", "other:/a", "./box:/a", "dir/box:/a", "./box:a"):
         assert parse_target(text) == Target(None, text)
 
 

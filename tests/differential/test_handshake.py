@@ -129,6 +129,7 @@ async def test_our_capabilities_are_a_promise_of_ours(both):
         "processResize",
         "processCloseStdin",
         "processSignals",
+        "processExitSignals",
         "processList",
         "processReadDroppedBytes",
         "processFlow",

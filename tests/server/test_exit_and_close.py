@@ -44,6 +44,17 @@ async def test_a_signal_counts_from_128_on_pipes_and_is_1_on_a_terminal(wire, nu
     assert (await wire.run("tty", argv, tty=True)).exit_code == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@requirement("extension/exit-signals")
+async def test_a_client_can_ask_for_the_signal_that_ended_a_terminal(wire, number):
+    argv = ["sh", "-c", f"kill -{int(number)} $$"]
+    for name, tty in (("pipes", False), ("terminal", True)):
+        finished = await wire.run(name, argv, tty=tty, exitSignals=True)
+        assert finished.exit_code == 128 + number
+    finished = await wire.run("status", ["sh", "-c", "exit 7"], tty=True, exitSignals=True)
+    assert finished.exit_code == 7
+
+
 @pytest.mark.parametrize("tty", [False, True])
 @requirement("exit:terminal-status")
 async def test_a_status_is_the_same_on_a_terminal(wire, tty):

@@ -22,6 +22,7 @@ async def test_extensions_are_advertised(wire):
         "processResize",
         "processCloseStdin",
         "processSignals",
+        "processExitSignals",
         "processList",
         "processReadDroppedBytes",
         "processFlow",

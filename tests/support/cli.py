@@ -117,6 +117,10 @@ class Terminal:
     def attributes(self) -> list[Any]:
         return termios.tcgetattr(self._far)
 
+    @attributes.setter
+    def attributes(self, attributes: list[Any]) -> None:
+        termios.tcsetattr(self._far, termios.TCSANOW, attributes)
+
     @property
     def is_raw(self) -> bool:
         return not self.attributes[3] & (termios.ICANON | termios.ECHO | termios.ISIG)

@@ -1,24 +1,25 @@
 """The command line: one module for each command, and what the commands share.
 
-main.py           runs the command that the first word names
-commands.py       the table of commands; dispatch, help, suggestions and completion use it
-parser.py         reads command lines and refuses wrong ones
-options.py        the options that several commands have
-server_access.py  servers by URL or name, and how to connect to them
-event_loop.py     runs a command and turns its errors into an exit status
-exit_codes.py     the exit statuses
-log_setup.py      logging to stderr, as text or JSON
-tables.py         output as columns or JSON
-os_error_text.py  the number of an operating system's error in a server's message
-help_command.py   `help`
-env.py            `env`
-keygen.py         `keygen`
-fingerprint.py    `fingerprint`
-serve/            the server itself, and `forward`
-process/          `run`, `shell`, `attach`, `ps`, `logs`, `kill`
-files/            `cp`, `ls`, `tree`, `find`, `stat`, `cat`, `mkdir`, `rm`
-sandbox/          `sandbox`, `doctor`
-registry/         `registry`
-pair/             `pair`
-completion/       `completion`
+main.py              runs the command that the first word names
+commands.py          the table of commands; dispatch, help, suggestions and completion use it
+parser.py            reads command lines and refuses wrong ones
+options.py           the options that several commands have
+server_access.py     servers by URL or name, and how to connect to them
+event_loop.py        runs a command and turns its errors into an exit status
+exit_codes.py        the exit statuses
+standard_streams.py  standard input, output and error, also if they are closed or full
+log_setup.py         logging to stderr, as text or JSON
+tables.py            output as columns or JSON
+os_error_text.py     the number of an operating system's error in a server's message
+help_command.py      `help`
+env.py               `env`
+keygen.py            `keygen`
+fingerprint.py       `fingerprint`
+serve/               the server itself, and `forward`
+process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`
+files/               `cp`, `ls`, `tree`, `find`, `stat`, `cat`, `mkdir`, `rm`
+sandbox/             `sandbox`, `doctor`
+registry/            `registry`
+pair/                `pair`
+completion/          `completion`
 """

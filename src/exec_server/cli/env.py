@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -39,11 +40,16 @@ The names that `exec-server pair` has added come last.
       [[environments]]
       id = "build"
       url = "wss://build.example.net"
-      auth_bearer_token_file = "build.token"
       [[environments]]
       id = "lab"
       program = "ssh"
       args = ["lab", "exec-server", "--listen", "stdio"]
+
+Codex reads this file, too, and refuses keys that it does not know. A token that is in a file of its
+own, or in a variable (auth_bearer_token_env), is named in exec-server.toml beside it:
+
+      [environments.build]
+      auth_bearer_token_file = "build.token"
 
 exit status:
   0    listed; with `check`: all environments are ready
@@ -133,6 +139,8 @@ def env_command(words: list[str]) -> int:
             token = server_token(parser, values)
             return await _list_registry(values.registry, token, values.names, is_json=is_json)
         manager = server_access.environments()
+        for text in manager.warnings:
+            print(f"Warning: {text}", file=sys.stderr)
         for name in values.names:
             # This raises ConfigurationError for an unknown name.
             manager.resolve(name)

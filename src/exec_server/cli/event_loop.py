@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -34,19 +31,10 @@ def run_to_exit_status(
     """Run a whole command; an error is passed to *complain* and becomes the exit status."""
     log_setup.configure(log_level, "text")
     try:
-        status = in_loop(main())
-        sys.stdout.flush()
-        return status
-    except KeyboardInterrupt:
-        return exit_codes.BY_SIGNAL + signal.SIGINT
-    except BrokenPipeError:
-        # The reader of our output has closed it, as `| head` does. The interpreter flushes
-        # standard output once more when it exits, which must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exit_codes.BY_SIGNAL + signal.SIGPIPE
+        return in_loop(main())
     except ExecServerError as exc:
         complain(str(exc))
-        return exc.exit_status if isinstance(exc, exit_codes.StatusError) else exit_codes.FAILED
+        return exit_codes.status_of(exc)
 
 
 def raise_descriptor_limit() -> int:

@@ -27,6 +27,11 @@ class StatusError(ExecServerError):
         self.exit_status = exit_status
 
 
+def status_of(error: ExecServerError) -> int:
+    """The status with which *error* ends the program."""
+    return error.exit_status if isinstance(error, StatusError) else FAILED
+
+
 RUN_STATUS_HELP = """\
 exit status:
   the status of the command; 128 + N if signal N ended it

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from exec_server.cli.commands import find_entry
+from exec_server.cli import exit_codes, standard_streams
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    words = sys.argv[1:] if argv is None else argv
+    standard_streams.prepare()
+    try:
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            # Help texts and refusals leave by SystemExit; their output must be complete, too.
+            standard_streams.finish()
+    except standard_streams.OutputFailed as exc:
+        standard_streams.discard()
+        return standard_streams.report(exc)
+    except BrokenPipeError:
+        # The reader of our output has closed it, as `| head` does.
+        standard_streams.discard()
+        return exit_codes.BY_SIGNAL + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return exit_codes.BY_SIGNAL + signal.SIGINT
+
+
+def _run(words: list[str]) -> int:
+    from exec_server.cli.commands import find_entry
+
     entry = find_entry(words[0]) if words else None
     if entry is not None:
         return entry.load()(words[1:])

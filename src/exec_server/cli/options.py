@@ -37,6 +37,7 @@ def add_connection_options(parser: Parser) -> None:
         "first-use: accept the key that is seen first, and no other one later "
         "[default: EXEC_SERVER_PIN]",
     )
+    parser.suggestions["pin"] = ("first-use",)
     add(
         "--log-level",
         metavar="<LEVEL>",

@@ -6,6 +6,7 @@ The reference is OpenAI Codex's own `codex exec-server`.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -27,6 +28,8 @@ class Arguments(msgspec.Struct):
     given: list[str]
     # The words from the first one that is not an option.
     rest: list[str]
+    # True if a `--` was before them.
+    is_ended: bool = False
 
 
 class ValueRequired(argparse.ArgumentTypeError):
@@ -96,6 +99,8 @@ class Parser(argparse.ArgumentParser):
 
         The first example of *epilog*, which is the commonest use, is shown before the options, too.
         """
+        # Values that completions offer for an option, by its destination; others are allowed.
+        self.suggestions: dict[str, tuple[str, ...]] = {}
         rest.setdefault("formatter_class", _HelpFormatter)
         super().__init__(
             prog=prog,
@@ -112,6 +117,10 @@ class Parser(argparse.ArgumentParser):
             super().print_help(file)
         else:
             wanted.append(self)
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        # The method of argparse ignores errors, and a full disk would go unnoticed.
+        (sys.stderr if file is None else file).write(message)
 
     def format_usage(self) -> str:
         return f"Usage: {self.usage}\n"
@@ -239,6 +248,7 @@ class _Reading:
         while self._words and _is_option(self._words[0]):
             word = self._words.pop(0)
             if word == "--":
+                self.arguments.is_ended = True
                 break
             self._take(word)
         for action, value in self._pending:

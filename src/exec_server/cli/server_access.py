@@ -22,7 +22,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 SERVER_HELP = """\
 SERVER is a URL as `exec-server` prints it, unix://PATH, stdio:PROGRAM for a server that is started
-for this command only, or the name of an environment. `exec-server env` lists the names.
+for this command only, or the name of an environment. `exec-server env` lists the names. Without
+SERVER it is the default of environments.toml.
 """
 
 
@@ -46,6 +47,17 @@ def environments(environ: Mapping[str, str] | None = None) -> EnvironmentManager
     from exec_server.local_server import environments
 
     return environments(env=os.environ if environ is None else environ)
+
+
+def default_server() -> str | None:
+    """The name of the default environment, unless that is this machine.
+
+    A command that is meant for a server must not run here because a word was forgotten.
+    """
+    manager = environments()
+    if manager.default is None or manager.resolve().kind == "local":
+        return None
+    return manager.default
 
 
 def open_server(

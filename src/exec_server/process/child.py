@@ -35,7 +35,8 @@ _DRAIN_BYTES = 1 << 20
 _LATE_OUTPUT_SECONDS = 0.020
 # The exit code when the wait status was lost, for example because the keeper died.
 _UNKNOWN_EXIT = -1
-# A terminal process that a signal ended reports this, as the reference does.
+# A terminal process that a signal ended reports this, as the reference does, unless its client has
+# asked for the signal.
 _TERMINAL_SIGNAL_EXIT = 1
 
 
@@ -104,6 +105,7 @@ class Child:
         self.process_id = params.process_id
         self.argv = params.argv
         self.is_tty = params.tty
+        self._hides_signals = params.tty and not params.exit_signals
         self.pid: int | None = None
         self.exit_code: int | None = None
         self.is_terminated = False
@@ -260,7 +262,7 @@ class Child:
         code = os.waitstatus_to_exitcode(status)
         if code >= 0:
             return code
-        return _TERMINAL_SIGNAL_EXIT if self.is_tty else 128 - code
+        return _TERMINAL_SIGNAL_EXIT if self._hides_signals else 128 - code
 
     def _maybe_close(self) -> None:
         if self._late_output is not None and self._has_all_output():

@@ -65,6 +65,9 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     # Ours: the terminal's size. The reference always has 24 rows and 80 columns.
     rows: Cells | None = None
     cols: Cells | None = None
+    # Ours: the exit code of a terminal's process that signal N ended is 128 + N, as on pipes.
+    # Without this it is 1, as in the reference.
+    exit_signals: bool = False
     # Ours: the server keeps up to this many bytes of output that the client has not acknowledged.
     # When there are more, the program has to wait.
     flow_window: Window | None = None

@@ -28,6 +28,7 @@ _OF_OURS = {
     "processResize": True,
     "processCloseStdin": True,
     "processSignals": True,
+    "processExitSignals": True,
     "processList": True,
     "processReadDroppedBytes": True,
     "processFlow": True,

@@ -1199,6 +1199,11 @@ class EnvironmentManager(Twin[AsyncEnvironmentManager]):
         """All environments, the default first."""
         return self._portal.run(lambda: self._inner.names)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Texts for people about keys of the configuration that Codex refuses."""
+        return self._inner.warnings
+
     def describe(self) -> list[EnvironmentFacts]:
         """The facts about each environment, in the order of `names`."""
         return self._portal.run(lambda: self._inner.describe())

@@ -68,6 +68,10 @@ def test_bash_completes_commands_and_options(complete):
     assert complete("run", "-o", "") == {"text", "json"}
     assert complete("run", "--output", "j") == {"json"}
     assert complete("run", "--timeout", "") == set()
+    assert complete("run", "--sandbox", "w") == {"workspace-write"}
+    assert complete("sandbox", "--sandbox", "") == {"read-only", "workspace-write"}
+    assert complete("kill", "-s", "K") == {"KILL"}
+    assert complete("kill", "--signal", "TE") == {"TERM"}
     assert complete("env", "c") == {"check"}
     assert complete("completion", "") == {"bash", "zsh", "fish", "names", "ids"}
 
@@ -91,6 +95,16 @@ def test_bash_completes_what_only_the_moment_knows(complete, home):
     assert complete("attach", "") == {"ab", "cd"}
     assert complete("kill", "-s", "TERM", "ab", "c") == {"cd"}
     assert complete("cp", "b") == {"bin", "box", "boxes", "-o filenames"}
+
+
+@requirement("cli/completion:bash")
+def test_files_here_are_not_offered_for_paths_on_a_server(complete, home):
+    (home / "xyz").touch()
+    assert "xyz" in complete("ls", "x")
+    # bash divides words at colons.
+    for words in (["nosuch:x"], ["nosuch", ":", "x"], ["ws", ":", "//h", ":", "1", ":", "x"]):
+        assert complete("ls", *words) == set()
+        assert complete("cp", "file", *words) == set()
 
 
 @requirement("cli/completion:bash")

@@ -10,6 +10,7 @@ import stat
 import pytest
 
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.session_holder import find_holder
 from exec_server.client.session_token import SessionToken
 from exec_server.errors import ConfigurationError
 from exec_server.process.child import Child
@@ -250,6 +251,41 @@ async def test_what_is_attached_elsewhere_is_told(server):
         assert await states() == {session_id: "attached"}
         done = await finished("kill", session_id)
         assert done.status == 1 and f"`{session_id}` is attached elsewhere" in done.stderr
+
+
+@requirement("cli/attach:elsewhere")
+async def test_the_program_that_follows_a_process_is_named_and_can_be_ended(server):
+    script = "trap 'exit 3' TERM; echo begun; while :; do sleep 0.01; done"
+    session_id = await detach(server.url, script)
+    for words in (["attach"], ["logs"], ["kill"]):
+        async with running("logs", "-f", session_id) as holder:
+            assert await line(holder) == b"begun\n"
+            done = await finished(*words, session_id)
+            assert done.status == 1
+            text = f"`exec-server logs -f {session_id}` follows it (process {holder.pid} "
+            assert text in done.stderr
+            assert "--force" in done.stderr
+            if words == ["attach"]:
+                # Its output is shown from the beginning, and then it is killed from elsewhere.
+                continue
+            done = await finished(*words, "--force", session_id)
+            assert (done.status, done.stderr) == (0, "")
+            assert await status(holder) == 128 + signal.SIGTERM
+    done = await finished("attach", session_id)
+    assert done.status == 3
+
+
+@requirement("cli/attach:elsewhere")
+async def test_the_note_of_a_program_that_was_killed_is_ignored(server):
+    session_id = await detach(server.url, "echo begun; read x; sleep 60")
+    async with running("logs", "-f", session_id) as holder:
+        assert await line(holder) == b"begun\n"
+        assert find_holder(session_id) is not None
+        holder.kill()
+        await holder.wait()
+    assert find_holder(session_id) is None
+    done = await finished("logs", session_id)
+    assert (done.status, done.stdout) == (0, b"begun\n")
 
 
 @requirement("cli/attach:expired", "cli/ps:states")

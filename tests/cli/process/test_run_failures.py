@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from tests.support import cli
 from tests.support.cli import MakeTerminal
 from tests.support.fake_server import Talk, fake_server
 from tests.support.fault_proxy import fault_proxy
+from tests.support.leaks import eventually
 from tests.support.servers import OURS
 
 pytestmark = pytest.mark.one_loop
@@ -91,6 +93,74 @@ async def test_a_command_that_cannot_be_started(server, tmp_path):
     (tmp_path / "plain").write_text("not a program")
     plain = await run(server.url, str(tmp_path / "plain"))
     assert plain.status == 126 and "Permission denied" in plain.stderr
+
+
+@requirement("cli/run:not-started")
+async def test_a_wrong_directory_is_told_and_not_the_command(server, tmp_path):
+    (tmp_path / "file").touch()
+    for options in ([], ["-t"]):
+        missing = await run(*options, "--cwd", f"{tmp_path}/nope", server.url, "ls")
+        assert missing.status == 126
+        assert missing.stderr == (
+            f"Error: cannot run `ls` in `{tmp_path}/nope`: "
+            "the directory does not exist on the server\n"
+        )
+        plain = await run(*options, "--cwd", f"{tmp_path}/file", server.url, "ls")
+        assert plain.status == 126
+        assert (
+            plain.stderr == f"Error: cannot run `ls` in `{tmp_path}/file`: it is not a directory\n"
+        )
+    command = await run("--cwd", str(tmp_path), server.url, "no-such-command")
+    assert command.status == 127 and "cannot run `no-such-command` in" in command.stderr
+
+
+@requirement("cli/run:default")
+async def test_the_default_is_used_if_no_server_is_named(server, home):
+    toml = home / "codex" / "environments.toml"
+    toml.write_text(f'default = "box"\n[[environments]]\nid = "box"\nurl = "{server.url}"\n')
+    done = await run("--", "echo", "hi")
+    assert (done.status, done.stdout) == (0, b"hi\n")
+    done = await run("-e", "A=1", "--", "printenv", "A")
+    assert (done.status, done.stdout) == (0, b"1\n")
+    # A URL after the `--` is a server, as it always was.
+    done = await run("--", server.url, "echo", "hi")
+    assert (done.status, done.stdout) == (0, b"hi\n")
+    # This machine is a default only for programs.
+    toml.write_text('default = "local"\n')
+    done = await run("--", "echo", "hi")
+    assert done.status == 2 and "<SERVER>" in done.stderr
+
+
+@requirement("cli/run:json-errors")
+async def test_failures_are_told_in_json(server, tmp_path):
+    missing = await run("-o", "json", server.url, "no-such-command")
+    facts = json.loads(missing.stdout)
+    assert missing.status == facts["exitCode"] == 127
+    assert facts["error"].startswith("cannot run `no-such-command`")
+    assert (facts["stdout"], facts["stderr"]) == ("", "")
+    (tmp_path / "plain").write_text("not a program")
+    for words in ([server.url, str(tmp_path / "plain")], ["ws://127.0.0.1:1", "true"]):
+        for options in ([], ["--detach"]):
+            done = await run("-o", "json", *options, *words)
+            facts = json.loads(done.stdout)
+            assert facts["exitCode"] == done.status != 0
+            assert done.stderr == f"Error: {facts['error']}\n"
+
+
+@requirement("cli/run:json-errors")
+async def test_output_before_a_lost_connection_is_in_the_json():
+    async def script(talk: Talk) -> None:
+        await shake_hands_once(talk)
+        await talk.refuse(await talk.expect("environment/info"), -32601, "no")
+        await talk.output((await talk.start())["processId"], 1, b"begun\n")
+        await talk.expect("process/closeStdin")
+        talk.socket.transport.abort()
+
+    async with fake_server(script) as url:
+        done = await run("-o", "json", url, "x")
+    facts = json.loads(done.stdout)
+    assert (facts["exitCode"], facts["stdout"]) == (1, "begun\n")
+    assert f"Error: {facts['error']}" == LOST
 
 
 @requirement("cli/run:usage")
@@ -225,7 +295,7 @@ async def test_a_new_size_is_passed_on(server, terminal: MakeTerminal):
     screen.resize(44, 55)
     await screen.until(b"44 55\r\n")
     screen.type(b"\x03")
-    assert await screen.status() == 1
+    assert await screen.status() == 128 + signal.SIGINT
     assert screen.attributes == screen.before
 
 
@@ -280,6 +350,36 @@ async def test_without_tty_the_local_terminal_is_left_alone(server, terminal: Ma
     await screen.until(b"got:word\r\n")
     screen.type(b"\x04")
     assert await screen.status() == 0
+
+
+@requirement("cli/run:terminal-signal")
+async def test_the_signal_that_ended_a_command_on_a_terminal_is_told(server):
+    done = await run("-t", server.url, *sh("kill -9 $$"))
+    assert done.status == 137
+
+
+@requirement("cli/run:terminal-end-of-file")
+@pytest.mark.parametrize("typed", [b"", b"echo $((40 + 2))\n", b"sleep 0.3\necho $((40 + 2))\n"])
+async def test_the_end_of_input_ends_a_shell_on_a_terminal(server, typed):
+    done = await run("-t", server.url, "--", "bash", "--norc", "--noprofile", input=typed)
+    assert done.status == 0
+    assert (b"42\r\n" in done.stdout) == bool(typed)
+
+
+@requirement("cli/run:terminal-continued")
+@pytest.mark.parametrize("words", [["run", "-t"], ["shell"]])
+async def test_a_terminal_is_raw_again_after_a_stop(server, terminal: MakeTerminal, words):
+    screen = terminal(*words, server.url, *sh("echo ready; read x; exit 3"))
+    await screen.until(b"ready\r\n")
+    screen.process.send_signal(signal.SIGSTOP)
+    # A shell takes its terminal back when a job stops.
+    screen.attributes = screen.before
+    assert not screen.is_raw
+    screen.process.send_signal(signal.SIGCONT)
+    await eventually(lambda: screen.is_raw)
+    screen.type(b"\r")
+    assert await screen.status() == 3
+    assert screen.attributes == screen.before
 
 
 @requirement("cli/run:terminal")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
 
+from exec_server.cli import env
 from exec_server.client.environments.environments_toml import load
 from exec_server.errors import ConfigurationError
 from tests.requirements import requirement
-from tests.support.servers import reference_binary
+from tests.support.servers import ROOT, reference_binary
 
 URL = 'url = "ws://127.0.0.1:1"'
 PREFIX = "Error: exec-server protocol error: "
@@ -87,6 +90,35 @@ def test_a_fault_has_the_same_words(binary, tmp_path, text):
     with pytest.raises(ConfigurationError) as caught:
         load(tmp_path, {})
     assert str(caught.value) == f"{path}: {fault_of_the_reference(binary, tmp_path)}"
+
+
+def shown_files(page: Path) -> list[str]:
+    """The TOML in a page or in a help text that lists environments."""
+    found = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    return [text for text in found if "[[environments]]" in text]
+
+
+@requirement("env/toml:codex")
+@pytest.mark.parametrize("page", ["docs/cli.md", "docs/client.md", "docs/guides/codex.md"])
+def test_the_files_that_the_documentation_shows_are_accepted(binary, tmp_path, page):
+    texts = shown_files(ROOT / page)
+    assert texts
+    for text in texts:
+        # The environments must not be reached, and a fault is expected at the end only.
+        text += entry(URL, "colour = 1", name="wrong-at-the-end")
+        (tmp_path / "environments.toml").write_text(text)
+        assert "`colour`" in fault_of_the_reference(binary, tmp_path)
+        with pytest.raises(ConfigurationError, match="colour"):
+            load(tmp_path, {})
+
+
+@requirement("env/toml:codex")
+def test_the_file_that_the_help_shows_is_accepted(binary, tmp_path):
+    text = textwrap.dedent(env._EPILOG.partition("\n\n")[2].partition("\n\n")[0])
+    assert "[[environments]]" in text
+    text += "\n" + entry(URL, "colour = 1", name="wrong-at-the-end")
+    (tmp_path / "environments.toml").write_text(text)
+    assert "`colour`" in fault_of_the_reference(binary, tmp_path)
 
 
 @requirement("env/toml:grammar", "env/toml:timeouts")

@@ -123,7 +123,7 @@ def _describe(name: str, summary: str, parser: Parser) -> CommandCompletion:
     return CommandCompletion(
         name,
         summary,
-        tuple(_option(action) for action in actions if action.option_strings),
+        tuple(_option(parser, action) for action in actions if action.option_strings),
         next((words for mark, words in _WORDS_BY_USAGE if mark in (parser.usage or "")), "none"),
         tuple(choices),
     )
@@ -134,11 +134,11 @@ def _summary(text: str) -> str:
     return first if len(first) <= _SUMMARY_WIDTH else first[: _SUMMARY_WIDTH - 3] + "..."
 
 
-def _option(action: argparse.Action) -> OptionCompletion:
+def _option(parser: Parser, action: argparse.Action) -> OptionCompletion:
     return OptionCompletion(
         tuple(action.option_strings),
         action.nargs != 0,
-        tuple(map(str, action.choices or ())),
+        tuple(map(str, action.choices or parser.suggestions.get(action.dest, ()))),
         # Other paths are paths on the server, which the shell cannot complete.
         action.type is path and action.metavar == "<PATH>",
         _summary((action.help or "").replace("%(default)s", str(action.default))),

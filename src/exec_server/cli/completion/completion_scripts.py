@@ -59,6 +59,8 @@ _exec_server() {{
         if (( COMP_CWORD == 1 )); then words={shlex.quote(names)}; fi
         ;;
     esac
+    # bash divides words at colons, too. After SERVER: a path is on the server, not here.
+    if [[ $files && ( $cur == *:* || $prev == : ) ]]; then return; fi
     if [[ $cur == -* ]]; then
         COMPREPLY=( $(compgen -W "$options" -- "$cur") )
     else
@@ -150,7 +152,8 @@ def _zsh_branch(command: CommandCompletion) -> str:
         words.append(f"$({_DYNAMIC[command.words]} 2>/dev/null)")
     lines += f"        else compadd -- {' '.join(words)}\n        fi\n"
     if command.words == "targets":
-        lines += "        _files\n"
+        # After SERVER: a path is on the server, not here.
+        lines += "        if [[ $PREFIX != *:* ]]; then _files; fi\n"
     return f"{lines}        ;;\n"
 
 
@@ -194,7 +197,10 @@ def _fish_command(command: CommandCompletion) -> list[str]:
     if command.words in _DYNAMIC:
         lines.append(f"complete -c exec-server {when} -a {_fish(f'({_DYNAMIC[command.words]})')}")
     if command.words == "targets":
-        lines.append(f"complete -c exec-server {when} -F")
+        # After SERVER: a path is on the server, not here.
+        here = "not string match -q '*:*' -- (commandline -ct)"
+        also = _fish(f"__fish_seen_subcommand_from {command.name}; and {here}")
+        lines.append(f"complete -c exec-server -n {also} -F")
     return lines
 
 

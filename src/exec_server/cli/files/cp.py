@@ -20,7 +20,13 @@ from exec_server.cli.files.file_command import (
     warn,
 )
 from exec_server.cli.files.progress_bar import duration, progress_line, size
-from exec_server.cli.files.targets import Servers, Target, parse_target
+from exec_server.cli.files.targets import (
+    Servers,
+    Target,
+    is_like_remote,
+    not_remote,
+    parse_target,
+)
 from exec_server.cli.parser import Flag, Parser
 from exec_server.client.files.transfer.download import Download
 from exec_server.client.files.transfer.progress import OnProgress
@@ -82,7 +88,8 @@ def cp_command(words: list[str]) -> int:
     parser.add_argument("-q", "--quiet", action=Flag, help="show no progress and no summary")
 
     async def cp(values: argparse.Namespace, servers: Servers) -> int:
-        *sources, destination = _targets(parser, values)
+        targets = [await servers.expanded(target) for target in _targets(parser, values)]
+        *sources, destination = targets
         copying = _Copying(values, servers, destination, has_many=len(sources) > 1)
         return await each_target(sources, copying.copy)
 
@@ -96,7 +103,9 @@ def _targets(parser: Parser, values: argparse.Namespace) -> list[Target]:
     *sources, destination = targets
     for source in sources:
         if not source.is_remote and not destination.is_remote:
-            parser.error("one side must be on a server: expected SERVER:/PATH")
+            named = next((text for text in values.paths if is_like_remote(text)), None)
+            why = "expected SERVER:/PATH" if named is None else not_remote(named)
+            parser.error(f"one side must be on a server: {why}")
     return targets
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
-from exec_server.cli.files.targets import TARGET_HELP, Servers, Target, parse_target
+from exec_server.cli.files.targets import TARGET_HELP, Servers, Target, not_remote, parse_remote
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.options import TOKEN_HELP, add_connection_options, server_token
 from exec_server.cli.os_error_text import without_os_error
@@ -97,10 +97,12 @@ async def each_target(targets: list[Target], work: Callable[[Target], Awaitable[
 
 def remote_targets(parser: Parser, values: argparse.Namespace) -> list[Target]:
     """The targets of a parser of `targets_parser`; each must be on a server."""
-    targets = [parse_target(text) for text in values.targets]
-    for target in targets:
-        if not target.is_remote:
-            parser.error(f"'{target.path}' is not on a server: expected SERVER:/PATH")
+    targets = []
+    for text in values.targets:
+        target = parse_remote(text)
+        if target is None:
+            parser.error(not_remote(text))
+        targets.append(target)
     return targets
 
 

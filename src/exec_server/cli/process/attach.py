@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
 
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_verbose, server_token
@@ -10,6 +13,7 @@ from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest
@@ -37,6 +41,7 @@ def attach_command(words: list[str]) -> int:
         examples=_EXAMPLES,
     )
     parser.add_argument("id", metavar="<ID>", help="the id, or a unique beginning of it")
+    add_force(parser)
     add_verbose(parser)
     values = parser.parse_words(words)
 
@@ -47,15 +52,20 @@ def attach_command(words: list[str]) -> int:
             say(f"it has ended, and all its output was shown; see `exec-server logs {session.id}`")
             return session.exit_code
         notices = Notices(is_verbose=values.verbose)
-        opening = detach.open_saved(
-            store,
-            session,
-            client_name=parser.prog,
-            token=server_token(parser, values),
-            pin=values.pin,
-            on_state=notices.on_state,
-        )
-        async with opening as client:
+
+        def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
+            return detach.open_saved(
+                store,
+                session,
+                client_name=parser.prog,
+                token=server_token(parser, values),
+                pin=values.pin,
+                on_state=notices.on_state,
+                is_patient=is_patient,
+            )
+
+        command = f"exec-server attach {session.id}"
+        async with open_held(opening, session, force=values.force, command=command) as client:
             return await _attach(store, session, client, notices)
 
     return run_to_exit_status(attach, log_level=values.log_level)
@@ -74,6 +84,8 @@ async def _attach(
         has_input=has_keys,
         has_escape_keys=has_keys,
         at_end="leave",
+        redraws=process.is_terminal,
+        modes=session.modes,
     )
     if process.is_truncated:
         say("output is missing here: the server did not retain all of it")
@@ -83,6 +95,7 @@ async def _attach(
             status = await bridge.follow()
     finally:
         is_over = process.returncode is not None and process.is_done
+        session = msgspec.structs.replace(session, modes=bridge.modes)
         code = None if process.returncode is None else process.returncode & 0xFF
         detach.update(store, client, session, exit_code=code if is_over else None)
     if bridge.is_detached:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from contextlib import AbstractAsyncContextManager
 
 from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
@@ -13,6 +14,7 @@ from exec_server.cli.options import add_output, server_token
 from exec_server.cli.process import detach
 from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.tables import print_json
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import ExecServerError, InvalidParams, InvalidRequest
@@ -48,13 +50,18 @@ def kill_command(words: list[str]) -> int:
         default=signal.SIGTERM,
         help="name or number [default: TERM]; every server supports KILL and INT",
     )
+    add_force(parser)
+    parser.suggestions["signal"] = tuple(each.name.removeprefix("SIG") for each in signal.Signals)
     add_output(parser)
     values = parser.parse_words(words)
 
     async def kill() -> int:
         store = SessionStore()
         token = server_token(parser, values)
-        killed = [await _kill(store, text, values.signal, token, values.pin) for text in values.ids]
+        killed = [
+            await _kill(store, text, values.signal, token, values.pin, force=values.force)
+            for text in values.ids
+        ]
         facts = [each for each in killed if each is not None]
         if values.output == "json":
             print_json(facts)
@@ -68,15 +75,30 @@ def kill_command(words: list[str]) -> int:
 
 
 async def _kill(
-    store: SessionStore, text: str, signum: signal.Signals, token: str | None, pin: str | None
+    store: SessionStore,
+    text: str,
+    signum: signal.Signals,
+    token: str | None,
+    pin: str | None,
+    *,
+    force: bool,
 ) -> dict[str, object] | None:
     """Signal one process; the facts about it, or None after an error, which is printed."""
     try:
         session = store.find(text)
-        opening = detach.open_saved(
-            store, session, client_name="exec-server kill", token=token, pin=pin, is_patient=False
-        )
-        async with opening as client:
+
+        def opening(_: bool) -> AbstractAsyncContextManager[ExecServerClient]:
+            # A program that was ended a moment ago may not have left the server yet.
+            return detach.open_saved(
+                store,
+                session,
+                client_name="exec-server kill",
+                token=token,
+                pin=pin,
+                is_patient=force,
+            )
+
+        async with open_held(opening, session, force=force) as client:
             was_running = await _signalled(store, client, session, signum)
     except ExecServerError as exc:
         print_error(str(exc))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
 from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
@@ -13,12 +14,16 @@ from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.run import output_facts
 from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.process.session_holder import add_force, open_held
+from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.process.terminal_io import LocalOutput
 from exec_server.cli.tables import print_json
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest
 from exec_server.protocol.process import ReadChunk, ReadResult
+
+# How many seconds a terminal has to take the sequences that restore it.
+_LAST_WORDS = 2.0
 
 _EXAMPLES = """\
   Print the output so far:
@@ -43,6 +48,7 @@ def logs_command(words: list[str]) -> int:
     parser.add_argument(
         "-f", "--follow", action=Flag, help="follow the output until the process has ended"
     )
+    add_force(parser)
     add_output(parser)
     add_verbose(parser)
     values = parser.parse_words(words)
@@ -53,15 +59,20 @@ def logs_command(words: list[str]) -> int:
         store = SessionStore()
         session = store.find(values.id)
         notices = Notices(is_verbose=values.verbose)
-        opening = detach.open_saved(
-            store,
-            session,
-            client_name=parser.prog,
-            token=server_token(parser, values),
-            pin=values.pin,
-            on_state=notices.on_state,
-        )
-        async with opening as client:
+
+        def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
+            return detach.open_saved(
+                store,
+                session,
+                client_name=parser.prog,
+                token=server_token(parser, values),
+                pin=values.pin,
+                on_state=notices.on_state,
+                is_patient=is_patient,
+            )
+
+        command = f"exec-server logs -f {session.id}" if values.follow else None
+        async with open_held(opening, session, force=values.force, command=command) as client:
             try:
                 if values.follow:
                     return await _follow(client, session, notices)
@@ -100,12 +111,17 @@ async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> 
     if dropped:
         _tell_missing(dropped)
     output = LocalOutput()
-    for chunk in answer.chunks:
-        await output.write(2 if chunk.stream == "stderr" else 1, chunk.chunk.data)
+    if session.tty:
+        await output.track_modes()
+    try:
+        for chunk in answer.chunks:
+            await output.write(2 if chunk.stream == "stderr" else 1, chunk.chunk.data)
+    finally:
+        await output.restore_modes(_LAST_WORDS)
 
 
-def _collected(chunks: Sequence[ReadChunk]) -> dict[str, bytearray]:
-    collected = {"stdout": bytearray(), "stderr": bytearray()}
+def _collected(chunks: Sequence[ReadChunk]) -> Collected:
+    collected: Collected = {"stdout": bytearray(), "stderr": bytearray()}
     for chunk in chunks:
         collected["stderr" if chunk.stream == "stderr" else "stdout"] += chunk.chunk.data
     return collected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
@@ -15,11 +16,11 @@ from exec_server.cli.os_error_text import os_error_number
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.connection_notices import Notices
 from exec_server.cli.process.run_options import RunOptions, parse_run
-from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import OnGap, RemoteProcess
-from exec_server.errors import ConfigurationError, RpcError
+from exec_server.errors import ConfigurationError, ExecServerError, NotFound, RpcError
 
 
 def run_command(words: list[str]) -> int:
@@ -30,22 +31,46 @@ def run_command(words: list[str]) -> int:
         print_error(str(exc))
         return exit_codes.FAILED
     work = _detach if options.detach else _run
-    return run_to_exit_status(lambda: work(options), log_level=options.log_level)
+    return run_and_tell(work, options)
 
 
-async def _run(options: RunOptions) -> int:
+def run_and_tell(
+    work: Callable[[RunOptions, Collected], Awaitable[int]], options: RunOptions
+) -> int:
+    """Run *work*, which may collect output; failures are told in JSON, too, if that is asked for.
+
+    The exit status is returned.
+    """
+    collected: Collected = {"stdout": bytearray(), "stderr": bytearray()}
+
+    async def told() -> int:
+        try:
+            return await work(options, collected)
+        except ExecServerError as exc:
+            if options.output == "json":
+                facts = {"exitCode": exit_codes.status_of(exc), "error": str(exc)}
+                print(msgspec.json.encode(facts | output_facts(collected)).decode())
+            raise
+
+    return run_to_exit_status(told, log_level=options.log_level)
+
+
+async def _run(options: RunOptions, collected: Collected) -> int:
     notices = Notices(is_verbose=options.verbose)
     async with _open(options, notices) as client:
-        return await run_on(client, options, notices)
+        return await run_on(client, options, notices, collected)
 
 
-async def run_on(client: ExecServerClient, options: RunOptions, notices: Notices) -> int:
+async def run_on(
+    client: ExecServerClient, options: RunOptions, notices: Notices, collected: Collected
+) -> int:
     """Run the command of *options* on the server of *client* and return the exit status."""
+    is_json = options.output == "json"
     process = await start_command(client, options)
     bridge_options = BridgeOptions(
         is_terminal=options.tty,
         has_input=options.stdin,
-        is_collected=options.output == "json",
+        collected=collected if is_json else None,
         time_limit=options.time_limit,
         size=terminal_io.terminal_size(),
     )
@@ -54,14 +79,16 @@ async def run_on(client: ExecServerClient, options: RunOptions, notices: Notices
         if options.sandbox is not None and process.sandbox_rung == "none":
             # The sandbox refused the command; the output says why.
             status = exit_codes.NOT_STARTED
-        if options.output == "json":
-            await bridge.show(_as_json(bridge, status, process))
-    if bridge.is_timed_out and options.output == "text":
+        if is_json:
+            facts = _facts(process, status, is_timed_out=bridge.is_timed_out)
+            facts |= output_facts(collected)
+            await bridge.show(msgspec.json.encode(facts) + b"\n")
+    if bridge.is_timed_out and not is_json:
         print_error(f"the command took longer than {options.time_limit:g} seconds")
     return status
 
 
-async def _detach(options: RunOptions) -> int:
+async def _detach(options: RunOptions, _: Collected) -> int:
     """Start the command, print the id of its record, and leave it running."""
     import uuid
 
@@ -144,24 +171,49 @@ async def start_command(
         )
         check_confined(process, options.sandbox)
     except (RpcError, CannotConfine) as exc:
-        is_missing = os_error_number(str(exc)) == errno.ENOENT
-        status = exit_codes.NOT_FOUND if is_missing else exit_codes.NOT_STARTED
-        raise exit_codes.StatusError(f"cannot run `{options.argv[0]}`: {exc}", status) from exc
+        raise await _not_started(client, options, exc) from exc
     return process
 
 
-def _as_json(bridge: TerminalBridge, status: int, process: RemoteProcess) -> bytes:
+async def _not_started(
+    client: ExecServerClient, options: RunOptions, exc: RpcError | CannotConfine
+) -> exit_codes.StatusError:
+    """The error that tells why the command did not start, and which name is the reason."""
+    number = os_error_number(str(exc))
+    command = f"cannot run `{options.argv[0]}`"
+    if options.cwd is not None and number in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
+        # The server's message is the same for a missing directory and for a missing program.
+        obstacle = await _obstacle(client, options.cwd)
+        if obstacle is not None:
+            text = f"{command} in `{options.cwd}`: {obstacle}"
+            return exit_codes.StatusError(text, exit_codes.NOT_STARTED)
+        command += f" in `{options.cwd}`"
+    status = exit_codes.NOT_FOUND if number == errno.ENOENT else exit_codes.NOT_STARTED
+    return exit_codes.StatusError(f"{command}: {exc}", status)
+
+
+async def _obstacle(client: ExecServerClient, directory: str) -> str | None:
+    """The reason why no command can run in a directory on the server, if one is found."""
+    try:
+        found = await client.fs.get_metadata(directory)
+    except NotFound:
+        return "the directory does not exist on the server"
+    except RpcError:
+        return None
+    return None if found.is_directory else "it is not a directory"
+
+
+def _facts(process: RemoteProcess, status: int, *, is_timed_out: bool) -> dict[str, object]:
     result: dict[str, object] = {"exitCode": status}
     if process.sandbox_type not in (None, "none"):
         result["sandboxRung"] = process.sandbox_rung
         result["sandboxDenied"] = process.sandbox_denied
-    if bridge.is_timed_out:
+    if is_timed_out:
         result["timedOut"] = True
-    result |= output_facts(bridge.collected)
-    return msgspec.json.encode(result) + b"\n"
+    return result
 
 
-def output_facts(collected: dict[str, bytearray]) -> dict[str, object]:
+def output_facts(collected: Collected) -> dict[str, object]:
     """The output of each stream: as text, or in base64 if it is not UTF-8."""
     facts: dict[str, object] = {}
     for name, data in collected.items():

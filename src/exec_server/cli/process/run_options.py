@@ -17,14 +17,20 @@ from exec_server.cli.options import (
     add_verbose,
     server_token,
 )
-from exec_server.cli.parser import Flag, Parser, seconds
+from exec_server.cli.parser import Arguments, Flag, Parser, seconds
 from exec_server.cli.sandbox.sandbox_options import (
     SANDBOX_HELP,
     Confinement,
     add_sandbox_options,
     confinement,
 )
-from exec_server.cli.server_access import SERVER_HELP, expected_server, is_server
+from exec_server.cli.server_access import (
+    SERVER_HELP,
+    default_server,
+    expected_server,
+    is_server,
+    is_url,
+)
 
 # One day: a process that was detached in the evening can be resumed the next morning.
 DEFAULT_KEEP = 24 * 3600.0
@@ -115,7 +121,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         parser.refuse_together(arguments, "detach", "timeout")
     else:
         parser.require(arguments, {"keep": ("detach",)})
-    server, argv = _split(parser, arguments.rest)
+    server, argv = _split(parser, arguments)
     return RunOptions(
         server=server,
         argv=argv,
@@ -140,7 +146,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
 def _parser() -> Parser:
     parser = Parser(
         "exec-server run",
-        usage="[OPTIONS] <SERVER> -- <COMMAND> [ARGS]...",
+        usage="[OPTIONS] [SERVER] -- <COMMAND> [ARGS]...",
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
@@ -173,18 +179,31 @@ def _parser() -> Parser:
     return parser
 
 
-def _split(parser: Parser, rest: list[str]) -> tuple[str, list[str]]:
+def _split(parser: Parser, arguments: Arguments) -> tuple[str, list[str]]:
     """The server and the command; the ``--`` between them may be left out."""
-    if not rest:
+    if not arguments.rest:
         parser.error("the following required arguments were not provided:\n  <SERVER>\n  <COMMAND>")
-    server, argv = split_server(parser, rest)
+    server, argv = split_server(parser, arguments)
     if not argv:
         parser.error("the following required arguments were not provided:\n  <COMMAND>")
     return server, argv
 
 
-def split_server(parser: Parser, rest: list[str]) -> tuple[str, list[str]]:
-    """The server and the words after it; wrong ones are a usage error."""
+def split_server(parser: Parser, arguments: Arguments) -> tuple[str, list[str]]:
+    """The server and the words after it; wrong ones are a usage error.
+
+    The server is the default if it is left out: if there are no words, or a ``--`` is before them.
+    Raises ConfigurationError if environments.toml is wrong.
+    """
+    rest = arguments.rest
+    if not rest or (arguments.is_ended and not is_url(rest[0])):
+        default = default_server()
+        if default is None:
+            parser.error(
+                "the following required arguments were not provided:\n  <SERVER>\n\n"
+                "  tip: it may be left out if environments.toml has a `default` on another machine"
+            )
+        return default, rest
     server, *argv = rest
     if not is_server(server):
         parser.error(f"invalid value '{server}' for '<SERVER>': expected {expected_server()}")

@@ -44,6 +44,8 @@ class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     token_file: str | None = None
     # The pin of the executor's key, as it was given.
     pin: str | None = None
+    # The modes of its terminal that the program has switched on, as control sequences.
+    modes: bytes = b""
     # The exit status; it is known after all output was shown.
     exit_code: int | None = None
 

@@ -7,8 +7,9 @@ import sys
 
 import msgspec
 
-from exec_server.cli import server_access
+from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.log_setup import print_error
 from exec_server.cli.options import (
     TOKEN_HELP,
     add_connection_options,
@@ -63,7 +64,7 @@ examples:
 def shell_parser() -> Parser:
     parser = Parser(
         "exec-server shell",
-        usage="[OPTIONS] <SERVER> [-- <COMMAND> [ARGS]...]",
+        usage="[OPTIONS] [SERVER] [-- <COMMAND> [ARGS]...]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
@@ -76,9 +77,11 @@ def shell_command(words: list[str]) -> int:
     """Open the shell that *words* describe and return its exit status."""
     parser = shell_parser()
     arguments = parser.parse_options(words, os.environ)
-    if not arguments.rest:
-        parser.error("the following required arguments were not provided:\n  <SERVER>")
-    server, argv = split_server(parser, arguments.rest)
+    try:
+        server, argv = split_server(parser, arguments)
+    except ConfigurationError as exc:
+        print_error(str(exc))
+        return exit_codes.FAILED
     values = arguments.values
 
     async def shell() -> int:
@@ -128,7 +131,7 @@ async def _shell(options: RunOptions) -> int:
             bridge.on_detach = detaching.begin
             status = await bridge.follow()
         if bridge.is_detached:
-            detaching.finish()
+            detaching.finish(bridge.modes)
         return status
 
 
@@ -177,8 +180,9 @@ class _Detaching:
         detach.tell_kept(kept, options.keep, is_raw=True)
         return True
 
-    def finish(self) -> None:
-        """Save how much of its output was shown, and print how to come back."""
+    def finish(self, modes: bytes) -> None:
+        """Save how much of its output was shown and which *modes* it left on; print what to do."""
         assert self._session is not None
-        detach.update(self._store, self._client, self._session)
+        session = msgspec.structs.replace(self._session, modes=modes)
+        detach.update(self._store, self._client, session)
         print(f"\ndetached; come back with: exec-server attach {self._session.id}", file=sys.stderr)

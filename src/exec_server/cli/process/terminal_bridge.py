@@ -24,15 +24,24 @@ logger = logging.getLogger(__name__)
 
 # How many seconds a killed command has to close its output before we leave.
 _LAST_WORDS = 2.0
+# How many seconds a program has to notice the first of two sizes.
+_BETWEEN_SIZES = 0.1
 # How many seconds a shell has to end by itself after SIGHUP.
 _FAREWELL = 1.0
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
+# Ctrl-D, and the pauses in seconds before it is repeated.
+_END_OF_FILE = b"\x04"
+_FIRST_PAUSE, _LAST_PAUSE = 0.25, 5.0
+
 
 # The fate of the process when this program has to end: it is killed, it gets SIGHUP before it is
 # killed, or it runs on.
 AtEnd = Literal["kill", "hang up", "leave"]
+
+# The output of each stream.
+Collected = dict[str, bytearray]
 
 
 class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,25 +51,29 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_terminal: bool = False
     has_input: bool = True
     has_escape_keys: bool = False
-    # True if the output is collected instead of shown.
-    is_collected: bool = False
+    # The output is added to this instead of shown, if it is given.
+    collected: Collected | None = None
     time_limit: float | None = None
     at_end: AtEnd = "kill"
     # The current size of the terminal of the process, if it is known.
     size: tuple[int, int] | None = None
+    # True if the program has to draw its screen again, because this terminal does not show it.
+    redraws: bool = False
+    # The modes of the terminal that the program has switched on before, as `modes` has told them.
+    modes: bytes = b""
 
 
 class TerminalBridge:
     """Connects one process until it has closed, its time is over, or this program has to leave.
 
-    The end of the block always restores the terminal. Then the process is killed if it still runs,
+    The end of the block always restores the terminal, also the modes that the program has switched
+    on: the alternate screen, the mouse and so on. Then the process is killed if it still runs,
     unless it was detached or the options say that it runs on.
     """
 
     def __init__(self, process: RemoteProcess, options: BridgeOptions, notices: Notices) -> None:
         self.is_detached = False
         self.is_timed_out = False
-        self.collected: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         # Called before `~d` detaches; False refuses, and the callback itself has said why.
         self.on_detach: Callable[[], Awaitable[bool]] | None = None
         self._process = process
@@ -78,6 +91,7 @@ class TerminalBridge:
         self._missing = process.dropped_bytes
         self._output = terminal_io.LocalOutput()
         self._copying: asyncio.Task[None] | None = None
+        self._drawing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> TerminalBridge:
         # Signals are handled before the terminal is changed, so that none leaves it raw.
@@ -90,9 +104,17 @@ class TerminalBridge:
             if self._options.has_input and os.isatty(_STDIN):
                 self._cleanup.enter_context(terminal_io.raw_terminal(_STDIN))
                 self._notices.is_raw = True
-            if terminal_io.terminal_size() != self._options.size:
+                self._on_signal(signal.SIGCONT, self._continued)
+            if self._options.redraws:
+                self._drawing = self._keep(_quietly(self._redraw()))
+            elif terminal_io.terminal_size() != self._options.size:
                 self._resize()
         return self
+
+    @property
+    def modes(self) -> bytes:
+        """The modes of the terminal that the program has left on; for `BridgeOptions.modes`."""
+        return self._output.modes
 
     async def __aexit__(self, *_: object) -> None:
         self._notices.on_reconnected = None
@@ -103,6 +125,7 @@ class TerminalBridge:
             await asyncio.gather(*tasks, return_exceptions=True)
             # Output that was taken from the process must be written while the terminal is raw.
             await self._output.settle(_LAST_WORDS)
+            await self._output.restore_modes(_LAST_WORDS)
         finally:
             self._notices.is_raw = False
             self._cleanup.close()
@@ -114,6 +137,8 @@ class TerminalBridge:
 
         The exit status is returned.
         """
+        if self._process.is_terminal:
+            await self._output.track_modes(self._options.modes)
         if self._options.has_input:
             self._help(self._forward_input())
         copying = self._copying = self._loop.create_task(self._copy())
@@ -149,8 +174,8 @@ class TerminalBridge:
     async def _copy(self) -> None:
         async for chunk in self._process:
             is_error = chunk.stream == "stderr"
-            if self._options.is_collected:
-                self.collected["stderr" if is_error else "stdout"] += chunk.data
+            if self._options.collected is not None:
+                self._options.collected["stderr" if is_error else "stdout"] += chunk.data
             else:
                 await self._output.write(_STDERR if is_error else _STDOUT, chunk.data)
 
@@ -158,7 +183,7 @@ class TerminalBridge:
 
     async def _forward_input(self) -> None:
         """Pass input on; escape keys work even while there is no connection."""
-        typed = TypeAhead(self._process.write)
+        typed = TypeAhead(self._write)
         writing = self._keep(_quietly(typed.pass_on()))
         keys = EscapeKeys() if self._options.has_escape_keys else None
         async for data in terminal_io.read_chunks(_STDIN):
@@ -175,7 +200,28 @@ class TerminalBridge:
             self._end(signal.SIGHUP)
             return
         await writing
-        await self._close_input()
+        if self._options.is_terminal:
+            await self._type_end_of_file()
+        else:
+            await self._close_input()
+
+    async def _write(self, data: bytes) -> None:
+        if self._drawing is not None:
+            # A program must not see the wrong size in answer to a key.
+            await asyncio.wait({self._drawing}, timeout=_FAREWELL)
+        await self._process.write(data)
+
+    async def _type_end_of_file(self) -> None:
+        """Type the key for end of file until the process ends, with growing pauses.
+
+        One key may be lost: a shell that changes the mode of its terminal, as it does around every
+        command, then reads a NUL instead. A key that is not read yet does no harm.
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            await self._process.write(_END_OF_FILE)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE)
 
     async def _close_input(self) -> None:
         try:
@@ -267,10 +313,28 @@ class TerminalBridge:
             # A new size may have been lost with the connection.
             self._resize()
 
+    def _continued(self) -> None:
+        """This program was stopped, and the shell here has used the terminal meanwhile."""
+        if terminal_io.has_terminal(_STDIN):
+            terminal_io.make_raw(_STDIN)
+            self._help(self._output.repeat_modes())
+            self._help(self._redraw())
+
     def _resize(self) -> None:
         size = terminal_io.terminal_size()
         if size is not None:
             self._help(self._process.resize(*size))
+
+    async def _redraw(self) -> None:
+        """Make the program draw its screen again: it does so when the size changes."""
+        size = terminal_io.terminal_size()
+        if size is not None:
+            rows, cols = size
+            await self._process.resize(rows - 1 if rows > 1 else rows + 1, cols)
+            # A program that sees only the last size would notice no change.
+            await asyncio.sleep(_BETWEEN_SIZES)
+            # The size may have changed meanwhile.
+            await self._process.resize(*(terminal_io.terminal_size() or size))
 
     async def _kill(self) -> None:
         """Kill the command, unless it has closed, and wait for its last output."""

@@ -15,7 +15,11 @@ import stat
 import threading
 from collections.abc import AsyncIterator, Iterator
 
+from exec_server.cli.process.terminal_modes import TerminalModes
+from exec_server.cli.standard_streams import OutputFailed, output_errors
+
 _READ_BYTES = 64 * 1024
+_STDOUT = 1
 
 
 async def read_chunks(fd: int) -> AsyncIterator[bytes]:
@@ -50,10 +54,23 @@ class LocalOutput:
         self._jobs: queue.SimpleQueue[tuple[int, bytes, asyncio.Future[None]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_file: dict[int, bool] = {}
+        # The modes of the terminal that programs have switched on, if they are tracked.
+        self._modes: TerminalModes | None = None
         self._last: asyncio.Future[None] | None = None
 
     async def write(self, fd: int, data: bytes) -> None:
-        """Write all of *data*. Raises OSError as the write does."""
+        """Write all of *data*.
+
+        Raises BrokenPipeError if the reader has left, OSError if the terminal was closed, and
+        OutputFailed for every other reason.
+        """
+        if self._modes is not None and fd == _STDOUT:
+            self._modes.feed(data)
+        await self._put(fd, data)
+
+    async def _put(self, fd: int, data: bytes) -> None:
+        if not data:
+            return
         if self._is_regular(fd):
             _write_all(fd, data)
             return
@@ -64,6 +81,36 @@ class LocalOutput:
         self._jobs.put((fd, data, done))
         # A caller that is cancelled does not cancel the write.
         await asyncio.shield(done)
+
+    @property
+    def modes(self) -> bytes:
+        """The sequences that switch on the modes that the output has left on."""
+        return b"" if self._modes is None else self._modes.enter()
+
+    async def track_modes(self, before: bytes = b"") -> None:
+        """Remember which modes output switches on in the terminal; first switch on *before*."""
+        self._modes = TerminalModes()
+        self._modes.feed(before)
+        await self._control(self._modes.enter())
+
+    async def repeat_modes(self) -> None:
+        """Switch the modes on again, because another program has used the terminal."""
+        if self._modes is not None:
+            await self._control(self._modes.enter(has_keyboard=True))
+
+    async def restore_modes(self, seconds: float) -> None:
+        """Switch off the modes that output has switched on, within *seconds*."""
+        if self._modes is None or not (sequences := self._modes.leave()):
+            return
+        # A terminal that was closed need not be restored.
+        with contextlib.suppress(OSError, OutputFailed, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._control(sequences)
+
+    async def _control(self, sequences: bytes) -> None:
+        """Write control sequences of our own, if there is a terminal."""
+        if os.isatty(_STDOUT):
+            await self._put(_STDOUT, sequences)
 
     async def settle(self, seconds: float) -> None:
         """Wait for pending writes, but at most *seconds*."""
@@ -80,10 +127,10 @@ class LocalOutput:
     def _work(self) -> None:
         while True:
             fd, data, done = self._jobs.get()
-            error: OSError | None = None
+            error: OSError | OutputFailed | None = None
             try:
                 _write_all(fd, data)
-            except OSError as exc:
+            except (OSError, OutputFailed) as exc:
                 error = exc
             try:
                 self._loop.call_soon_threadsafe(_settle, done, error)
@@ -91,7 +138,7 @@ class LocalOutput:
                 return
 
 
-def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
+def _settle(done: asyncio.Future[None], error: OSError | OutputFailed | None) -> None:
     if done.done():
         return
     if error is None:
@@ -104,7 +151,8 @@ def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         try:
-            view = view[os.write(fd, view) :]
+            with output_errors(fd):
+                view = view[os.write(fd, view) :]
         except BlockingIOError:
             # Another program that shares the descriptor has made it non-blocking.
             import select
@@ -116,17 +164,32 @@ def _write_all(fd: int, data: bytes) -> None:
 def raw_terminal(fd: int) -> Iterator[None]:
     """Pass every key through unchanged; the end of the block restores the terminal."""
     import termios
-    import tty
 
     before = termios.tcgetattr(fd)
     try:
-        # TCSADRAIN keeps input that was typed ahead.
-        tty.setraw(fd, termios.TCSADRAIN)
+        make_raw(fd)
         yield
     finally:
         # A closed terminal cannot be restored, and need not be.
         with contextlib.suppress(termios.error):
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def make_raw(fd: int) -> None:
+    """Make the terminal raw, and keep input that was typed ahead."""
+    import termios
+    import tty
+
+    with contextlib.suppress(termios.error):
+        tty.setraw(fd, termios.TCSADRAIN)
+
+
+def has_terminal(fd: int) -> bool:
+    """True if this program runs in the foreground of the terminal, and may change it."""
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def terminal_size() -> tuple[int, int] | None:

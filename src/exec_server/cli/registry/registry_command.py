@@ -16,6 +16,7 @@ from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.options import FORMATS, LOG_LEVELS
 from exec_server.cli.parser import Parser, positive_count
 from exec_server.cli.registry.registry_options import add_state, private_file
+from exec_server.cli.standard_streams import print_or_log
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.protocol.registry import REGISTRY_BUS_VARIABLE
@@ -159,7 +160,7 @@ async def _serve(given: dict[str, Any]) -> int:
         loop.add_signal_handler(signum, stopped.set)
     limits = msgspec.structs.replace(DEFAULT_LIMITS, hub_audit_days=given["audit_days"])
     async with serve_hub(options, limits=limits) as hub:
-        print(hub.url, flush=True)
+        print_or_log(hub.url)
         if not options.allows_open_pairing and not await hub.store.tokens():
             logger.warning(
                 "there are no tokens yet: see `exec-server registry token create --help`"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.exit_codes import RUN_STATUS_HELP
 from exec_server.cli.options import add_output, add_place
 from exec_server.cli.parser import Flag, Parser, seconds
 from exec_server.cli.process.connection_notices import Notices
 from exec_server.cli.process.run_options import RunOptions
+from exec_server.cli.process.terminal_bridge import Collected
 from exec_server.cli.sandbox.sandbox_options import (
     READ_ONLY,
     SANDBOX_HELP,
@@ -88,11 +88,14 @@ def sandbox_command(words: list[str]) -> int:
     """Run as *words* say and return the exit status."""
     options = parse_sandbox(words)
 
-    async def run() -> int:
-        from exec_server.cli.process.run import run_on
-        from exec_server.local_server import local
+    from exec_server.cli.process.run import run_and_tell
 
-        async with local(client_name="exec-server sandbox") as client:
-            return await run_on(client, options, Notices())
+    return run_and_tell(_run, options)
 
-    return run_to_exit_status(run, log_level=options.log_level)
+
+async def _run(options: RunOptions, collected: Collected) -> int:
+    from exec_server.cli.process.run import run_on
+    from exec_server.local_server import local
+
+    async with local(client_name="exec-server sandbox") as client:
+        return await run_on(client, options, Notices(), collected)

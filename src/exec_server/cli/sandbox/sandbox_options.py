@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import posixpath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
@@ -55,6 +55,7 @@ def add_sandbox_options(parser: Parser, *, default: Confinement | None = None) -
         help="confine the command: read-only, or workspace-write[=DIR[:DIR...]]"
         + (f" [default: {default.kind}]" if default else ""),
     )
+    parser.suggestions["sandbox"] = get_args(Kind)
     add(
         "--net",
         metavar="<on|off>",

@@ -15,6 +15,7 @@ from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
+from exec_server.cli.standard_streams import print_or_log
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
 
@@ -103,7 +104,7 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
 
 def _announce(url: str) -> None:
     """Print the URL on stdout, for programs, and on a terminal how to use it, for people."""
-    print(url, flush=True)
+    print_or_log(url)
     if sys.stdout.isatty():
         text = _HOW_TO_USE.format(url=url, program=_program())
         print(text, end="", file=sys.stderr, flush=True)

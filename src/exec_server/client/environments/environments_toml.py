@@ -1,6 +1,7 @@
 """The configured environments: `environments.toml` and the variables of the process.
 
-This is the grammar. Codex knows it except for the last two ways to give a bearer token::
+This is the grammar. Codex knows it except for the last two ways to give a bearer token, which are
+accepted with a warning, because Codex refuses the whole file; `token_places.py` has their place::
 
     default = "<id>" | "none"          # else `local`, when it is included
     include_local = true               # by default
@@ -66,6 +67,8 @@ class Configuration(msgspec.Struct, frozen=True):
 
     environments: tuple[Environment, ...]
     default: str | None
+    # Texts for people about keys that Codex refuses.
+    warnings: tuple[str, ...] = ()
 
 
 class _EnvironmentEntry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -132,7 +135,8 @@ def parse(text: str, *, home: Path, env: Mapping[str, str]) -> Configuration:
     for entry in file.environments:
         check_id(entry.id, taken=(each.id for each in environments))
         environments.append(_environment(entry, home, env))
-    return Configuration(tuple(environments), _default(file, environments))
+    warnings = tuple(text for entry in file.environments for text in _refused_by_codex(entry))
+    return Configuration(tuple(environments), _default(file, environments), warnings)
 
 
 # The file.
@@ -217,6 +221,15 @@ def _program(entry: _EnvironmentEntry, program: str, home: Path) -> ProgramEnvir
 def _token_keys(entry: _EnvironmentEntry) -> list[str]:
     keys = ("auth_bearer_token", "auth_bearer_token_env", "auth_bearer_token_file")
     return [key for key in keys if getattr(entry, key) is not None]
+
+
+def _refused_by_codex(entry: _EnvironmentEntry) -> list[str]:
+    return [
+        f"Codex refuses {FILE_NAME} because of the key `{key}` of environment `{entry.id}`; "
+        "move it to exec-server.toml"
+        for key in _token_keys(entry)
+        if key != "auth_bearer_token"
+    ]
 
 
 def _token(

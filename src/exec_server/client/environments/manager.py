@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -30,13 +31,15 @@ import msgspec
 from exec_server.client.client import ExecServerClient
 from exec_server.client.connect_keywords import ConnectKeywords
 from exec_server.client.connect_options import ConnectOptions
-from exec_server.client.environments import environments_toml, paired
+from exec_server.client.environments import environments_toml, paired, token_places
 from exec_server.client.environments.bearer_tokens import GivenToken
 from exec_server.client.environments.kinds import Environment, Kind, WebSocketEnvironment
 from exec_server.client.environments.lazy import EnvironmentStatus, LazyClient
 from exec_server.client.environments.open_environment import Connectors, open_environment
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS
+
+logger = logging.getLogger(__name__)
 
 _NO_CONNECTORS = Connectors()
 
@@ -66,6 +69,7 @@ class EnvironmentManager:
     ) -> None:
         """*options* are those of `exec_server.connect`, for every client of this manager."""
         self._default = configuration.default
+        self._warnings = configuration.warnings
         self._connectors = connectors
         self._options = ConnectOptions(**options)
         self._lazy = {each.id: self._new(each) for each in configuration.environments}
@@ -81,6 +85,11 @@ class EnvironmentManager:
     def names(self) -> tuple[str, ...]:
         """All environments, the default first."""
         return tuple(sorted(self._lazy, key=lambda name: name != self._default))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Texts for people about keys of the configuration that Codex refuses."""
+        return self._warnings
 
     def describe(self) -> list[EnvironmentFacts]:
         """The facts about each environment, in the order of `names`."""
@@ -194,5 +203,8 @@ def load_environments(
     Raises ConfigurationError for a configuration that is not valid.
     """
     directory = environments_toml.home_directory(env) if home is None else home
-    found = paired.add_to(environments_toml.load(directory, env), paired.folder(env))
+    found = token_places.add_to(environments_toml.load(directory, env), directory, env)
+    found = paired.add_to(found, paired.folder(env))
+    for text in found.warnings:
+        logger.warning("%s", text)
     return EnvironmentManager(found, connectors, **options)

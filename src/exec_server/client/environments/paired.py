@@ -71,7 +71,8 @@ def add_to(configuration: Configuration, directory: Path) -> Configuration:
     added = [each for each in environments(directory) if each.id not in taken]
     if not added:
         return configuration
-    return Configuration((*configuration.environments, *added), configuration.default)
+    environments_and_paired = (*configuration.environments, *added)
+    return msgspec.structs.replace(configuration, environments=environments_and_paired)
 
 
 def environments(directory: Path) -> list[RendezvousEnvironment]:

@@ -132,6 +132,7 @@ class Processes:
             env_policy=env_policy,
             rows=rows,
             cols=cols,
+            exit_signals=tty,
             sandbox=as_context(sandbox),
         )
         start = partial(

@@ -1,0 +1,80 @@
+"""`exec-server.toml`: where the bearer tokens of environments are, in a file that Codex ignores.
+
+Codex refuses an `environments.toml` with a key that it does not know, so a token that is in a file
+or in a variable has its place here, beside that file::
+
+    [environments.build]                         # the id in environments.toml, or `remote`
+    auth_bearer_token_file = "build.token"       # a relative path starts at the home directory
+    # auth_bearer_token_env = "VARIABLE"         # exactly one of the two
+
+It is preferred to the token in `environments.toml`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from exec_server.client.environments.bearer_tokens import TokenFile, TokenVariable, read_limited
+from exec_server.client.environments.environments_toml import Configuration
+from exec_server.client.environments.kinds import Environment, WebSocketEnvironment
+from exec_server.errors import ConfigurationError
+
+FILE_NAME = "exec-server.toml"
+# A longer file cannot be a list of names and paths.
+_FILE_BYTES = 1 << 20
+
+
+class _TokenPlace(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    auth_bearer_token_env: str | None = None
+    auth_bearer_token_file: str | None = None
+
+
+class _TokenPlaces(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    environments: dict[str, _TokenPlace] = {}
+
+
+def add_to(configuration: Configuration, home: Path, env: Mapping[str, str]) -> Configuration:
+    """*configuration* with the tokens of the file in *home*.
+
+    Names that are not configured are ignored: the variables may have taken the place of the file.
+    Raises ConfigurationError.
+    """
+    path = home / FILE_NAME
+    try:
+        places = msgspec.convert(tomllib.loads(read_limited(path, _FILE_BYTES)), _TokenPlaces)
+    except FileNotFoundError:
+        return configuration
+    except OSError as exc:
+        raise ConfigurationError(f"cannot read `{path}`: {exc.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as exc:
+        raise ConfigurationError(f"{path}: {exc}") from None
+    environments = tuple(
+        _with_token(each, places.environments.get(each.id), path, env)
+        for each in configuration.environments
+    )
+    return msgspec.structs.replace(configuration, environments=environments)
+
+
+def _with_token(
+    environment: Environment, place: _TokenPlace | None, path: Path, env: Mapping[str, str]
+) -> Environment:
+    if place is None:
+        return environment
+    shown = f"{path}: environment `{environment.id}`"
+    if not isinstance(environment, WebSocketEnvironment):
+        raise ConfigurationError(f"{shown} has no url, so it has no bearer token")
+    if (place.auth_bearer_token_env is None) == (place.auth_bearer_token_file is None):
+        raise ConfigurationError(
+            f"{shown} must set exactly one of auth_bearer_token_env and auth_bearer_token_file"
+        )
+    token: Callable[[], str]
+    if place.auth_bearer_token_file is not None:
+        token = TokenFile(path.parent / place.auth_bearer_token_file)
+    else:
+        assert place.auth_bearer_token_env is not None
+        token = TokenVariable(place.auth_bearer_token_env, env)
+    return msgspec.structs.replace(environment, token=token)

@@ -1,0 +1,76 @@
+"""`exec-server.toml`: the places of tokens that Codex must not see."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exec_server.client.environments.manager import load_environments
+from exec_server.errors import ConfigurationError
+from tests.requirements import requirement
+from tests.support.cli import finished
+
+BOX = '[[environments]]\nid = "box"\nurl = "ws://127.0.0.1:1"\n'
+
+
+def token_of(home: Path, name: str = "box", **env: str) -> Any:
+    environment: Any = load_environments(home, env).resolve(name)
+    return None if environment.token is None else environment.token()
+
+
+@requirement("env/toml:own-file")
+def test_a_token_is_in_a_file_or_in_a_variable(tmp_path):
+    (tmp_path / "environments.toml").write_text(BOX + 'auth_bearer_token = "there"\n')
+    assert token_of(tmp_path) == "there"
+    own = tmp_path / "exec-server.toml"
+    own.write_text('[environments.box]\nauth_bearer_token_file = "box.token"\n')
+    (tmp_path / "box.token").write_text("in a file\n")
+    assert token_of(tmp_path) == "in a file"
+    own.write_text('[environments.box]\nauth_bearer_token_env = "BOX"\n')
+    assert token_of(tmp_path, BOX="in a variable") == "in a variable"
+
+
+@requirement("env/toml:own-file")
+def test_the_server_of_the_variable_has_one_too(tmp_path):
+    (tmp_path / "exec-server.toml").write_text(
+        '[environments.remote]\nauth_bearer_token_env = "T"\n[environments.gone]\n'
+    )
+    env = {"CODEX_EXEC_SERVER_URL": "ws://127.0.0.1:1", "T": "secret"}
+    assert token_of(tmp_path, "remote", **env) == "secret"
+
+
+@requirement("env/toml:own-file")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "colour = 1",
+        "[environments.box]\ncolour = 1",
+        "[environments.box]",
+        '[environments.box]\nauth_bearer_token_env = "A"\nauth_bearer_token_file = "B"',
+        '[environments.local]\nauth_bearer_token_env = "A"',
+        "[environments",
+        "\xff",
+    ],
+)
+def test_a_wrong_file_is_told_by_its_name(tmp_path, text):
+    (tmp_path / "environments.toml").write_text(BOX)
+    (tmp_path / "exec-server.toml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigurationError, match=r"exec-server\.toml"):
+        load_environments(tmp_path, {})
+
+
+@requirement("env/toml:own-file")
+@pytest.mark.one_loop
+async def test_keys_that_codex_refuses_work_with_a_warning(tmp_path, monkeypatch, caplog):
+    (tmp_path / "environments.toml").write_text(BOX + 'auth_bearer_token_file = "box.token"\n')
+    (tmp_path / "box.token").write_text("secret")
+    with caplog.at_level(logging.WARNING):
+        assert token_of(tmp_path) == "secret"
+    [warning] = caplog.messages
+    assert "`auth_bearer_token_file` of environment `box`" in warning
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
+    done = await finished("env")
+    assert done.status == 0 and f"Warning: {warning}\n" in done.stderr
