@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from exec_server.limits import DEFAULT_LIMITS
-from exec_server.network.rules import as_address
+from exec_server.network.addresses import as_address
 from exec_server.network.upstream import connect, made_for_a_command
 from tests.requirements import requirement
 from tests.sandbox.escape.users import user
