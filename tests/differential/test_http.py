@@ -225,7 +225,7 @@ def tokens() -> dict[str, str]:
         "not before within the skew": jwt({**good, "nbf": now + 2}),
         "null nbf": jwt({**good, "nbf": None}),
         "unread claims": jwt({**good, "sub": 1, "iat": "x", "jti": []}),
-        "odd header": jwt(good, header={"alg": "HS256", "kid": "x", "crit": ["y"]}),
+        "odd header": jwt(good, header={"alg": "HS256", "kid": "x", "other": ["y"]}),
         "expired": jwt({**good, "exp": now - 60}),
         "not valid yet": jwt({**good, "nbf": now + 60}),
         "no exp": jwt({"iss": "us", "aud": "you"}),

@@ -330,12 +330,25 @@ def test_a_hundred_and_twenty_seven_containers_deep_is_the_limit(opening, member
         decode(nested(128))
 
 
-@pytest.mark.parametrize("depth", [1000, 100_000, 1_000_000])
+@pytest.mark.parametrize("depth", [128, 300, 480, 600, 900, 1000, 100_000, 1_000_000])
 @requirement("envelope/depth")
 def test_however_deep_it_is_only_malformed(depth):
     for text in ("[" * depth, "[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
         with pytest.raises(MalformedMessage):
             decode(b'{"id":1,"method":"m","params":%b}' % text.encode())
+
+
+@requirement("envelope/depth")
+@given(st.text("[{", min_size=120, max_size=1100))
+def test_the_depth_alone_decides(openings):
+    head = "".join("[" if each == "[" else '{"a":' for each in openings)
+    tail = "".join("]" if each == "[" else "}" for each in reversed(openings))
+    data = f'{{"id":1,"method":"m","params":{head}1{tail}}}'.encode()
+    if len(openings) + 1 <= 127:
+        assert isinstance(decode(data), Request)
+    else:
+        with pytest.raises(MalformedMessage):
+            decode(data)
 
 
 def test_brackets_in_strings_and_beside_each_other_are_not_deep():

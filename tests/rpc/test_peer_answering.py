@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.errors import NotFound
+from tests.requirements import requirement
 from tests.rpc.both_ends import (
     ECHO,
     HOLD,
@@ -250,3 +251,17 @@ async def test_a_handler_that_ends_after_the_loss_sends_no_answer():
     await settle()
     assert not ends.far.received
     assert ends.service.seen == [1]
+
+
+@requirement("fair:own-faults")
+async def test_a_fault_of_our_own_closes_this_connection_alone(caplog, monkeypatch):
+    ends, others = Ends(), Ends()
+    monkeypatch.setattr(ends.service, "notification_received", lambda *_: 1 / 0)
+    with caplog.at_level(logging.ERROR):
+        ends.far.send({"method": "test/news", "params": {}})
+        ends.far.ask(1, ECHO)
+        others.far.ask(2, ECHO)
+        await settle()
+    assert ends.far.is_lost and not ends.service.seen
+    assert others.far.answered == [2]
+    assert "could not be handled" in caplog.text

@@ -167,10 +167,18 @@ def test_a_token_with_another_algorithm_is_refused(header):
 @requirement("auth.jwt:header-members-ignored")
 @pytest.mark.parametrize(
     "members",
-    [b'"typ":"x"', b'"typ":null', b'"kid":"k"', b'"crit":["x"]', b'"foo":{"a":1}', b'"b64":false'],
+    [b'"typ":"x"', b'"typ":null', b'"kid":"k"', b'"foo":{"a":1}', b'"b64":false'],
 )
 def test_other_members_of_the_header_are_ignored(members):
     assert verdict(jwt(claims_with(), header=b' {"alg":"HS256",%s} ' % members)) is None
+
+
+@requirement("auth.jwt:crit")
+@pytest.mark.parametrize(
+    "crit", [b'["x"]', b'["exp"]', b"[]", b"null", b'"x"', b'["b64"],"b64":false']
+)
+def test_a_token_with_critical_extensions_is_refused(crit):
+    assert verdict(jwt(claims_with(), header=b'{"alg":"HS256","crit":%s}' % crit)) == INVALID
 
 
 @requirement("auth.jwt:header-members-typed")

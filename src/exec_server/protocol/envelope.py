@@ -91,9 +91,10 @@ def _parse(data: bytes, limits: Limits) -> Any:
         raise MalformedMessage(str(exc)) from exc
     containers = data.count(b"{") + data.count(b"[")
     if containers > 2:
-        keys = _key_count(tree)
+        # This comes first: whatever looks at the tree afterwards may be recursive.
         if containers > limits.json_depth and _depth(tree) > limits.json_depth:
             raise MalformedMessage(f"nested deeper than {limits.json_depth}")
+        keys = _key_count(tree)
     else:
         # In the usual request only the root and its params have keys.
         params = tree.get("params") if type(tree) is dict else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -26,6 +27,8 @@ from exec_server.rpc import boundary
 from exec_server.rpc.lanes import Lane
 from exec_server.rpc.router import Route
 from exec_server.transport.connection import Connection
+
+logger = logging.getLogger(__name__)
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -236,6 +239,13 @@ class Peer:
             self._backlog.clear()
             self._send_malformed(exc)
             self._connection.close(str(exc), is_violation=True)
+        except Exception:
+            # A fault of this program. What carries the connection may carry others as well, so it
+            # must not see the exception.
+            logger.exception("a message from %s could not be handled", self._connection.peer_name)
+            self._is_broken = True
+            self._backlog.clear()
+            self._connection.close("internal error")
 
     def _send_malformed(self, exc: ProtocolError) -> None:
         prefix = self._connection.malformed_prefix

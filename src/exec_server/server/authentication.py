@@ -168,6 +168,9 @@ class _JwtHeader(msgspec.Struct):
     x5c: list[str] | None = None
     x5t: str | None = None
     x5t_s256: str | None = msgspec.field(name="x5t#S256", default=None)
+    # RFC 7515, 4.1.11: a token with extensions that are not understood is invalid, and none is
+    # understood here. The reference ignores this member.
+    crit: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _BearerClaims(msgspec.Struct):
@@ -192,7 +195,8 @@ def _signed_claims(token: str, secret: bytes) -> _BearerClaims:
     header, dot, payload = signed.partition(".")
     if not dot:
         raise ValueError("a JWT has three segments")
-    _decode_object(_base64url(header), _JwtHeader)
+    if _decode_object(_base64url(header), _JwtHeader).crit is not msgspec.UNSET:
+        raise ValueError("critical extensions are not understood")
     digest = hmac.digest(secret, signed.encode("ascii"), "sha256")
     if not hmac.compare_digest(digest, _base64url(signature)):
         raise ValueError("signature mismatch")

@@ -13,6 +13,7 @@ dial_target.py        where a URL leads, and how a failure is described
 upgrade.py            the client's request for a WebSocket, and the server's answer
 frames.py             a WebSocket for binary messages, to a rendezvous
 picows_internals.py   everything that is used of picows without documentation
+fair_turns.py         bounded work for one connection in a turn of the event loop
 unix.py               Unix sockets: tells WebSockets from plain lines
 lines.py              one message a line
 stdio.py              one connection on standard input and output

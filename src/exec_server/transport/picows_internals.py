@@ -31,6 +31,8 @@ _SERVER_BUFFER_BYTES = 8 * 1024
 _CLIENT_BUFFER_BYTES = 256 * 1024
 # A server reads at most this much at a time: enough to take in several large requests at once.
 _READ_BYTES = 1024 * 1024
+# Many tiny frames are read in parts of this size, each of which takes a few milliseconds.
+_FEW_BYTES = 16 * 1024
 
 
 def adopt(
@@ -103,7 +105,10 @@ class _ServerProtocol(WSProtocol):  # type: ignore[misc]
     def get_buffer(self, size_hint: int) -> memoryview:
         # All the room that picows has would be much more than the rest of a large frame, and
         # picows would double its buffer for what follows the frame.
-        return _whole_buffer(self, size_hint)[:_READ_BYTES]
+        return _whole_buffer(self, size_hint)[: _READ_BYTES if self._reads_much() else _FEW_BYTES]
+
+    def _reads_much(self) -> bool:
+        return self.listener is None or self.listener.reads_much()
 
     def eof_received(self) -> bool:
         if self.listener is not None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from exec_server.limits import Limits
 from exec_server.transport.accepting import WaitingConnections
 from exec_server.transport.connection import Connection, Receiver
+from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldInput
 from exec_server.transport.http_front import JudgePeer
 from exec_server.transport.lines import LineBuffer, LineTooLong
 from exec_server.transport.picows_internals import UnixTransport
@@ -75,6 +76,11 @@ class LineConnection(asyncio.Protocol):
         self._lines = LineBuffer(max_bytes=limits.message_bytes)
         self._close_timeout = limits.close_timeout
         self._receiver: Receiver | None = None
+        # Lines of one read beyond a number, which wait for later turns of the event loop.
+        self._held: HeldInput[bytes] = HeldInput(
+            lambda line, _: self._take(line), self._set_reading
+        )
+        self._is_reading_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -82,13 +88,20 @@ class LineConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for line in self._lines.feed(data):
+            for number, line in enumerate(self._lines.feed(data)):
                 if not line.isascii():
                     line.decode()
-                if self._receiver is not None and not self._transport.is_closing():
-                    self._receiver.message_received(line)
+                if number < MESSAGES_PER_TURN and not self._held:
+                    self._take(line)
+                else:
+                    self._held.add(line)
         except (LineTooLong, UnicodeDecodeError):
+            self._held.clear()
             self._transport.abort()
+
+    def _take(self, line: bytes) -> None:
+        if self._receiver is not None and not self._transport.is_closing():
+            self._receiver.message_received(line)
 
     def pause_writing(self) -> None:
         if self._receiver is not None:
@@ -105,6 +118,7 @@ class LineConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._held.clear()
         self._tell_lost()
 
     def _tell_lost(self) -> None:
@@ -135,7 +149,16 @@ class LineConnection(asyncio.Protocol):
         self._transport.abort()
 
     def pause_reading(self) -> None:
+        self._is_reading_paused = True
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        self._transport.resume_reading()
+        self._is_reading_paused = False
+        self._set_reading(not self._held)
+
+    def _set_reading(self, is_on: bool) -> None:
+        """Read unless lines are held, which must not become more, or the receiver is behind."""
+        if is_on and not self._is_reading_paused:
+            self._transport.resume_reading()
+        elif not is_on:
+            self._transport.pause_reading()

@@ -12,6 +12,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from exec_server.limits import Limits
 from exec_server.transport.connection import Assembler, Assembly, Receiver
+from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldInput
 from exec_server.transport.frame_headers import (
     FIRST_TEXT,
     LAST,
@@ -52,6 +53,10 @@ class WebSocketConnection(WSListener):
         self._corked_bytes = 0
         self._is_closing = False
         self._reading_paused = False
+        # Frames of one read beyond a number, which wait for later turns of the event loop.
+        self._held: HeldInput[_HeldFrame] = HeldInput(self._take_held, self._set_reading)
+        self._frames_read = 0
+        self._is_holding = self._has_many = False
         self._silent_ticks = 0
         self._timer: asyncio.TimerHandle | None = None
         self.peer_name = "?"
@@ -66,7 +71,8 @@ class WebSocketConnection(WSListener):
         self._stream.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         # A server does not mask its frames, and a plain socket does not encrypt them. Such frames
         # are built here and written straight to the descriptor.
-        is_plain = not (transport.is_client_side or transport.is_secure)
+        self._is_server = not transport.is_client_side
+        is_plain = self._is_server and not transport.is_secure
         self._fd = self._stream.get_extra_info("socket").fileno() if is_plain else -1
         self.peer_name = _peer_name(self._stream)
         self.malformed_prefix = (
@@ -79,6 +85,21 @@ class WebSocketConnection(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self._silent_ticks = 0
+        if frame.last_in_buffer:
+            self._frames_read = 0
+        else:
+            self._frames_read += 1
+        if self._is_holding or (self._frames_read > MESSAGES_PER_TURN and self._is_server):
+            self._hold(frame)
+        else:
+            self._take_frame(transport, frame)
+
+    def reads_much(self) -> bool:
+        """True if the last read of the socket has brought few frames."""
+        has_many, self._has_many = self._has_many, False
+        return not has_many
+
+    def _take_frame(self, transport: WSTransport, frame: WSFrame | _HeldFrame) -> None:
         # picows goes on parsing after a violation that it has reported to the peer.
         if self._is_closing or transport.is_close_frame_sent:
             return
@@ -116,6 +137,7 @@ class WebSocketConnection(WSListener):
         self._is_closing = True
         self._corked = None
         self._assembly = None
+        self._held.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._tell_lost()
@@ -135,7 +157,17 @@ class WebSocketConnection(WSListener):
 
     # Input.
 
-    def _collect(self, frame: WSFrame, kind: WSMsgType) -> None:
+    def _hold(self, frame: WSFrame) -> None:
+        """Keep one of many frames for a later turn of the event loop."""
+        if not self._is_closing:
+            self._has_many = self._is_holding = True
+            self._held.add(_HeldFrame(frame))
+
+    def _take_held(self, frame: _HeldFrame, is_followed: bool) -> None:
+        frame.last_in_buffer = not is_followed
+        self._take_frame(self._ws, frame)
+
+    def _collect(self, frame: WSFrame | _HeldFrame, kind: WSMsgType) -> None:
         """Take one frame of a fragmented or large message."""
         is_first = kind is not _CONTINUATION
         if is_first != (self._assembly is None):
@@ -170,12 +202,24 @@ class WebSocketConnection(WSListener):
     def pause_reading(self) -> None:
         if not self._reading_paused and not self._is_closing:
             self._reading_paused = True
-            self._stream.pause_reading()
+            if not self._is_holding:
+                self._stream.pause_reading()
 
     def resume_reading(self) -> None:
         if self._reading_paused and not self._is_closing:
             self._reading_paused = False
+            if not self._is_holding:
+                self._stream.resume_reading()
+
+    def _set_reading(self, is_on: bool) -> None:
+        """Called by the held frames, which must not become more."""
+        self._is_holding = not is_on
+        if self._reading_paused or self._is_closing:
+            return
+        if is_on:
             self._stream.resume_reading()
+        else:
+            self._stream.pause_reading()
 
     # Output.
 
@@ -294,6 +338,35 @@ class WebSocketConnection(WSListener):
         if not self._is_closing:
             self._ws.send_ping()
             self._timer = self._loop.call_later(limits.ping_interval, self._tick)
+
+
+class _HeldFrame:
+    """A copy of a frame, since picows reuses its own."""
+
+    __slots__ = (
+        "_data",
+        "fin",
+        "last_in_buffer",
+        "msg_type",
+        "payload_size",
+        "rsv1",
+        "rsv2",
+        "rsv3",
+    )
+
+    def __init__(self, frame: WSFrame) -> None:
+        self.msg_type = frame.msg_type
+        self.fin = frame.fin
+        self.rsv1, self.rsv2, self.rsv3 = frame.rsv1, frame.rsv2, frame.rsv3
+        self._data = frame.get_payload_as_bytes()
+        self.payload_size = len(self._data)
+        self.last_in_buffer = False
+
+    def get_payload_as_bytes(self) -> bytes:
+        return self._data
+
+    def get_payload_as_memoryview(self) -> memoryview:
+        return memoryview(self._data)
 
 
 class _JoinedMessage:
