@@ -7,6 +7,7 @@ url.py                URLs of http and https by the WHATWG rules
 host_names.py         international host names by UTS 46
 proxies.py            the proxy for a target
 tls_trust.py          the certificates that are trusted
+shortages.py          failures because this machine has run out of something
 sender.py             the HTTP client of the server
 aiohttp_internals.py  everything that is used of aiohttp without documentation
 """

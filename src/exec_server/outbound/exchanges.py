@@ -16,6 +16,7 @@ from exec_server.outbound.aiohttp_internals import read_available
 from exec_server.outbound.base64_pieces import Base64Pieces
 from exec_server.outbound.outgoing import grouped, prepare
 from exec_server.outbound.sender import FAILURES, TIMED_OUT, Sender
+from exec_server.outbound.shortages import shortage
 from exec_server.protocol import http
 from exec_server.protocol.base64 import encode_base64
 from exec_server.protocol.method import Encoded
@@ -129,9 +130,9 @@ class Exchanges:
         try:
             async with asyncio.timeout_at(deadline):
                 pieces = await self._read_all(response)
-        except FAILURES as exc:
+        except (*FAILURES, MemoryError) as exc:
             raise InternalError(
-                f"failed to read http/request response body: {_BROKEN_BODY}"
+                f"failed to read http/request response body: {_broken(exc)}"
             ) from exc
         finally:
             # This keeps the connection open if the body was read to its end.
@@ -163,9 +164,9 @@ class Exchanges:
         try:
             async with asyncio.timeout_at(deadline):
                 await self._send_all(response, deltas)
-        except FAILURES as exc:
+        except (*FAILURES, MemoryError) as exc:
             logger.warning("the body of an HTTP answer broke off: %s", type(exc).__name__)
-            error = _BROKEN_BODY
+            error = _broken(exc)
         # The id is free before the client learns of the end.
         self._streams.pop(request_id, None)
         deltas.end(error)
@@ -223,17 +224,25 @@ class _Deltas:
         self._seq = 0
 
     def send(self, data: bytes) -> None:
+        # The number counts only if there is memory for the piece: no number may be missing.
+        encoded = encode_base64(data)
         self._seq += 1
         self._send(
             self._head,
             b'%d,"deltaBase64":"' % self._seq,
-            encode_base64(data),
+            encoded,
             b'","done":false,"error":null}}',
         )
 
     def end(self, error: str | None) -> None:
         tail = b'%d,"deltaBase64":"","done":true,"error":%b}}'
         self._send(self._head, tail % (self._seq + 1, _encode(error)))
+
+
+def _broken(error: BaseException) -> str:
+    """Say why a body is not complete, in the words of the reference, and what has run out."""
+    missing = shortage(error)
+    return _BROKEN_BODY if missing is None else f"{_BROKEN_BODY}: {missing}"
 
 
 def _headers(response: aiohttp.ClientResponse) -> list[http.Header]:

@@ -18,6 +18,7 @@ from exec_server.outbound import tls_trust
 from exec_server.outbound.aiohttp_internals import fail_body_with_connection
 from exec_server.outbound.outgoing import MAX_REDIRECTS, OutgoingRequest, redirected
 from exec_server.outbound.proxies import Proxies, Proxy
+from exec_server.outbound.shortages import UNUSUAL, shortage
 from exec_server.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -84,13 +85,15 @@ class Sender:
                 response = await self._send(outgoing)
             fail_body_with_connection(response)
             return response
-        except FAILURES as exc:
+        except (*FAILURES, *UNUSUAL) as exc:
+            missing = shortage(exc)
+            if missing is None and isinstance(exc, UNUSUAL):
+                raise
             # The log shows neither the URL nor the text of aiohttp, which repeats the URL.
             method = printable(outgoing.method)
             logger.warning("http/request %s failed: %s", method, type(exc).__name__)
-            raise InternalError(
-                f"http/request failed: error sending request for url ({outgoing.url})"
-            ) from exc
+            text = f"http/request failed: error sending request for url ({outgoing.url})"
+            raise InternalError(text if missing is None else f"{text}: {missing}") from exc
 
     async def _send(self, outgoing: OutgoingRequest) -> aiohttp.ClientResponse:
         session = self._opened()
@@ -137,7 +140,12 @@ class Sender:
         if self._tls is None:
             loop = asyncio.get_running_loop()
             self._tls = loop.run_in_executor(None, tls_trust.tls_context, self._extra_certificates)
-        return await asyncio.shield(self._tls)
+        try:
+            return await asyncio.shield(self._tls)
+        except Exception:
+            # The next request tries again.
+            self._tls = None
+            raise
 
     async def stop(self) -> None:
         """Close every connection."""

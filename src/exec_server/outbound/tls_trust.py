@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Mapping
 
 from exec_server.errors import InternalError
+from exec_server.outbound.shortages import shortage
 
 # The first variable that is set and not empty counts.
 _VARIABLES = ("CODEX_CA_CERTIFICATE", "SSL_CERT_FILE")
@@ -42,9 +43,11 @@ def tls_context(extra: str | None) -> ssl.SSLContext:
     system_file = ssl.get_default_verify_paths().openssl_cafile
     try:
         context.load_verify_locations(cafile=system_file)
-    except OSError:
-        # Not every system has the file; its certificates may be in a directory.
-        pass
+    except OSError as exc:
+        # Not every system has the file; its certificates may be in a directory. But a context that
+        # lacks the roots only because of a shortage must not stay.
+        if shortage(exc) is not None:
+            raise
     if extra is not None:
         context.load_verify_locations(cadata=extra)
     return context

@@ -47,6 +47,9 @@ class ServerCore(Protocol):
     def http_loaded(self) -> asyncio.Future[ModuleType]: ...
 
     @property
+    def is_http_loaded(self) -> bool: ...
+
+    @property
     def outbound(self) -> Outbound: ...
 
     # Sessions.

@@ -86,6 +86,7 @@ class ExecServer:
         self._sandbox_trial = SandboxTrial()
         self._shell = host.tty_shell()
         self._server_env = dict(os.environ)
+        self._http_loading: asyncio.Future[ModuleType] | None = None
 
     @property
     def spawner(self) -> Spawner:
@@ -118,13 +119,24 @@ class ExecServer:
         helpers = FileHelpers(self._spawner, self._server_env)
         return FileService(self.limits, FileAdmission(self._server_env), helpers.start)
 
-    @cached_property
+    @property
     def http_loaded(self) -> asyncio.Future[ModuleType]:
         """A future that is done when `outbound` is loaded. The first use starts to load it.
 
-        Loading the HTTP client takes 0.1 s, so a thread does it.
+        Loading the HTTP client takes 0.1 s, so a thread does it. After a failure, such as a lack of
+        descriptors, the next use loads it again.
         """
-        return self._loop.run_in_executor(None, import_module, "exec_server.outbound.exchanges")
+        loading = self._http_loading
+        if loading is None or (loading.done() and loading.exception() is not None):
+            name = "exec_server.outbound.exchanges"
+            loading = self._loop.run_in_executor(None, import_module, name)
+            self._http_loading = loading
+        return loading
+
+    @property
+    def is_http_loaded(self) -> bool:
+        loading = self._http_loading
+        return loading is not None and loading.done() and loading.exception() is None
 
     @cached_property
     def outbound(self) -> Outbound:
