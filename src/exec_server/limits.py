@@ -221,6 +221,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     hub_stream_bytes: int = 32 * MIB
     hub_executor_bytes: int = 64 * MIB
     hub_total_bytes: int = 512 * MIB
+    # The most of these bytes that one environment may have, and one token of harnesses.
+    hub_share_bytes: int = 128 * MIB
     # A stream that was silent for this time is not delayed if its executor's socket is not read.
     hub_quiet_seconds: float = 5.0
     # A socket that accepts no data for this time is closed. It is less than the 60 s in which both
@@ -250,6 +252,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     hub_pairing_seconds: float = 300.0
     hub_pairing_failures: int = 30
     hub_pairings: int = 1000
+    # The most open codes of one token, and the offers with tokens from one address: the number at
+    # once, and the seconds until one more is allowed.
+    hub_token_pairings: int = 100
+    hub_address_offers: int = 100
+    hub_address_offer_seconds: float = 3.0
     # Pairing codes for machines without a token, if that is allowed: the number at once for one
     # address, the seconds until it may have one more, and the same for all addresses together.
     hub_open_offers: int = 10

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from exec_server.errors import RelayError
-from exec_server.hub.relay.routing import Exchange, JoinedHarness, Memory
+from exec_server.hub.relay.queue_memory import Memory
+from exec_server.hub.relay.routing import Exchange, JoinedHarness
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.relay.frame import Data, RelayFrame, Reset, StreamId, decode, encode
 from tests.requirements import requirement

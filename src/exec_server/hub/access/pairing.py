@@ -16,7 +16,7 @@ import msgspec
 
 from exec_server.hub.access.pairing_reply import REFUSED, PairingReply, told
 from exec_server.hub.access.refusals import RegistryRefusal
-from exec_server.hub.access.throttle import SharedThrottle
+from exec_server.hub.access.throttle import SharedThrottle, Throttle
 from exec_server.hub.access.tokens import digest_of, new_id, new_secret, new_token
 from exec_server.hub.observe.audit import Audit
 from exec_server.hub.store import Store
@@ -67,9 +67,15 @@ class Pairings:
             together=(limits.hub_pairing_failures, 60 / limits.hub_pairing_failures),
             remembered=remembered,
         )
-        self._offers = SharedThrottle(
+        # The offers of machines that came without a token, and of those with one.
+        self._strangers = SharedThrottle(
             each=(limits.hub_open_offers, limits.hub_open_offer_seconds),
             together=(limits.hub_all_open_offers, limits.hub_all_open_offer_seconds),
+            remembered=remembered,
+        )
+        self._holders = Throttle(
+            at_once=limits.hub_address_offers,
+            seconds_each=limits.hub_address_offer_seconds,
             remembered=remembered,
         )
 
@@ -79,8 +85,7 @@ class Pairings:
         self, token: AccessToken, environment_id: str, pledge: Pledge, *, address: str
     ) -> dict[str, Any]:
         """Make a code for *environment_id*, which *token* may enrol."""
-        if _is_strangers(token):
-            self._take_turn(address)
+        self._take_turn(self._strangers if _is_strangers(token) else self._holders, address)
         return await self._offer(token, environment_id, pledge, address=address, is_open=False)
 
     async def offer_openly(
@@ -95,15 +100,15 @@ class Pairings:
                 "because this registry was not started with --open-pairing",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        self._take_turn(address)
+        self._take_turn(self._strangers, address)
         token = _enrolment(environment_id, new_id(), now=self._clock())
         return await self._offer(token, environment_id, pledge, address=address, is_open=True)
 
-    def _take_turn(self, address: str) -> None:
-        """Limit the offers of machines without a token, so that they cannot use up all codes."""
+    def _take_turn(self, offers: Throttle | SharedThrottle, address: str) -> None:
+        """Limit the offers of an address, so that it cannot use up all codes."""
         now = self._clock()
-        _slow_down(self._offers, address, "too_many_offers", "too many codes", now=now)
-        self._offers.failed(address, now=now)
+        _slow_down(offers, address, "too_many_offers", "too many codes", now=now)
+        offers.failed(address, now=now)
 
     async def _offer(
         self,
@@ -129,7 +134,13 @@ class Pairings:
             is_open=is_open,
             serves=pledge.serves,
         )
-        if not await self._store.add_pairing(pairing, most=self._limits.hub_pairings, now=now):
+        is_kept = await self._store.add_pairing(
+            pairing,
+            most=self._limits.hub_pairings,
+            of_token=self._limits.hub_token_pairings,
+            now=now,
+        )
+        if not is_kept:
             raise RegistryRefusal(503, "too_many_pairings", "too many codes wait to be typed")
         # The name is checked after our own offer is visible. So of two offers at the same moment
         # at least one is refused.
@@ -300,7 +311,7 @@ class Pairings:
 
 
 def _slow_down(
-    throttle: SharedThrottle, address: str, code: str, message: str, *, now: float
+    throttle: Throttle | SharedThrottle, address: str, code: str, message: str, *, now: float
 ) -> None:
     wait = throttle.retry_after(address, now=now)
     if wait > 0:

@@ -32,7 +32,7 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     streams: int
     bytes: int
-    # True if another harness may join.
+    # True if another harness may join, with the token of the request if it names one.
     has_room: bool
     # The public URL of its node, if that node has one of its own.
     url: str | None = None
@@ -41,11 +41,14 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
 # Requests on the subject of an environment. The node that holds the executor's socket answers.
 
 
-class PresenceRequest(msgspec.Struct, frozen=True, tag="Ask"):
+class PresenceRequest(msgspec.Struct, frozen=True, tag="Ask", omit_defaults=True):
     """Asks whether the executor is there. The answer is a Presence or RegistrationGone."""
 
+    # The token of a harness that would join.
+    token_id: str = ""
 
-class JoinRequest(msgspec.Struct, frozen=True, tag="Join"):
+
+class JoinRequest(msgspec.Struct, frozen=True, tag="Join", omit_defaults=True):
     """Asks to join a harness whose socket is on another node, behind that node's *channel*.
 
     The answer is JoinAccepted, JoinRefused or RegistrationGone.
@@ -54,6 +57,8 @@ class JoinRequest(msgspec.Struct, frozen=True, tag="Join"):
     registration_id: str
     node: str
     channel: bytes
+    # The token of the harness; nodes of earlier releases do not tell it.
+    token_id: str = ""
 
 
 class JoinAccepted(msgspec.Struct, frozen=True, tag="Joined"):

@@ -21,13 +21,13 @@ from exec_server.errors import RelayError
 from exec_server.hub.cluster.channels import NodeChannel, NodeChannels
 from exec_server.hub.cluster.node_messages import JoinAccepted, JoinRefused, JoinRequest, encode
 from exec_server.hub.cluster.registration import LiveRegistration
+from exec_server.hub.relay.queue_memory import Memory
 from exec_server.hub.relay.relay_socket import RelaySocket
 from exec_server.hub.relay.routing import (
     GOING_AWAY,
     POLICY_VIOLATION,
     Exchange,
     JoinedHarness,
-    Memory,
 )
 from exec_server.limits import Limits
 
@@ -74,15 +74,23 @@ class Passages:
         """The passages to executors on other nodes."""
         return list(self._crossings)
 
-    def here(self, registration: LiveRegistration, socket: RelaySocket) -> Passage:
+    def here(
+        self, registration: LiveRegistration, socket: RelaySocket, *, token_id: str
+    ) -> Passage:
         """Join a harness to an executor of this node."""
         exchange = registration.exchange
-        harness = exchange.join(socket, now=self._loop.time())
+        harness = exchange.join(socket, now=self._loop.time(), token_id=token_id)
         socket.on_taken(lambda _, size: exchange.harness_took(harness, size))
         return Passage(exchange=exchange, harness=harness)
 
     async def elsewhere(
-        self, registration_id: str, socket: RelaySocket, *, ask: AskExecutorNode
+        self,
+        environment_id: str,
+        registration_id: str,
+        socket: RelaySocket,
+        *,
+        token_id: str,
+        ask: AskExecutorNode,
     ) -> Passage | None:
         """Join a harness to an executor of another node; None if no node lets it in.
 
@@ -90,7 +98,8 @@ class Passages:
         """
         channel = self._channels.new()
         try:
-            answer = await ask(encode(JoinRequest(registration_id, self._node, channel.address)))
+            request = JoinRequest(registration_id, self._node, channel.address, token_id)
+            answer = await ask(encode(request))
             joined = None if answer is None else _read_answer(answer)
         except BaseException:
             channel.lose()
@@ -98,15 +107,20 @@ class Passages:
         if not isinstance(joined, JoinAccepted):
             channel.lose()
             return None
-        passage = self._bridge(joined.socket_id, channel, socket)
+        exchange = Exchange(
+            channel, memory=self._memory, limits=self._limits, environment_id=environment_id
+        )
+        harness = exchange.join(socket, now=self._loop.time(), token_id=token_id)
+        passage = Passage(
+            exchange=exchange, harness=harness, channel=channel, socket_id=joined.socket_id
+        )
+        self._bridge(passage, channel, socket)
         self._channels.join(channel, joined.channel)
         return passage
 
-    def _bridge(self, socket_id: str, channel: NodeChannel, socket: RelaySocket) -> Passage:
+    def _bridge(self, passage: Passage, channel: NodeChannel, socket: RelaySocket) -> None:
         """Connect the harness's *socket* with *channel*, behind which its executor is."""
-        exchange = Exchange(channel, memory=self._memory, limits=self._limits)
-        harness = exchange.join(socket, now=self._loop.time())
-        passage = Passage(exchange=exchange, harness=harness, channel=channel, socket_id=socket_id)
+        exchange, harness = passage.exchange, passage.harness
 
         def over(ended: tuple[int, str] | None) -> None:
             if ended is not None:
@@ -121,16 +135,16 @@ class Passages:
         )
         socket.on_taken(lambda _, size: exchange.harness_took(harness, size))
         self._crossings.add(passage)
-        self._crossing_to[socket_id].add(channel)
-        return passage
+        self._crossing_to[passage.socket_id].add(channel)
 
     def let_in(self, registration: LiveRegistration, request: JoinRequest) -> JoinAnswer:
         """Join a harness of another node to an executor of this one."""
         exchange = registration.exchange
-        if request.registration_id != registration.registration_id or not exchange.has_room:
+        is_newest = request.registration_id == registration.registration_id
+        if not is_newest or not exchange.has_room_for(request.token_id):
             return JoinRefused()
         channel = self._channels.new()
-        harness = exchange.join(channel, now=self._loop.time())
+        harness = exchange.join(channel, now=self._loop.time(), token_id=request.token_id)
 
         def receive(data: bytes) -> None:
             try:

@@ -36,8 +36,8 @@ from exec_server.hub.cluster.ownership import Ownership
 from exec_server.hub.cluster.passages import Passage, Passages
 from exec_server.hub.cluster.peers import Peers
 from exec_server.hub.cluster.registration import LiveRegistration
+from exec_server.hub.relay.queue_memory import Memory
 from exec_server.hub.relay.relay_socket import RelaySocket
-from exec_server.hub.relay.routing import Memory
 from exec_server.hub.store.names import fits
 from exec_server.limits import Limits
 
@@ -69,7 +69,7 @@ class Registrations:
         """*url* is the public URL of this node alone, if it has one."""
         self._bus = bus
         self._url = url
-        self.memory = Memory(limits.hub_total_bytes)
+        self.memory = Memory(limits.hub_total_bytes, share=limits.hub_share_bytes)
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self.node = new_node()
@@ -225,13 +225,16 @@ class Registrations:
 
     # Finding executors.
 
-    async def find(self, environment_id: str) -> Presence | None:
-        """The environment's executor, on any node. Raises BusUnavailable."""
+    async def find(self, environment_id: str, *, token_id: str = "") -> Presence | None:
+        """The environment's executor, on any node. Raises BusUnavailable.
+
+        If *token_id* is given, `has_room` is that for a harness with this token.
+        """
         self._check_bus()
         registration = self._by_environment.get(environment_id)
         if registration is not None:
-            return self._presence_of(registration)
-        answer = await self._ask(environment_id, encode(PresenceRequest()))
+            return self._presence_of(registration, token_id)
+        answer = await self._ask(environment_id, encode(PresenceRequest(token_id)))
         return None if answer is None else _read_presence(answer)
 
     def _check_bus(self) -> None:
@@ -280,7 +283,7 @@ class Registrations:
             if wanted.after < name <= wanted.until and fits(name, wanted.patterns)
         ]
 
-    def _presence_of(self, registration: LiveRegistration) -> Presence:
+    def _presence_of(self, registration: LiveRegistration, token_id: str = "") -> Presence:
         return Presence(
             environment_id=registration.environment_id,
             registration_id=registration.registration_id,
@@ -288,7 +291,7 @@ class Registrations:
             since=registration.since,
             streams=registration.exchange.streams,
             bytes=registration.exchange.bytes,
-            has_room=registration.exchange.has_room,
+            has_room=registration.exchange.has_room_for(token_id),
             url=self._url,
         )
 
@@ -318,7 +321,7 @@ class Registrations:
     # For the harness's socket.
 
     async def join(
-        self, environment_id: str, registration_id: str, socket: RelaySocket
+        self, environment_id: str, registration_id: str, socket: RelaySocket, *, token_id: str
     ) -> Passage | None:
         """A passage for the harness behind *socket*; None if its executor is gone or full.
 
@@ -328,10 +331,14 @@ class Registrations:
         registration = self._by_environment.get(environment_id)
         if registration is None:
             ask = partial(self._ask, environment_id)
-            return await self._passages.elsewhere(registration_id, socket, ask=ask)
-        if registration.registration_id != registration_id:
+            return await self._passages.elsewhere(
+                environment_id, registration_id, socket, token_id=token_id, ask=ask
+            )
+        # Others may have joined since the room was checked.
+        is_newest = registration.registration_id == registration_id
+        if not is_newest or not registration.exchange.has_room_for(token_id):
             return None
-        return self._passages.here(registration, socket)
+        return self._passages.here(registration, socket, token_id=token_id)
 
     def close(self, passage: Passage) -> None:
         self._passages.close(passage)
@@ -343,7 +350,7 @@ class Registrations:
             return _GONE
         request = _read_request(data)
         if isinstance(request, PresenceRequest):
-            return encode(self._presence_of(registration))
+            return encode(self._presence_of(registration, request.token_id))
         return encode(self._passages.let_in(registration, request))
 
     # Owner records, after the bus was away.

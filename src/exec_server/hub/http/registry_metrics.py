@@ -35,6 +35,12 @@ def registry_metrics(
         Metric(
             "queued_bytes", "gauge", "Bytes in the queues of all sockets.", rendezvous.memory.used
         ),
+        Metric(
+            "dropped_queues_total",
+            "counter",
+            "Queues that were dropped because other environments needed memory.",
+            rendezvous.memory.dropped,
+        ),
         Metric("frames_total", "counter", "Relay frames that were passed on.", frames),
         Metric("bytes_total", "counter", "Bytes of these frames.", moved),
         Metric("auth_failures_total", "counter", "Wrong or missing tokens.", gate.failed),

@@ -25,13 +25,13 @@ from exec_server.hub.cluster.registration import LiveRegistration
 from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http import admission_gate
 from exec_server.hub.observe.audit import Audit
+from exec_server.hub.relay.queue_memory import Memory
 from exec_server.hub.relay.relay_socket import RelaySocket
 from exec_server.hub.relay.routing import (
     GOING_AWAY,
     POLICY_VIOLATION,
     TRY_AGAIN_LATER,
     Exchange,
-    Memory,
 )
 from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.entities import AccessToken, Environment
@@ -90,7 +90,9 @@ class Rendezvous:
         response = self._new_socket(environment)
         await response.prepare(request)
         socket = RelaySocket(response, request, limits=self._limits, takes_text=True)
-        exchange = Exchange(socket, memory=self._registrations.memory, limits=self._limits)
+        exchange = Exchange(
+            socket, memory=self.memory, limits=self._limits, environment_id=environment.id
+        )
         socket.on_taken(exchange.executor_took)
         registration = LiveRegistration(
             environment_id=environment.id,
@@ -151,11 +153,14 @@ class Rendezvous:
         """End the sockets of older registrations at once, because a newer one has come."""
         await self._registrations.supersede(environment_id, generation)
 
-    async def presence(self, environment: Environment) -> Presence | None:
-        """The connected executor of the newest registration; None if there is none."""
+    async def presence(self, environment: Environment, *, token_id: str = "") -> Presence | None:
+        """The connected executor of the newest registration; None if there is none.
+
+        If *token_id* is given, `has_room` is that for a harness with this token.
+        """
         # Other nodes may need seconds to answer. The slot is of use to others then.
         admission_gate.leave(self._limits.hub_admission_lent)
-        found = await self._registrations.find(environment.id)
+        found = await self._registrations.find(environment.id, token_id=token_id)
         is_newest = found is not None and found.registration_id == environment.registration_id
         return found if is_newest else None
 
@@ -168,7 +173,7 @@ class Rendezvous:
         # After a 401 the harness asks for a new URL, which is what it needs here.
         if environment.registration_id != granted.registration_id:
             raise no_socket("unexpected_executor_registration_id", status=401)
-        await self._check_room(environment)
+        await self._check_room(environment, granted.token_id)
         token = await self._good_token(granted.token_id)
         if not await self._store.open_authorization(granted.authorization_id, now=self._clock()):
             raise no_socket("expired")
@@ -178,12 +183,12 @@ class Rendezvous:
         self, request: web.Request, environment: Environment, *, token: AccessToken, address: str
     ) -> web.StreamResponse:
         """Upgrade *request* and join its socket to the environment's executor."""
-        await self._check_room(environment)
+        await self._check_room(environment, token.id)
         response = self._new_socket(environment)
         await response.prepare(request)
         socket = RelaySocket(response, request, limits=self._limits)
         with self._counted(socket, token):
-            passage = await self._join(environment, socket)
+            passage = await self._join(environment, socket, token.id)
             admission_gate.leave()
             if passage is None:
                 await response.close(code=GOING_AWAY, message=b"the executor is gone")
@@ -191,10 +196,12 @@ class Rendezvous:
             await self._converse(socket, passage, environment.id, token, address)
         return response
 
-    async def _join(self, environment: Environment, socket: RelaySocket) -> Passage | None:
+    async def _join(
+        self, environment: Environment, socket: RelaySocket, token_id: str
+    ) -> Passage | None:
         try:
             return await self._registrations.join(
-                environment.id, environment.registration_id, socket
+                environment.id, environment.registration_id, socket, token_id=token_id
             )
         except BusUnavailable as exc:
             logger.warning("%s cannot be reached: %s", environment.id, exc)
@@ -233,11 +240,13 @@ class Rendezvous:
     def _harness_left(self) -> None:
         self.harnesses -= 1
 
-    async def _check_room(self, environment: Environment) -> None:
-        presence = await self.presence(environment)
+    async def _check_room(self, environment: Environment, token_id: str) -> None:
+        presence = await self.presence(environment, token_id=token_id)
         if presence is None:
             raise no_socket("route_unavailable", status=401)
-        if not presence.has_room:
+        # One token must not use up the places of this node, nor those of the executor.
+        free = self._limits.hub_sockets - self._sockets
+        if not presence.has_room or len(self._live.get(token_id, ())) >= free:
             raise no_socket("route_unavailable")
 
     # Executors and harnesses.

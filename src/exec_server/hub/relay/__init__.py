@@ -2,5 +2,6 @@
 
 routing.py       which frame goes where, flow control and resets; no I/O
 relay_socket.py  one WebSocket, with its queue, pings and timeouts
+queue_memory.py  the bytes in all queues, and the shares of environments and tokens; no I/O
 stream_ids.py    the stream id of a frame, found without decoding the frame
 """

@@ -6,11 +6,11 @@ they tell the exchange which messages have left their queues.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Protocol
 
 from exec_server.errors import RelayError
+from exec_server.hub.relay.queue_memory import Memory, QueueShare
 from exec_server.hub.relay.stream_ids import stream_id_of, stream_id_text
 from exec_server.limits import Limits
 from exec_server.relay.frame import RelayFrame, Reset, StreamId, encode
@@ -40,39 +40,26 @@ class Port(Protocol):
         """Continue to read."""
 
 
-class Memory:
-    """The bytes in all queues of a node together."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.used = 0
-        self._waiting: dict[Callable[[], None], None] = {}
-
-    @property
-    def is_full(self) -> bool:
-        return self.used > self._limit
-
-    def take(self, size: int) -> None:
-        self.used += size
-
-    def give_back(self, size: int) -> None:
-        self.used -= size
-        if self._waiting and self.used <= self._limit * 3 // 4:
-            waiting, self._waiting = self._waiting, {}
-            for wake in waiting:
-                wake()
-
-    def when_free(self, wake: Callable[[], None]) -> None:
-        self._waiting[wake] = None
-
-
 class JoinedHarness:
     """One harness of an exchange. Its streams end with its socket."""
 
-    __slots__ = ("is_paused", "moved_at", "port", "streams", "to_executor", "to_harness")
+    __slots__ = (
+        "is_paused",
+        "moved_at",
+        "port",
+        "share",
+        "streams",
+        "to_executor",
+        "to_harness",
+        "token_id",
+    )
 
-    def __init__(self, port: Port, now: float) -> None:
+    def __init__(self, port: Port, *, token_id: str, share: QueueShare, now: float) -> None:
         self.port = port
+        # Its token; empty if the harness is on a node of an earlier release. And the bytes that
+        # wait for all harnesses with that token, and for their executors.
+        self.token_id = token_id
+        self.share = share
         # Every id was checked, so a reset can be written for it.
         self.streams: dict[bytes, StreamId] = {}
         # Bytes in the queues towards the executor and towards this harness.
@@ -88,12 +75,16 @@ class Exchange:
     Frames are passed on unchanged and in order, or their stream is reset. If a harness does not
     read, the executor is paused only while no other harness needs it. Otherwise the frames for that
     harness are queued up to a bound, and beyond it the harness is disconnected. If the executor
-    does not read, its harnesses are paused.
+    does not read, its harnesses are paused. queue_memory.py says what happens if memory is full.
     """
 
-    def __init__(self, executor: Port, *, memory: Memory, limits: Limits) -> None:
+    def __init__(
+        self, executor: Port, *, memory: Memory, limits: Limits, environment_id: str = ""
+    ) -> None:
         self._executor = executor
         self._memory = memory
+        self._share = memory.environment(environment_id)
+        self._share.holders.add(self)
         self._limits = limits
         self._harnesses: set[JoinedHarness] = set()
         self._streams: dict[bytes, JoinedHarness] = {}
@@ -122,8 +113,20 @@ class Exchange:
             and self._to_executor <= self._limits.hub_executor_bytes
         )
 
-    def join(self, port: Port, *, now: float) -> JoinedHarness:
-        harness = JoinedHarness(port, now)
+    def has_room_for(self, token_id: str) -> bool:
+        """True if another harness with this token may join.
+
+        A token may have as many harnesses as there are free places. So one token gets half of the
+        places, two tokens get a third each, and a place is left for one more token.
+        """
+        if not self.has_room:
+            return False
+        others = sum(each.token_id == token_id for each in self._harnesses) if token_id else 0
+        return others < self._limits.hub_harnesses - len(self._harnesses)
+
+    def join(self, port: Port, *, now: float, token_id: str = "") -> JoinedHarness:
+        share = self._memory.token(token_id)
+        harness = JoinedHarness(port, token_id=token_id, share=share, now=now)
         self._harnesses.add(harness)
         return harness
 
@@ -171,8 +174,9 @@ class Exchange:
         if self._is_crowded:
             self._was_crowded = True
             self._pause(harness)
-        elif harness.to_executor > self._limits.hub_waiting_bytes:
+        elif harness.to_executor > self._limits.hub_waiting_bytes or harness.share.must_wait:
             self._pause(harness)
+        self._make_room_if_fair()
         # The harness may wait for an answer, which comes from the executor's socket.
         if self._is_executor_paused and harness.to_harness <= self._limits.hub_waiting_bytes:
             self._reconsider_executor()
@@ -188,20 +192,25 @@ class Exchange:
             return
         harness.moved_at = now
         self._to_the_harness(harness, data)
+        is_slow = harness.to_harness > self._limits.hub_waiting_bytes
         if harness.to_harness > self._limits.hub_stream_bytes:
             self._send_away(harness, "the harness does not read", code=POLICY_VIOLATION)
-        elif harness.to_harness > self._limits.hub_waiting_bytes and self._all_are_behind(now):
+        elif is_slow and harness.share.must_wait:
+            reason = "the harnesses with this token do not read"
+            self._send_away(harness, reason, code=POLICY_VIOLATION)
+        elif is_slow and self._all_are_behind(now):
             self._pause_executor()
-        if self._memory.is_full:
-            self._pause_executor()
-            self._memory.when_free(self._reconsider_executor)
+        if self._share.must_wait:
+            self._relieve(now)
+        self._make_room_if_fair()
 
     def executor_took(self, origin: JoinedHarness | None, size: int) -> None:
         """A message of *origin* has left the executor's queue."""
         self._to_executor -= size
         if origin is not None:
             origin.to_executor -= size
-        self._memory.give_back(size)
+            origin.share.give_back(size)
+        self._share.give_back(size)
         if self._was_crowded and self._to_executor * 2 <= self._limits.hub_executor_bytes:
             self._was_crowded = False
             self._reconsider_all()
@@ -211,7 +220,8 @@ class Exchange:
     def harness_took(self, harness: JoinedHarness, size: int) -> None:
         """A message has left the harness's queue."""
         harness.to_harness -= size
-        self._memory.give_back(size)
+        harness.share.give_back(size)
+        self._share.give_back(size)
         is_low = harness.to_harness * 2 <= self._limits.hub_waiting_bytes
         if self._is_executor_paused and is_low:
             self._reconsider_executor()
@@ -225,17 +235,20 @@ class Exchange:
     def _to_the_executor(self, data: bytes, origin: JoinedHarness | None) -> None:
         self._count(data)
         self._to_executor += len(data)
+        if origin is not None:
+            origin.share.take(len(data))
         self._executor.send(data, origin)
 
     def _to_the_harness(self, harness: JoinedHarness, data: bytes) -> None:
         self._count(data)
         harness.to_harness += len(data)
+        harness.share.take(len(data))
         harness.port.send(data, None)
 
     def _count(self, data: bytes) -> None:
         self.frames += 1
         self.bytes += len(data)
-        self._memory.take(len(data))
+        self._share.take(len(data))
 
     def _send_away(self, harness: JoinedHarness, reason: str, *, code: int) -> None:
         try:
@@ -248,22 +261,65 @@ class Exchange:
         finally:
             self.leave(harness)
 
+    # Memory.
+
+    def _relieve(self, now: float) -> None:
+        """Queue no more. If other harnesses need the executor, the slowest one has to go."""
+        slowest = max(self._harnesses, key=lambda each: each.to_harness, default=None)
+        if (
+            slowest is not None
+            and slowest.to_harness > self._limits.hub_waiting_bytes
+            and not self._all_are_behind(now)
+        ):
+            self._send_away(slowest, "the harness does not read", code=POLICY_VIOLATION)
+        if self._share.must_wait:
+            self._pause_executor()
+            self._share.when_free((self, "executor"), self._reconsider_executor)
+
+    def _make_room_if_fair(self) -> None:
+        """Make others give memory back, if this environment has only its fair part of it."""
+        if self._memory.is_full and not self._share.must_wait:
+            self._memory.make_room()
+
+    def largest_queue(self) -> int:
+        if self._is_over:
+            return 0
+        longest = max((each.to_harness for each in self._harnesses), default=0)
+        return max(longest, self._to_executor)
+
+    def drop_largest_queue(self, reason: str) -> None:
+        slowest = max(self._harnesses, key=lambda each: each.to_harness, default=None)
+        if slowest is not None and slowest.to_harness >= self._to_executor:
+            self._send_away(slowest, reason, code=POLICY_VIOLATION)
+            return
+        self.end(reason)
+        self._executor.discard()
+        self._executor.end(TRY_AGAIN_LATER, reason)
+
     # Pausing and resuming.
 
     @property
     def _is_crowded(self) -> bool:
-        return self._to_executor > self._limits.hub_executor_bytes or self._memory.is_full
+        return self._to_executor > self._limits.hub_executor_bytes or self._share.must_wait
 
     def _pause(self, harness: JoinedHarness) -> None:
         if not harness.is_paused:
             harness.is_paused = True
             harness.port.pause()
-        if self._memory.is_full:
-            self._memory.when_free(self._reconsider_all)
+        if self._share.must_wait:
+            self._share.when_free((self, "harnesses"), self._reconsider_all)
+        self._wait_for_token(harness)
+
+    def _wait_for_token(self, harness: JoinedHarness) -> None:
+        if harness.share.must_wait:
+            harness.share.when_free(harness, lambda: self._reconsider(harness))
 
     def _reconsider(self, harness: JoinedHarness) -> None:
+        if not harness.is_paused:
+            return
+        self._wait_for_token(harness)
         is_low = harness.to_executor * 2 <= self._limits.hub_waiting_bytes
-        if harness.is_paused and is_low and not self._is_crowded:
+        if is_low and not self._is_crowded and not harness.share.must_wait:
             harness.is_paused = False
             harness.port.resume()
 
@@ -284,7 +340,7 @@ class Exchange:
 
     def _reconsider_executor(self) -> None:
         """Read the executor again; the next frame may pause it again."""
-        if self._is_executor_paused and not self._memory.is_full:
+        if self._is_executor_paused and not self._share.must_wait:
             self._is_executor_paused = False
             self._executor.resume()
 

@@ -134,10 +134,12 @@ class Store(Protocol):
 
     # Pairing.
 
-    async def add_pairing(self, pairing: Pairing, *, most: int, now: float) -> bool:
-        """Keep a code; False if *most* wait already.
+    async def add_pairing(
+        self, pairing: Pairing, *, most: int, now: float, of_token: int | None = None
+    ) -> bool:
+        """Keep a code; False if *most* wait already, or *of_token* of the same token.
 
-        Nodes that call this at the same moment may exceed *most* by one each.
+        Nodes that call this at the same moment may exceed the limits by one each.
         """
 
     async def take_pairing(self, digest: bytes, *, now: float) -> Pairing | None:

@@ -280,15 +280,21 @@ class SqlStore:
 
     # Pairing.
 
-    async def add_pairing(self, pairing: Pairing, *, most: int, now: float) -> bool:
+    async def add_pairing(
+        self, pairing: Pairing, *, most: int, now: float, of_token: int | None = None
+    ) -> bool:
         row = msgspec.structs.asdict(pairing)
         row.update({name: int(row[name]) for name in PAIRING_FLAGS})
         changed = await self._write(
             f"INSERT INTO pairings ({', '.join(row)}) SELECT {_marks(row)}"
-            " WHERE (SELECT count(*) FROM pairings WHERE expires_at > ?) < ?",
+            " WHERE (SELECT count(*) FROM pairings WHERE expires_at > ?) < ?"
+            " AND (SELECT count(*) FROM pairings WHERE expires_at > ? AND token_id = ?) < ?",
             *row.values(),
             now,
             most,
+            now,
+            pairing.token_id,
+            most if of_token is None else of_token,
         )
         return changed == 1
 
