@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 from urllib.parse import urlsplit
 
@@ -20,16 +19,10 @@ from exec_server.client.connect_options import ConnectOptions, UrlOptions, with_
 from exec_server.client.environments.kinds import RendezvousEnvironment
 from exec_server.client.session_link import Dialler
 from exec_server.errors import ConfigurationError
-from exec_server.protocol.registry import (
-    HARNESS_IDENTITY_VARIABLE,
-    HARNESS_QUERY,
-    NOISE_SCHEMES,
-    REGISTRY_TOKEN_VARIABLE,
-)
+from exec_server.protocol.registry import HARNESS_QUERY, NOISE_SCHEMES, REGISTRY_TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from exec_server.client.url_schemes import Schemes
-    from exec_server.relay.keys import KeyPair
     from exec_server.remote.harness.dialler import NoiseDialler
 
 __all__ = ["SCHEMES", "ExecServerClient", "connect", "noise_dialler", "rendezvous"]
@@ -68,6 +61,7 @@ def noise_dialler(
     from exec_server.remote.credentials.credentials import HarnessToken
     from exec_server.remote.executor_trust import Trust
     from exec_server.remote.harness.dialler import NoiseDialler, parse_url
+    from exec_server.remote.identity import harness_identity
 
     registry_url, environment_id = parse_url(url)
     token = options.token or environ.get(REGISTRY_TOKEN_VARIABLE, "").strip()
@@ -77,7 +71,7 @@ def noise_dialler(
         registry_url,
         environment_id,
         HarnessToken(token),
-        identity=_identity(None, environ),
+        identity=harness_identity(environ),
         trust=Trust(registry_url, environment_id, pin=options.pin, environ=environ),
         limits=options.limits,
         connect_timeout=options.connect_timeout,
@@ -90,6 +84,7 @@ def rendezvous(environment: RendezvousEnvironment, options: ConnectOptions) -> N
     from exec_server.remote.credentials.credentials import HarnessToken
     from exec_server.remote.executor_trust import Trust
     from exec_server.remote.harness.dialler import NoiseDialler
+    from exec_server.remote.identity import harness_identity
 
     registry_url, environment_id = environment.registry_url, environment.environment_id
     token = options.token or environment.token()
@@ -97,24 +92,11 @@ def rendezvous(environment: RendezvousEnvironment, options: ConnectOptions) -> N
         registry_url,
         environment_id,
         HarnessToken(token, account_id=environment.account_id),
-        identity=_identity(environment.identity, os.environ),
+        identity=harness_identity(os.environ, environment.identity),
         trust=Trust(registry_url, environment_id, pin=options.pin),
         limits=options.limits,
         ssl_context=options.ssl_context,
     )
-
-
-def _identity(named: str | None, environ: Mapping[str, str]) -> KeyPair | None:
-    """The key of this machine in the file of the variable, else in *named*; None if there is none.
-
-    Raises ConfigurationError if the file cannot be used.
-    """
-    path = environ.get(HARNESS_IDENTITY_VARIABLE) or named
-    if path is None:
-        return None
-    from exec_server.remote.identity import load_identity
-
-    return load_identity(Path(path))
 
 
 # The schemes; see `exec_server.client.url_schemes`.

@@ -78,6 +78,10 @@ def test_what_the_units_run_is_understood():
     assert values.bus_credentials == "%d/nats.creds" and credential in unit_text(NODES)
     remote = parse_serve(unit_words(EXECUTOR), {}).remote
     assert (remote.url, remote.environment_id) == ("${REGISTRY_URL}", "%i")
+    # A token for this name alone, which is not in the environment of any process.
+    assert remote.registry_token_file == "%d/registry-token"
+    assert "LoadCredential=registry-token:/etc/exec-server/%i.token" in unit_text(EXECUTOR)
+    assert "EXEC_SERVER_REGISTRY_TOKEN" not in unit_text(EXECUTOR)
 
 
 @requirement("hub/deploy:units")

@@ -9,10 +9,11 @@
     registry_http.py    small HTTP requests
     remote_config.py    the settings of an executor
     retry_delays.py     the pauses before another attempt
-    identity.py         the keys of an executor in a file
+    identity.py         the keys of an executor or harness in a file
     executor_trust.py   which keys of an executor a harness accepts
     known_executors.py  the file of known executors
     authorized_harnesses.py  the file of harness keys that an executor serves
+    executor_secrets.py  keeps the executor's secrets from the commands that it runs
     enrolments.py       the environments that this machine is enrolled as
     state_dir.py        the directory for all these files
     trace_headers.py    the current trace as HTTP headers

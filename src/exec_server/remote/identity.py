@@ -8,9 +8,11 @@ import contextlib
 import os
 import stat
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from exec_server.errors import ConfigurationError
+from exec_server.protocol.registry import HARNESS_IDENTITY_VARIABLE
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 
 _BEGIN = "-----BEGIN EXEC-SERVER IDENTITY-----"
@@ -78,6 +80,15 @@ def load_identity(path: Path) -> KeyPair:
     except OSError as exc:
         raise ConfigurationError(f"cannot read `{path}`: {exc.strerror}") from None
     return KeyPair(_seed(path, data))
+
+
+def harness_identity(environ: Mapping[str, str], path: str | None = None) -> KeyPair | None:
+    """Read the keys of a harness: in the file that the variable names, else in *path*.
+
+    Returns None if neither is given. Raises ConfigurationError if the file cannot be used.
+    """
+    named = environ.get(HARNESS_IDENTITY_VARIABLE) or path
+    return None if named is None else load_identity(Path(named))
 
 
 def _check_private(path: Path, status: os.stat_result) -> None:

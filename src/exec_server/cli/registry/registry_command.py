@@ -38,12 +38,12 @@ exit status:
 examples:
   Start a registry on this machine, and make a token for an executor and one for a client:
       exec-server registry --listen ws://127.0.0.1:8700
-      exec-server registry token create enrol build-farm --env 'build-*' > enrol.token
+      exec-server registry token create enrol build-1 --env build-1 > build-1.token
       exec-server registry token create harness alice --env 'build-*' > alice.token
 
   Start the executor, and use it from a client:
       exec-server --remote http://127.0.0.1:8700 --environment-id build-1 \\
-          --registry-token-file enrol.token
+          --registry-token-file build-1.token
       exec-server run --token-file alice.token noise+http://127.0.0.1:8700/build-1 -- uname -a
 
   Serve other machines, with TLS:

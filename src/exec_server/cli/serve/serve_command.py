@@ -18,6 +18,7 @@ from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.cli.standard_streams import print_or_log
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
+from exec_server.remote.executor_secrets import hide_from_proc, refuse_inspection
 
 if TYPE_CHECKING:
     from exec_server.server.authentication import Authenticator
@@ -34,6 +35,9 @@ def serve_command(words: list[str]) -> int:
     options = parse_serve(words)
     log_setup.configure(options.log_level, options.log_format)
     try:
+        if options.remote.is_requested:
+            hide_from_proc()
+            refuse_inspection()
         limits = msgspec.structs.replace(options.limits, child_descriptors=raise_descriptor_limit())
         in_loop(_serve(options, limits))
     except (ConfigurationError, RegistryError) as exc:

@@ -1,0 +1,63 @@
+"""What a command of a client can find out about the secrets of the executor that runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exec_server.remote.executor_secrets import hide_from_proc
+from tests.remote.conftest import connect
+from tests.remote.test_cli import ENV, words
+from tests.requirements import requirement
+from tests.support import cli
+from tests.support.rendezvous import TOKEN
+
+pytestmark = pytest.mark.one_loop
+
+
+@requirement("security:executor-secrets")
+async def test_the_token_is_in_no_environment_that_a_command_can_read(relay):
+    async with cli.running(*words(relay), env=ENV) as process:
+        await relay.until(relay.is_online)
+        assert relay.asked[0].headers["authorization"] == f"Bearer {TOKEN}"
+        async with connect(relay) as client:
+            script = "cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep -a REGISTRY_URL; cat $0"
+            found = await client.run(["sh", "-c", script, f"/proc/{process.pid}/environ"])
+        assert b"PATH=" in found.stdout
+        assert TOKEN.encode() not in found.stdout
+        # The keeper, and whatever else the server has started.
+        for each in Path("/proc").glob("[0-9]*/status"):
+            if f"PPid:\t{process.pid}\n" in each.read_text():
+                assert TOKEN.encode() not in (each.parent / "environ").read_bytes()
+        names = [os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()]
+        assert not any("memfd:exec-server secrets" in name for name in names)
+
+
+@requirement("security:executor-secrets")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_process_of_the_same_user_cannot_inspect_it():
+    """As `nobody`, since nothing is hidden from root."""
+    script = """
+import ctypes, os, subprocess
+from exec_server.remote.executor_secrets import refuse_inspection
+
+os.setgid(65534)
+os.setuid(65534)
+# The change of the user has hidden this process too. A program that is started by its user is not.
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+look = ["cat", f"/proc/{os.getpid()}/environ"]
+assert subprocess.run(look, stdout=subprocess.DEVNULL).returncode == 0
+refuse_inspection()
+assert subprocess.run(look, stderr=subprocess.DEVNULL).returncode == 1
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_program_that_embeds_us_is_not_started_again(monkeypatch):
+    monkeypatch.setenv("EXEC_SERVER_REGISTRY_TOKEN", "secret")
+    hide_from_proc()
+    assert os.environ["EXEC_SERVER_REGISTRY_TOKEN"] == "secret"
