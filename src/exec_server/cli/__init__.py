@@ -6,6 +6,7 @@ parser.py         reads command lines and refuses wrong ones
 options.py        the options that several commands have
 server_access.py  servers by URL or name, and how to connect to them
 event_loop.py     runs a command and turns its errors into an exit status
+secret_environment.py  keeps the secrets of a server from the commands that it runs
 exit_codes.py     the exit statuses
 log_setup.py      logging to stderr, as text or JSON
 tables.py         output as columns or JSON

@@ -13,6 +13,7 @@ import msgspec
 from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
+from exec_server.cli.secret_environment import hide_memory
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.errors import ConfigurationError, RegistryError
@@ -32,6 +33,8 @@ def serve_command(words: list[str]) -> int:
     """Serve as *words* say; the status is 0 after an orderly stop, 1 if it cannot start."""
     options = parse_serve(words)
     log_setup.configure(options.log_level, options.log_format)
+    if options.holds_secrets:
+        hide_memory()
     try:
         limits = msgspec.structs.replace(options.limits, child_descriptors=raise_descriptor_limit())
         in_loop(_serve(options, limits))
