@@ -21,6 +21,8 @@ ENV = {
     "EXEC_SERVER_REGISTRY_TOKEN": TOKEN,
 }
 
+API_KEY = "an-api-key-of-codex"
+
 
 def words(relay, *more: str) -> tuple[str, ...]:
     return ("--remote", relay.url, "--environment-id", " env-1 ", *more)
@@ -103,6 +105,17 @@ async def test_piped_credentials_are_used_and_their_end_is_ours(relay):
         process.stdin.close()
         assert await cli.status(process) == 0
     assert (await cli.finished(*words(relay, "--executor-credential-stdin"), env=ENV)).status == 1
+
+
+@requirement("secrets:environment")
+async def test_an_executor_registers_with_a_token_that_its_commands_cannot_find(relay):
+    env = {**ENV, "CODEX_API_KEY": API_KEY}
+    async with cli.running(*words(relay), env=env) as process:
+        await relay.until(relay.is_online)
+        async with connect(relay, reconnect=False) as client:
+            own = f"tr '\\0' '\\n' </proc/{process.pid}/environ; env"
+            seen = (await client.run(["sh", "-c", own])).stdout
+            assert TOKEN.encode() not in seen and API_KEY.encode() not in seen
 
 
 @requirement("remote/auth:hosts")

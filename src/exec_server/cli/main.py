@@ -7,6 +7,9 @@ import sys
 
 from exec_server.cli import exit_codes, standard_streams
 
+# The commands that may run commands of others.
+_SERVERS = ("forward", "pair")
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
@@ -32,6 +35,10 @@ def _run(words: list[str]) -> int:
     from exec_server.cli.commands import find_entry
 
     entry = find_entry(words[0]) if words else None
+    if argv is None and (entry is None or entry.name in _SERVERS):
+        from exec_server.cli.secret_environment import hide
+
+        hide(words)
     if entry is not None:
         return entry.load()(words[1:])
     from exec_server.cli.serve.serve_command import serve_command

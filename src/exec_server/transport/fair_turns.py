@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from picows import WSFrame
+
 T = TypeVar("T")
 
 # A message takes some 10 µs, so this is less than a millisecond.
@@ -58,3 +60,32 @@ class HeldInput(Generic[T]):
         elif self._timer is not None:
             self._timer = None
             self._set_reading(True)
+
+
+class HeldFrame:
+    """A copy of a frame, since picows reuses its own."""
+
+    __slots__ = (
+        "_data",
+        "fin",
+        "last_in_buffer",
+        "msg_type",
+        "payload_size",
+        "rsv1",
+        "rsv2",
+        "rsv3",
+    )
+
+    def __init__(self, frame: WSFrame) -> None:
+        self.msg_type = frame.msg_type
+        self.fin = frame.fin
+        self.rsv1, self.rsv2, self.rsv3 = frame.rsv1, frame.rsv2, frame.rsv3
+        self._data = frame.get_payload_as_bytes()
+        self.payload_size = len(self._data)
+        self.last_in_buffer = False
+
+    def get_payload_as_bytes(self) -> bytes:
+        return self._data
+
+    def get_payload_as_memoryview(self) -> memoryview:
+        return memoryview(self._data)

@@ -12,7 +12,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from exec_server.limits import Limits
 from exec_server.transport.connection import Assembler, Assembly, Receiver
-from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldInput
+from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldFrame, HeldInput
 from exec_server.transport.frame_headers import (
     FIRST_TEXT,
     LAST,
@@ -54,7 +54,7 @@ class WebSocketConnection(WSListener):
         self._is_closing = False
         self._reading_paused = False
         # Frames of one read beyond a number, which wait for later turns of the event loop.
-        self._held: HeldInput[_HeldFrame] = HeldInput(self._take_held, self._set_reading)
+        self._held: HeldInput[HeldFrame] = HeldInput(self._take_held, self._set_reading)
         self._frames_read = 0
         self._is_holding = self._has_many = False
         self._silent_ticks = 0
@@ -99,7 +99,7 @@ class WebSocketConnection(WSListener):
         has_many, self._has_many = self._has_many, False
         return not has_many
 
-    def _take_frame(self, transport: WSTransport, frame: WSFrame | _HeldFrame) -> None:
+    def _take_frame(self, transport: WSTransport, frame: WSFrame | HeldFrame) -> None:
         # picows goes on parsing after a violation that it has reported to the peer.
         if self._is_closing or transport.is_close_frame_sent:
             return
@@ -161,13 +161,13 @@ class WebSocketConnection(WSListener):
         """Keep one of many frames for a later turn of the event loop."""
         if not self._is_closing:
             self._has_many = self._is_holding = True
-            self._held.add(_HeldFrame(frame))
+            self._held.add(HeldFrame(frame))
 
-    def _take_held(self, frame: _HeldFrame, is_followed: bool) -> None:
+    def _take_held(self, frame: HeldFrame, is_followed: bool) -> None:
         frame.last_in_buffer = not is_followed
         self._take_frame(self._ws, frame)
 
-    def _collect(self, frame: WSFrame | _HeldFrame, kind: WSMsgType) -> None:
+    def _collect(self, frame: WSFrame | HeldFrame, kind: WSMsgType) -> None:
         """Take one frame of a fragmented or large message."""
         is_first = kind is not _CONTINUATION
         if is_first != (self._assembly is None):
@@ -338,35 +338,6 @@ class WebSocketConnection(WSListener):
         if not self._is_closing:
             self._ws.send_ping()
             self._timer = self._loop.call_later(limits.ping_interval, self._tick)
-
-
-class _HeldFrame:
-    """A copy of a frame, since picows reuses its own."""
-
-    __slots__ = (
-        "_data",
-        "fin",
-        "last_in_buffer",
-        "msg_type",
-        "payload_size",
-        "rsv1",
-        "rsv2",
-        "rsv3",
-    )
-
-    def __init__(self, frame: WSFrame) -> None:
-        self.msg_type = frame.msg_type
-        self.fin = frame.fin
-        self.rsv1, self.rsv2, self.rsv3 = frame.rsv1, frame.rsv2, frame.rsv3
-        self._data = frame.get_payload_as_bytes()
-        self.payload_size = len(self._data)
-        self.last_in_buffer = False
-
-    def get_payload_as_bytes(self) -> bytes:
-        return self._data
-
-    def get_payload_as_memoryview(self) -> memoryview:
-        return memoryview(self._data)
 
 
 class _JoinedMessage:

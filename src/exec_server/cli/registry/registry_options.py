@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 
 from exec_server.cli.options import read_token_file
 from exec_server.cli.parser import Parser
+from exec_server.cli.secret_environment import environment
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.protocol.registry import REGISTRY_STATE_VARIABLE, REGISTRY_TOKEN_VARIABLE
 from exec_server.remote.state_dir import state_home
@@ -72,7 +73,7 @@ def registry_token(values: argparse.Namespace) -> str:
 
 
 def token_in_variable() -> str:
-    token = os.environ.get(REGISTRY_TOKEN_VARIABLE, "").strip()
+    token = environment().get(REGISTRY_TOKEN_VARIABLE, "").strip()
     if not token:
         raise ConfigurationError(f"a token is needed: --token-file, or {REGISTRY_TOKEN_VARIABLE}")
     return token

@@ -13,6 +13,7 @@ import msgspec
 from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
+from exec_server.cli.secret_environment import hide_memory
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.cli.standard_streams import print_or_log
@@ -34,6 +35,8 @@ def serve_command(words: list[str]) -> int:
     """Serve as *words* say; the status is 0 after an orderly stop, 1 if it cannot start."""
     options = parse_serve(words)
     log_setup.configure(options.log_level, options.log_format)
+    if options.holds_secrets:
+        hide_memory()
     try:
         if options.remote.is_requested:
             hide_from_proc()

@@ -100,6 +100,11 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     strict_config: bool = False
     linux_sandbox_pid_namespace: str = "isolate"
 
+    @property
+    def holds_secrets(self) -> bool:
+        """True if the server will know something that its commands must not know."""
+        return self.auth.mode is not None or self.remote.is_requested
+
 
 def parse_serve(argv: list[str], environ: Mapping[str, str] | None = None) -> ServeOptions:
     """Read the words after the program's name.

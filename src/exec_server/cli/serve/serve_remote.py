@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from exec_server.cli.options import read_token_file
+from exec_server.cli.secret_environment import environment
 from exec_server.errors import ConfigurationError
 from exec_server.limits import Limits
 
@@ -62,9 +63,11 @@ async def _serve(
 
     config = _config(options.remote, limits, credentials)
     if options.remote.connect is not None:
-        await run_forward(config, options.remote.connect)
+        await run_forward(config, options.remote.connect, environ=environment())
     await run_remote_environment(
-        config, proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream
+        config,
+        proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
+        environ=environment(),
     )
 
 
@@ -107,8 +110,9 @@ def _token(remote: RemoteOptions) -> Credentials | None:
     from exec_server.protocol.registry import REGISTRY_TOKEN_VARIABLE
     from exec_server.remote.credentials.credentials import BearerToken
 
+    token = environment().get(REGISTRY_TOKEN_VARIABLE, "").strip()
     # The processes of clients inherit our environment; they must not get this token.
-    token = os.environ.pop(REGISTRY_TOKEN_VARIABLE, "").strip()
+    os.environ.pop(REGISTRY_TOKEN_VARIABLE, None)
     if remote.registry_token_file is not None:
         token = read_token_file(remote.registry_token_file)
     elif remote.use_agent_identity_auth:
