@@ -92,7 +92,8 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         # Lines that begin with a space are columns and examples, which stay as they are.
         filled: list[str] = []
         for is_prose, lines in groupby(text.splitlines(), lambda line: line[:1].strip() != ""):
-            filled += textwrap.wrap(" ".join(lines), width) if is_prose else lines
+            block = list(lines)
+            filled += textwrap.wrap(" ".join(block), width) if is_prose else block
         return "\n".join(indent + line for line in filled)
 
     def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
