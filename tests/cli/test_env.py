@@ -156,3 +156,13 @@ async def test_which_token_is_shown(home):
         assert await run("wrong", variable="right") == 1
         assert await run("--token", "right", "wrong", variable="no") == 0
         assert await run("--token", "no", "with", variable="right") == 1
+
+
+@requirement("cli/registry:unreachable")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_registry_that_is_not_there_is_told_in_plain_words(home, scheme):
+    done = await finished(
+        "env", "list", "--registry", f"{scheme}://127.0.0.1:1", "--token", "secret"
+    )
+    assert done.status == 1
+    assert done.stderr == "Error: cannot connect to 127.0.0.1:1: Connection refused\n"

@@ -77,3 +77,23 @@ def test_a_token_is_given_in_one_way(parser, tmp_path, capsys):
 def test_the_number_at_the_end_of_a_message_is_the_errors(text, number, rest):
     assert os_error_number(text) == number
     assert without_os_error(text) == (text if rest is None else rest)
+
+
+@requirement("cli/help:width")
+@pytest.mark.parametrize(("columns", "widest"), [("60", 60), ("200", 100), ("80", 80)])
+def test_options_and_prose_have_the_width_of_the_terminal(columns, widest, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    parser = Parser(
+        "prog",
+        usage="[OPTIONS]",
+        description="word " * 40,
+        epilog="title:\n  kept      as it is\n" + "other " * 40,
+    )
+    parser.add_argument("--option", help="help " * 40)
+    parser.print_help()
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= widest
+    for word in ("word", "help", "other"):
+        longest = max(len(line) for line in lines if f"{word} {word}" in line)
+        assert longest > widest - 8
+    assert "  kept      as it is" in lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -14,6 +13,7 @@ import msgspec
 
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.log_setup import print_warning
 from exec_server.cli.options import add_connection_options, add_output, server_token
 from exec_server.cli.parser import Parser
 from exec_server.cli.tables import print_json, print_table
@@ -140,7 +140,7 @@ def env_command(words: list[str]) -> int:
             return await _list_registry(values.registry, token, values.names, is_json=is_json)
         manager = server_access.environments()
         for text in manager.warnings:
-            print(f"Warning: {text}", file=sys.stderr)
+            print_warning(text)
         for name in values.names:
             # This raises ConfigurationError for an unknown name.
             manager.resolve(name)

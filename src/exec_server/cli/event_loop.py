@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -10,6 +11,8 @@ from exec_server.cli import exit_codes, log_setup
 from exec_server.errors import ExecServerError
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 def in_loop(main: Coroutine[Any, Any, T]) -> T:
@@ -35,6 +38,13 @@ def run_to_exit_status(
     except ExecServerError as exc:
         complain(str(exc))
         return exit_codes.status_of(exc)
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        # A file or a directory of this machine cannot be used.
+        logger.debug("the command failed", exc_info=exc)
+        complain(f"{exc.filename}: {exc.strerror}" if exc.filename else exc.strerror or str(exc))
+        return exit_codes.FAILED
 
 
 def raise_descriptor_limit() -> int:

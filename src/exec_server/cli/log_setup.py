@@ -72,6 +72,11 @@ def print_error(text: str) -> None:
     print(f"Error: {text}", file=sys.stderr)
 
 
+def print_warning(text: str) -> None:
+    """Say on stderr that something is wrong, although the command goes on."""
+    print(f"Warning: {text}", file=sys.stderr)
+
+
 def report_failure(error: Exception, style: Style) -> None:
     """Say why a server ends: in a line for people, or as an event in a log of JSON."""
     if style == "json":

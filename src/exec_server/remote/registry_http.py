@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +84,7 @@ class Http:
         except aiohttp.InvalidURL:
             raise ConfigurationError(f"invalid URL `{_shown(url)}`") from None
         except (aiohttp.ClientError, OSError, ValueError) as exc:
-            raise RegistryError(str(exc) or type(exc).__name__) from exc
+            raise RegistryError(_reason(exc)) from exc
 
     async def _exchange(
         self, method: str, url: str, headers: Mapping[str, str], data: bytes | None
@@ -118,6 +120,27 @@ class Http:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+
+def _reason(exc: Exception) -> str:
+    """Why there is no answer, in words for people; aiohttp describes its own objects."""
+    import aiohttp
+
+    if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+        error = exc.certificate_error
+        why = getattr(error, "verify_message", "") or str(error)
+        return f"the certificate of {exc.host} is not trusted: {why}"
+    if isinstance(exc, aiohttp.ClientConnectorError):
+        error = exc.os_error
+        # The text for a refused connection is a tuple; that of a failed lookup has no number.
+        is_lookup = isinstance(error, socket.gaierror) or not error.errno or error.errno < 0
+        why = error.strerror if is_lookup else os.strerror(error.errno or 0)
+        return f"cannot connect to {exc.host}:{exc.port}: {why or error}"
+    if isinstance(exc, aiohttp.ServerDisconnectedError):
+        return "the connection was closed without an answer"
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror
+    return str(exc) or type(exc).__name__
 
 
 def _shown(url: str) -> str:

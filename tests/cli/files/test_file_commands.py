@@ -82,6 +82,14 @@ async def test_tree(server, tree):
     assert found["entries"][2]["entries"] == []
 
 
+@requirement("cli/find:names")
+async def test_find_has_the_names_of_its_model(server, tree):
+    where = f"{server.url}:{tree}"
+    assert await done("find", where, "-name", "*.py") == f"{tree}/sub/inner.py\n"
+    assert await done("find", where, "-type", "l", "-print") == f"{tree}/link\n"
+    assert await done("find", "-maxdepth", "0", where, "-print0") == f"{tree}\0"
+
+
 @requirement("cli/files:ls")
 async def test_find(server, tree):
     async def find(*words: str) -> list[str]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import resource
 import signal
 import stat
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,6 +124,33 @@ async def test_what_cannot_be_started_is_not_remembered(server):
     done = await finished("run", "--detach", server.url, "no-such-command")
     assert (done.status, done.stdout) == (127, b"")
     assert SessionStore().all() == []
+
+
+@requirement("cli/detach:no-record")
+@pytest.mark.parametrize("what", ["a file", "full", "missing"])
+async def test_nothing_runs_if_the_record_cannot_be_saved(server, home, what, tmp_path):
+    place = tmp_path / "place"
+    options: dict[str, Any] = {}
+    if what == "a file":
+        place.touch()
+    elif what == "full":
+        # No file of this program can grow, as on a full disk.
+        options["preexec_fn"] = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    else:
+        place = Path("/proc/self/no-such-place")
+    env = {**os.environ, "XDG_STATE_HOME": str(place)}
+    words = ["--", "touch", str(tmp_path / "ran")]
+    done = await finished("run", "--detach", server.url, *words, env=env, **options)
+    assert (done.status, done.stdout) == (1, b"")
+    where = place / "exec-server" / "sessions"
+    assert done.stderr.startswith("Error: cannot ") and f"`{where}`: " in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not server.core._sessions or not process_count(server)
+    assert not (tmp_path / "ran").exists()
+
+
+def process_count(server: RunningServer) -> int:
+    return sum(len(session.processes._entries) for session in server.core._sessions.values())
 
 
 @requirement("cli/detach:refused")

@@ -55,6 +55,17 @@ async def test_by_default_nothing_can_be_written(workspace):
     assert not list(workspace.iterdir())
 
 
+@requirement("cli/sandbox:missing-directory")
+@needs_bubblewrap
+@pytest.mark.parametrize("folders", ["nope", "workspace:nope"])
+async def test_a_writable_directory_must_exist(workspace, folders):
+    done = await sandbox("--sandbox", f"workspace-write={folders}", "--", "true", cwd=workspace)
+    assert done.status == 126
+    # The directories of this test are seen from the workspace; it does not contain itself.
+    missing = folders.partition(":")[0]
+    assert f"the directory `{missing}` of --sandbox does not exist" in done.stderr
+
+
 @requirement("cli/sandbox:local")
 @needs_bubblewrap
 async def test_a_workspace_can_be_written_but_not_what_is_protected(workspace):

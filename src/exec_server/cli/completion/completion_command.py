@@ -113,7 +113,7 @@ def complete_entry(entry: CommandEntry) -> CommandCompletion:
 
 
 def _describe(name: str, summary: str, parser: Parser) -> CommandCompletion:
-    actions = parser._actions
+    actions = [action for action in parser._actions if action.help is not argparse.SUPPRESS]
     choices = [
         str(choice)
         for action in actions

@@ -15,7 +15,7 @@ import msgspec
 from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.files.targets import TARGET_HELP, Servers, Target, not_remote, parse_remote
-from exec_server.cli.log_setup import print_error
+from exec_server.cli.log_setup import print_error, print_warning
 from exec_server.cli.options import TOKEN_HELP, add_connection_options, server_token
 from exec_server.cli.os_error_text import without_os_error
 from exec_server.cli.parser import Parser
@@ -118,7 +118,7 @@ def complain(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    print(f"Warning: {readable(text)}", file=sys.stderr)
+    print_warning(readable(text))
 
 
 def readable(text: str) -> str:

@@ -246,6 +246,9 @@ def find_command(words: list[str]) -> int:
   All Python files below a directory:
       exec-server find --name '*.py' ws://127.0.0.1:41181:/srv/app
 
+  The same, in the words of find(1); -type, -maxdepth and -print0 are known, too:
+      exec-server find ws://127.0.0.1:41181:/srv/app -name '*.py'
+
   All links with their targets:
       exec-server find --type l -o json ws://127.0.0.1:41181:/etc
 """,
@@ -269,7 +272,18 @@ def find_command(words: list[str]) -> int:
         "--max-depth", metavar="<COUNT>", type=count, help="the most levels below the directory"
     )
     parser.add_argument("-0", "--null", action=Flag, help="end each path with NUL, not a newline")
+    _add_names_of_find(parser)
     return _run(parser, words, _find)
+
+
+def _add_names_of_find(parser: Parser) -> None:
+    """The same options under the names that they have in find(1); the help does not list them."""
+    add = partial(parser.add_argument, help=argparse.SUPPRESS)
+    add("-name", dest="name", metavar="<PATTERN>", action=Append)
+    add("-type", dest="type", metavar="<TYPE>", action="append", choices=tuple(_TYPES))
+    add("-maxdepth", dest="max_depth", metavar="<COUNT>", type=count)
+    add("-print0", dest="null", action=Flag)
+    add("-print", action=Flag)
 
 
 async def _find(

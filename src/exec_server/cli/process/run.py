@@ -11,7 +11,7 @@ import msgspec
 
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
-from exec_server.cli.log_setup import print_error
+from exec_server.cli.log_setup import print_error, print_warning
 from exec_server.cli.os_error_text import os_error_number
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.connection_notices import Notices
@@ -120,7 +120,11 @@ async def _detach(options: RunOptions, _: Collected) -> int:
         except exit_codes.StatusError:
             store.remove(session.id)
             raise
-        detach.update(store, client, session)
+        try:
+            detach.update(store, client, session)
+        except ConfigurationError as exc:
+            # The first record is good enough to come back.
+            print_warning(str(exc))
     detach.tell_kept(kept, options.keep)
     print(msgspec.json.encode(session.facts).decode() if options.output == "json" else session.id)
     return exit_codes.OK

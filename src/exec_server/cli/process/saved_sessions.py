@@ -78,7 +78,18 @@ class SessionStore:
         self._directory = directory or state_directory()
 
     def save(self, session: SavedSession) -> None:
-        """Write *session* atomically: a reader finds the old record or the new one."""
+        """Write *session* atomically: a reader finds the old record or the new one.
+
+        Raises ConfigurationError if the record cannot be written.
+        """
+        try:
+            self._write(session)
+        except OSError as exc:
+            raise ConfigurationError(
+                f"cannot save a record in `{self._directory}`: {exc.strerror}"
+            ) from exc
+
+    def _write(self, session: SavedSession) -> None:
         self._make_directory()
         # `mkstemp` makes a file of mode 0600.
         fd, name = tempfile.mkstemp(dir=self._directory, prefix=".new-")
@@ -132,6 +143,8 @@ class SessionStore:
             names = os.listdir(self._directory)
         except FileNotFoundError:
             return []
+        except OSError as exc:
+            raise ConfigurationError(f"cannot read `{self._directory}`: {exc.strerror}") from exc
         self._check_directory()
         stems = sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
         return [stem for stem in stems if _ID.fullmatch(stem)]

@@ -18,10 +18,10 @@ from exec_server.cli.sandbox.sandbox_options import (
 )
 
 _DESCRIPTION = """\
-Run a command on this machine in a sandbox: it can reach only the files and the network that the
-options allow. It needs no server and no privileges; `exec-server doctor` shows whether sandboxes
-work on this machine. If this program runs on a terminal, the command gets one, too; pipes are
-passed through.
+Run a command on this machine in a sandbox. By default it can read every file that you can read,
+write nothing, and use no network; the options allow more. It needs no server and no privileges;
+`exec-server doctor` shows whether sandboxes work on this machine. If this program runs on a
+terminal, the command gets one, too; pipes are passed through.
 """
 
 _EPILOG = f"""\

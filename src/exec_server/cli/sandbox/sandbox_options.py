@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import msgspec
 
 from exec_server.cli.parser import Arguments, Flag, Parser
-from exec_server.errors import ConfigurationError, RpcError
+from exec_server.errors import ConfigurationError, NotFound, RpcError
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
@@ -111,6 +111,7 @@ async def context_for(
         return read_only(network=wanted.network)
     if only_landlock and wanted.protects_metadata:
         raise CannotConfine(_unprotectable())
+    await _check_folders(client, wanted, cwd=cwd)
     own = cwd or "."
     folders = [posixpath.join(own, folder) for folder in wanted.folders] or [own]
     return workspace_write(
@@ -151,6 +152,15 @@ def _unprotectable() -> str:
         "only Landlock enforces sandboxes on this server, and it cannot protect "
         f"{names} in a writable directory; with --unprotected-metadata they are writable, too"
     )
+
+
+async def _check_folders(client: ExecServerClient, wanted: Confinement, *, cwd: str | None) -> None:
+    """Raise CannotConfine if a directory that should be writable does not exist."""
+    for folder in wanted.folders:
+        try:
+            await client.fs.get_metadata(posixpath.join(cwd or ".", folder))
+        except NotFound:
+            raise CannotConfine(f"the directory `{folder}` of --sandbox does not exist") from None
 
 
 async def _native(client: ExecServerClient, path: str) -> bytes:

@@ -310,7 +310,11 @@ def _add_remote(parser: Parser) -> None:
         "whatever the registry says [default: the registry decides]",
     )
     add_labels(group)
-    group.add_argument("--name", metavar="<NAME>", help="a name for people; it is not sent")
+    group.add_argument(
+        "--name",
+        metavar="<NAME>",
+        help="a name that you can recognize in a list of processes; the registry does not get it",
+    )
     _add_credentials(group)
     group.add_argument(
         "--exit-on-stdin-close",
