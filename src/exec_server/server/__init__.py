@@ -5,6 +5,7 @@ server.py          the server without a listener: connections and sessions
 context.py         one connection, as its handlers see it
 session.py         one session, which outlives its connections
 handlers/          which function answers which method
+take_over.py       takes a session from a connection that its client has lost
 authentication.py  the `--ws-auth` modes
 capabilities.py    the capabilities that the server reports
 sandbox_info.py    the sandbox backends that it reports

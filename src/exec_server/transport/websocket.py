@@ -21,6 +21,7 @@ from exec_server.transport.frame_headers import (
     cut,
     frame_header,
 )
+from exec_server.transport.tcp_activity import TcpActivity, tcp_activity
 
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
 # Up to this size one copy is cheaper than a vectored write.
@@ -53,6 +54,7 @@ class WebSocketConnection(WSListener):
         self._is_closing = False
         self._reading_paused = False
         self._silent_ticks = 0
+        self._frames = 0
         self._timer: asyncio.TimerHandle | None = None
         self.peer_name = "?"
         self.malformed_prefix = ""
@@ -79,6 +81,7 @@ class WebSocketConnection(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self._silent_ticks = 0
+        self._frames += 1
         # picows goes on parsing after a violation that it has reported to the peer.
         if self._is_closing or transport.is_close_frame_sent:
             return
@@ -252,6 +255,24 @@ class WebSocketConnection(WSListener):
             piece = message[start : start + limit]
             self._ws.send(kind, piece, fin=start + limit >= len(message))
             kind = _CONTINUATION
+
+    # Signs of life.
+
+    @property
+    def arrived(self) -> object:
+        return self._frames, self._tcp_activity().arrived
+
+    @property
+    def departed(self) -> object:
+        return self._tcp_activity().departed
+
+    def _tcp_activity(self) -> TcpActivity:
+        raw = None if self._is_closing else self._stream.get_extra_info("socket")
+        return TcpActivity() if raw is None else tcp_activity(raw)
+
+    def ping(self) -> None:
+        if not self._is_closing:
+            self._ws.send_ping()
 
     # The end.
 

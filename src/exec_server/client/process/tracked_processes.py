@@ -72,6 +72,11 @@ class TrackedProcesses:
         self.handles[process_id] = self.known[process_id] = tracked
         return tracked
 
+    @property
+    def has_living(self) -> bool:
+        """True if a process is followed whose end has not come."""
+        return bool(self.handles)
+
     def drop(self, process_id: str) -> None:
         """Stop following a process, which is left alone."""
         self.handles.pop(process_id, None)
