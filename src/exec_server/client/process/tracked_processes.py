@@ -120,7 +120,10 @@ class TrackedProcesses:
                     raise
                 lost = exc
             try:
-                if await self.find(tracked.process_id) is not None:
+                info = await self.find(tracked.process_id)
+                if info is not None:
+                    tracked.sandbox_type = info.sandbox_type or None
+                    tracked.sandbox_rung = info.sandbox_rung or None
                     await self.catch_up(tracked)
                     return
             except ExecServerError as exc:
