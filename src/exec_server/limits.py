@@ -45,6 +45,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # that may have it at a time, and of ended processes that each may keep.
     max_detached_session_seconds: float = 24 * 3600.0
     retained_sessions: int = 1024
+    # How long the server waits for a sign of life from the holder of a session that another client
+    # wants to take over.
+    take_over_probe: float = 3.0
     retained_processes: int = 64
     concurrent_requests: int = 1
     # The largest number that a client may ask for in `initialize`; the default is serial.
@@ -297,6 +300,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # the server's retention, and the first pause between two attempts.
     recovery_window: float = 25.0
     recovery_pause: float = 0.1
+    # The deadline of the first dial while a lost connection is replaced, and of its handshake; it
+    # is doubled after each dial that had no answer, up to `connect_timeout`.
+    recovery_dial: float = 4.0
+    # How long the client tries again while the server says that another client has the session.
+    taken_over_patience: float = 5.0
+    # While the client waits for something and has heard nothing for the first time, it asks the
+    # server for a sign of life. After the second time it gives the connection up.
+    silence: float = 3.0
+    silence_limit: float = 8.0
     # The pause grows up to this if the server has granted a longer retention.
     recovery_max_pause: float = 5.0
     # The size of one recovery read of a process with a window; small, for unstable links.

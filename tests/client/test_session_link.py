@@ -21,6 +21,7 @@ from exec_server.client_urls import connect
 from exec_server.errors import (
     CallTimeout,
     ConfigurationError,
+    ConnectError,
     ConnectionClosed,
     InvalidRequest,
     ProcessFailed,
@@ -189,6 +190,8 @@ async def test_one_reconnect_serves_everybody(proxy, client):
 
 @requirement("reconnect/attached")
 async def test_a_session_that_is_still_attached_is_asked_for_again(proxy, client):
+    # As with servers that have no take-over.
+    client._session.link._can_take_over = False
     process = await client.start(["cat"], stdin=True)
     proxy.keeps_server_side = True
     proxy.cut(only_client=True)
@@ -646,6 +649,27 @@ async def test_an_ensured_start_runs_once(server, tmp_path, direction):
             assert await process.wait() == 3
         assert proxy.connections == 2 and not client._session.processes.orphans
     assert ran.read_text() == "x\n"
+
+
+@requirement("reconnect/run-once")
+@pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.parametrize("kind", ["reset", "half-open"])
+async def test_a_command_runs_once_wherever_its_connection_is_cut(
+    server, tmp_path, direction, kind
+):
+    for after in range(900, 5000, 170 if direction == "down" else 60):
+        ran = tmp_path / f"{after}"
+        schedule = [Fault(after, direction, kind)]
+        async with asyncio.timeout(PATIENCE), fault_proxy(server.url, schedule) as proxy:
+            try:
+                async with connect(proxy.url, limits=QUICK) as client:
+                    done = await client.run(["sh", "-c", f"echo x >> {ran}; echo hi; exit 3"])
+            except ConnectError:
+                # There was never a connection.
+                assert not ran.exists()
+                continue
+        assert (done.returncode, done.stdout) == (3, b"hi\n")
+        assert ran.read_text() == "x\n"
 
 
 @requirement("reconnect/ensure")

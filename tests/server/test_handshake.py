@@ -28,6 +28,7 @@ GATED: dict[str, tuple[Any, str]] = {
     "session/retain": ({"seconds": 1}, "session"),
     "environment/info": (None, "environment info"),
     "environment/status": (None, "environment status"),
+    "session/ping": (None, "session"),
     "environmentConfig/read": (
         {"cwd": "file:///", "configPaths": [["a"]], "requirementsPaths": []},
         "environment config",

@@ -115,3 +115,29 @@ def test_a_long_window_is_tried_to_its_end_with_growing_pauses(lasting):
             assert 2.5 <= pause + 1e-9 <= 5.0 + 2e-9
     plan.ran_out()
     assert plan.message.endswith("recovery timed out after 3600s")
+
+
+@requirement("reconnect/plan:dials")
+def test_dials_have_short_deadlines_that_grow_and_several_fit_into_the_window():
+    plan, dials, now = Reconnect("lost", now=0.0), [], 0.0
+    while plan.retry_at is not None:
+        # In a network that swallows everything, every dial takes all of its time.
+        now = min(plan.retry_at + plan.dial_seconds, plan.deadline)
+        dials.append(now - plan.retry_at)
+        if now == plan.deadline:
+            plan.ran_out()
+        else:
+            plan.failed(ConnectError("nothing"), now=now)
+    assert len(dials) >= 3
+    assert dials[0] <= 4
+    assert now == 25.0
+
+
+@requirement("reconnect/taken-over")
+def test_a_session_that_another_client_has_is_not_waited_for_long():
+    plan = Reconnect("lost", now=0.0, takes_over=True, window=3600.0)
+    plan.failed(SessionAttached("held"), now=1.0)
+    assert plan.retry_at is not None
+    plan.failed(SessionAttached("held"), now=6.0)
+    assert plan.retry_at is None
+    assert "another client has taken the session over" in plan.message

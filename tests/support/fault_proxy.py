@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from tests.support.wire import PATIENCE
 
 Direction = Literal["up", "down"]
-Kind = Literal["reset", "close", "half-close", "stall"]
+Kind = Literal["reset", "close", "half-close", "half-open", "stall"]
 
 _RESET = struct.pack("ii", 1, 0)
 
@@ -39,6 +39,8 @@ class _Pair:
         self.server = server
         self.fault = fault
         self.is_stalled = False
+        # The client's side is reset; the server believes in its own and gets nothing any more.
+        self.is_half_open = False
 
     def reset(self) -> None:
         _reset(self.client[1])
@@ -46,6 +48,7 @@ class _Pair:
 
     def reset_client(self) -> None:
         """The server is not told."""
+        self.is_half_open = True
         _reset(self.client[1])
 
     def close(self) -> None:
@@ -83,7 +86,7 @@ class FaultProxy:
 
     @property
     def url(self) -> str:
-        return f"ws://127.0.0.1:{self._port}"
+        return f"ws://127.0.0.1:{self.port}"
 
     @property
     def is_idle(self) -> bool:
@@ -181,16 +184,18 @@ class FaultProxy:
                 if fault and fault.direction == direction and count + len(data) >= fault.after:
                     writer.write(data[: max(0, fault.after - count)])
                     pair.fault = None
-                    if self._suffer(pair, fault):
-                        return
-                    continue
+                    if not self._suffer(pair, fault):
+                        continue
+                    if pair.is_half_open:
+                        break
+                    return
                 count += len(data)
                 self.pieces += 1
                 writer.write(data)
                 await writer.drain()
         except OSError:
             pass
-        if direction == "up" and self.keeps_server_side:
+        if pair.is_half_open and self.keeps_server_side:
             await asyncio.Event().wait()
         # When one side has ended, the other one learns it.
         writer.close()
@@ -203,6 +208,9 @@ class FaultProxy:
             return False
         if fault.kind == "half-close":
             pair.half_close(fault.direction)
+        elif fault.kind == "half-open":
+            self.keeps_server_side = True
+            pair.reset_client()
         elif fault.kind == "close":
             pair.close()
         else:
@@ -216,7 +224,7 @@ class FaultProxy:
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[FaultProxy]:
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self._port = server.sockets[0].getsockname()[1]
+        self.port = server.sockets[0].getsockname()[1]
         try:
             yield self
         finally:

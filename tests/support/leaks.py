@@ -83,7 +83,7 @@ def remembered(core: ExecServer) -> dict[str, int]:
     return {
         "connections": len(core._contexts),
         "sessions": len(core._sessions),
-        "attachments": len(core._attachments._holders),
+        "attachments": len(core._attachments._attachments),
         "starts": len(spawner._pending),
         "processes": len(spawner._live),
         "descriptors under way": len(spawner._fds),

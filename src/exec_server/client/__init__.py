@@ -7,6 +7,7 @@ connect_keywords.py  the same as keyword arguments; generated
 url_schemes.py       from a URL to a function that opens a connection
 session_link.py      keeps a connection, and replaces it when it is lost
 connection_link.py   one live connection: handshake, calls, events
+link_watch.py        notices a connection that carries nothing any more
 session_token.py     the text with which another program continues a session
 network_policy.py    callbacks for the network of processes
 discovery.py         `client.discovery`

@@ -20,6 +20,7 @@ from exec_server.client.connection_link import ConnectionLink
 from exec_server.client.files.missing_watch import MissingWatches
 from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.http.response_body import HttpBodies
+from exec_server.client.link_watch import LinkWatch
 from exec_server.client.network_policy import NetworkPolicy
 from exec_server.client.process.tracked_processes import TrackedProcesses
 from exec_server.client.session_link import DISCONNECTED, ConnectionState, Dialler, SessionLink
@@ -88,6 +89,12 @@ class ClientSession:
         self.link = SessionLink(
             self, options, limits=limits, flow=self.flow, dialler=dialler, on_state=on_state
         )
+        self._watch = LinkWatch(
+            limits=limits,
+            is_needed=self._is_waiting,
+            is_reading=lambda: self.flow.is_reading,
+            give_up=self.link.give_up,
+        )
         self._info: environment.EnvironmentInfo | None = None
 
     @property
@@ -140,7 +147,7 @@ class ClientSession:
         deadline = loop.time() + seconds
         while True:
             try:
-                return await self.link.open(await dialler())
+                return await self.link.open(await dialler(), takes_over=True)
             except SessionAttached:
                 if loop.time() + self.limits.recovery_pause > deadline:
                     raise
@@ -181,6 +188,7 @@ class ClientSession:
                     while True:
                         connection = await self.link.connected_link()
                         is_sent = True
+                        self._watch.wake()
                         try:
                             return await connection.call(method, params, seconds=None, trace=trace)
                         except ConnectionClosed:
@@ -194,6 +202,10 @@ class ClientSession:
                 raise
             text = f"{exc}: {method.name} may have been carried out"
             raise type(exc)(text, may_have_run=True) from exc
+
+    def _is_waiting(self) -> bool:
+        """True if the client waits for the server, so that it has to notice a dead connection."""
+        return self.flow.is_calling or self.processes.has_living or self.bodies.has_open
 
     def send(self, method: Method[P, R], params: P) -> None:
         """Make a request without waiting for its answer, if there is a connection."""
@@ -276,8 +288,10 @@ class ClientSession:
         self._info = self._info or result.environment_info
         self.uses_uris = result.session_id is not None
         self.processes.connected(link)
+        self._watch.use(link)
 
     def connection_lost(self) -> None:
+        self._watch.use(None)
         self.watches.connection_lost()
         self.bodies.connection_lost(ConnectionClosed(DISCONNECTED))
         self.processes.connection_lost()
@@ -286,6 +300,7 @@ class ClientSession:
         return self.flow.taken()
 
     async def restore(self, link: ConnectionLink) -> None:
+        self._watch.use(link)
         await self.processes.restore(link)
 
     def session_lost(self, error: ConnectionClosed) -> None:

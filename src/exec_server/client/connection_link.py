@@ -20,7 +20,7 @@ from exec_server.protocol.method import NOTHING, Event, Method
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
 from exec_server.rpc.router import Route
-from exec_server.transport.connection import Connection
+from exec_server.transport.connection import Audible, Connection, Pingable
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -36,6 +36,12 @@ _EVENTS: dict[str, Event[Any]] = {
         network.POLICY_DECISION,
     )
 }
+
+
+def announces(result: lifecycle.InitializeResult, capability: str) -> bool:
+    """True if the server says in the handshake that it has *capability*."""
+    info = result.environment_info
+    return info is not None and bool(info.capabilities.get(capability))
 
 
 class ConnectionLink:
@@ -60,7 +66,10 @@ class ConnectionLink:
         self._on_lost = on_lost
         self._lost = asyncio.Event()
         self._unwatched: set[asyncio.Future[Any]] = set()
+        self._connection = connection
         self._peer = Peer(connection, self, limits=limits, is_strict=False)
+        # True if the server answers `session/ping` even while it works on another request.
+        self._knows_ping = False
         # A slow answer to a request of the server must not delay anything else.
         self._peer.allow_concurrency(limits.policy_questions)
 
@@ -69,10 +78,12 @@ class ConnectionLink:
         options: ExecServerClientConnectOptions,
         *,
         flow_processes: dict[str, int] | None = None,
+        take_over: lifecycle.TakeOver | None = None,
     ) -> lifecycle.InitializeResult:
         """Do the whole handshake. Raises the server's error if it refuses.
 
-        *flow_processes* are the processes of a resumed session that keep their windows.
+        *flow_processes* are the processes of a resumed session that keep their windows. *take_over*
+        says how the session is taken from another connection.
         """
         params = lifecycle.InitializeParams(
             options.client_name,
@@ -80,6 +91,7 @@ class ConnectionLink:
             # One call at a time is the default of every server.
             options.concurrent_requests if options.concurrent_requests > 1 else None,
             flow_processes or None,
+            take_over,
         )
         try:
             result = await self.call(
@@ -95,6 +107,8 @@ class ConnectionLink:
         if asked is not None and result.session_id != asked:
             raise ProtocolError(f"session {asked} was asked for and another one resumed")
         self._peer.notify(lifecycle.INITIALIZED, NOTHING)
+        is_concurrent = (result.concurrent_requests or 1) > 1
+        self._knows_ping = is_concurrent and announces(result, "sessionPing")
         return result
 
     async def call(
@@ -142,9 +156,32 @@ class ConnectionLink:
         if self._unwatched:
             await asyncio.wait(self._unwatched, timeout=seconds)
 
+    # Signs of life.
+
+    @property
+    def activity(self) -> object:
+        """A value that changes while bytes come from the server, or a backlog leaves for it."""
+        connection = self._connection
+        departed = connection.departed if isinstance(connection, Audible) else None
+        return self._peer.arrived, departed
+
+    def probe(self) -> bool:
+        """Ask for a sign of life; False if this server cannot be asked over this transport."""
+        if self._knows_ping:
+            self.send(lifecycle.PING, NOTHING)
+            return True
+        if isinstance(self._connection, Pingable):
+            self._connection.ping()
+            return True
+        return False
+
     @property
     def is_lost(self) -> bool:
         return self._peer.is_lost
+
+    def abort(self) -> None:
+        """End the connection without saying goodbye."""
+        self._connection.abort()
 
     def close(self) -> None:
         """Begin to close the connection; `wait_lost` waits for the end."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
 
 import msgspec
 
 from exec_server.client.connect_options import ExecServerClientConnectOptions
-from exec_server.client.connection_link import ConnectionLink
+from exec_server.client.connection_link import ConnectionLink, announces
 from exec_server.client.flow.flow_control import FlowControl
-from exec_server.errors import ConnectionClosed, ExecServerError, SessionLost
+from exec_server.errors import ConnectError, ConnectionClosed, ExecServerError, SessionLost
 from exec_server.limits import Limits
-from exec_server.protocol.lifecycle import InitializeResult
+from exec_server.protocol.lifecycle import InitializeResult, TakeOver
 from exec_server.rpc.router import Route
 from exec_server.state.reconnect import Reconnect
 from exec_server.transport.connection import Connection
@@ -95,10 +96,23 @@ class SessionLink:
         self._recovery: asyncio.Task[None] | None = None
         self._last_link: ConnectionLink | None = None
         self._connected_at = 0.0
+        # True if the server lets the client take its session over from a lost connection. Then the
+        # generation of the last connection is known, and each attempt has a number.
+        self._can_take_over = False
+        self._generation: int | None = None
+        self._client_key = uuid.uuid4().hex
+        self._attempts = 0
+        # True if the last connection was silent and was given up, so that the server may still
+        # believe in it.
+        self._has_given_up = False
 
-    async def open(self, connection: Connection) -> None:
-        """Do the first handshake; it is not repeated."""
-        link, result = await self._shake_hands(connection, self._options)
+    async def open(self, connection: Connection, *, takes_over: bool = False) -> None:
+        """Do the first handshake; it is not repeated.
+
+        With *takes_over* the session is taken from another connection if that one is silent.
+        """
+        take_over = self._take_over() if takes_over else None
+        link, result = await self._shake_hands(connection, self._options, take_over)
         self.session_id = result.session_id
         self._install(link, connection, result)
 
@@ -112,6 +126,12 @@ class SessionLink:
                 raise type(self._error)(str(self._error), may_have_run=False)
             await self._is_decided.wait()
         return self.link
+
+    def give_up(self, link: ConnectionLink) -> None:
+        """Replace *link*, which carries nothing any more."""
+        if link is self.link:
+            self._has_given_up = True
+        link.abort()
 
     def close(self) -> None:
         """Disconnect for good. Idempotent."""
@@ -139,7 +159,10 @@ class SessionLink:
     # One connection after another.
 
     async def _shake_hands(
-        self, connection: Connection, options: ExecServerClientConnectOptions
+        self,
+        connection: Connection,
+        options: ExecServerClientConnectOptions,
+        take_over: TakeOver | None,
     ) -> tuple[ConnectionLink, InitializeResult]:
         link = ConnectionLink(
             connection,
@@ -150,16 +173,24 @@ class SessionLink:
         )
         try:
             windows = self._listener.flow_taken() if options.resume_session_id is not None else None
-            return link, await link.initialize(options, flow_processes=windows)
+            result = await link.initialize(options, flow_processes=windows, take_over=take_over)
         except BaseException:
             link.close()
             raise
+        self._can_take_over = announces(result, "sessionTakeOver")
+        self._generation = result.generation
+        return link, result
+
+    def _take_over(self) -> TakeOver:
+        self._attempts += 1
+        return TakeOver(self._generation, self._client_key, self._attempts)
 
     def _install(
         self, link: ConnectionLink, connection: Connection, result: InitializeResult
     ) -> None:
         self.link = self._last_link = link
         self._connected_at = asyncio.get_running_loop().time()
+        self._has_given_up = False
         self.retained_seconds = result.retained_seconds or self.retained_seconds
         self._flow.use(connection)
         self._listener.connected(result, link)
@@ -201,13 +232,14 @@ class SessionLink:
             now=loop.time(),
             connected_at=self._connected_at,
             window=self._recovery_window,
+            takes_over=self._can_take_over,
             limits=self._limits,
         )
         while plan.retry_at is not None:
             await asyncio.sleep(plan.retry_at - loop.time())
             try:
                 async with asyncio.timeout_at(plan.deadline):
-                    await self._attempt(dialler, session_id)
+                    await self._attempt(dialler, session_id, plan.dial_seconds)
                 return
             except TimeoutError:
                 plan.ran_out()
@@ -221,12 +253,30 @@ class SessionLink:
         """The number of seconds for which it is worth trying to resume the session."""
         if self._options.recover_for is not None:
             return self._options.recover_for
-        return max(self._limits.recovery_window, self.retained_seconds or 0.0)
+        window = self._limits.recovery_window
+        if self._has_given_up:
+            # The server has heard as little as the client. It keeps the connection for this time,
+            # and the session for the usual time after that.
+            window += self._limits.pong_timeout
+        return max(window, self.retained_seconds or 0.0)
 
-    async def _attempt(self, dialler: Dialler, session_id: str) -> None:
-        connection = await dialler()
-        options = msgspec.structs.replace(self._options, resume_session_id=session_id)
-        link, result = await self._shake_hands(connection, options)
+    async def _attempt(self, dialler: Dialler, session_id: str, dial_seconds: float) -> None:
+        try:
+            async with asyncio.timeout(dial_seconds):
+                connection = await dialler()
+        except TimeoutError:
+            raise ConnectError(f"there was no connection within {dial_seconds:g} s") from None
+        take_over = self._take_over() if self._can_take_over else None
+        seconds = dial_seconds
+        if take_over is not None and take_over.generation is None:
+            # The server waits for a sign of life from the old connection before it answers.
+            seconds += self._limits.take_over_probe
+        options = msgspec.structs.replace(
+            self._options,
+            resume_session_id=session_id,
+            initialize_timeout=min(seconds, self._options.initialize_timeout),
+        )
+        link, result = await self._shake_hands(connection, options, take_over)
         try:
             await self._listener.restore(link)
             if link.is_lost:

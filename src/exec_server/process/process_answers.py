@@ -53,7 +53,7 @@ def starting_info(params: process.StartParams) -> process.ProcessInfo:
 
 def process_info(child: Child) -> process.ProcessInfo:
     """One entry of `process/list`: a process that runs or has ended."""
-    return process.ProcessInfo(
+    info = process.ProcessInfo(
         child.process_id,
         child.state,
         child.pid,
@@ -62,3 +62,6 @@ def process_info(child: Child) -> process.ProcessInfo:
         child.exit_code,
         child.log.next_seq,
     )
+    if child.sandbox is not None:
+        info.sandbox_type, info.sandbox_rung = _SANDBOX_TYPE, child.sandbox.backend
+    return info

@@ -10,6 +10,21 @@ from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.method import Event, Method, Nothing
 
 Taken = Annotated[int, msgspec.Meta(ge=0)]
+Counted = Annotated[int, msgspec.Meta(ge=1)]
+ClientKey = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+
+
+class TakeOver(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """How a client asks for a session that another connection may still hold."""
+
+    # The generation of the connection that the client has lost. If this one holds the session, the
+    # client takes it over at once. If it is left out, the server first asks the holder for a sign
+    # of life.
+    generation: Counted | None = None
+    # A random text of this client, and the number of its attempt, which grows. With them a client
+    # also takes over from its own earlier attempts, whose answers it did not receive.
+    client: ClientKey | None = None
+    attempt: Counted | None = None
 
 
 class InitializeParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -21,6 +36,8 @@ class InitializeParams(msgspec.Struct, rename="camel", omit_defaults=True):
     # Ours, with a session to resume: the processes with a window that this client follows, each
     # with the last number that the client has taken. All others lose their windows.
     flow_processes: dict[str, Taken] | None = None
+    # Ours, with a session to resume.
+    take_over: TakeOver | None = None
 
 
 class InitializeResult(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -30,6 +47,9 @@ class InitializeResult(msgspec.Struct, rename="camel", omit_defaults=True):
     concurrent_requests: int | None = None
     # Ours: the retention that `session/retain` has granted to this session.
     retained_seconds: float | None = None
+    # Ours: how many times the session was attached, with this one. Clients that ask for nothing of
+    # ours are not told.
+    generation: int | None = None
 
 
 class RetainParams(msgspec.Struct, rename="camel"):
@@ -46,4 +66,6 @@ class RetainResult(msgspec.Struct, rename="camel"):
 INITIALIZE = Method("initialize", InitializeParams, InitializeResult, family="lifecycle")
 # This method is ours.
 RETAIN = Method("session/retain", RetainParams, RetainResult, family="session", is_control=True)
+# Ours, in both directions: the answer shows that the other side is there.
+PING = Method("session/ping", Nothing, Nothing, family="session", is_control=True)
 INITIALIZED = Event("initialized", Nothing)

@@ -176,6 +176,9 @@ class ProcessInfo(msgspec.Struct, rename="camel"):
     tty: bool
     exit_code: int | None
     next_seq: int
+    # As in the answer to the start, for a sandboxed process.
+    sandbox_type: str | UnsetType = UNSET
+    sandbox_rung: str | UnsetType = UNSET
 
 
 class ListResult(msgspec.Struct, rename="camel"):

@@ -26,7 +26,7 @@ from exec_server.protocol.method import Encoded, Event, Method
 from exec_server.rpc import boundary
 from exec_server.rpc.lanes import Lane
 from exec_server.rpc.router import Route
-from exec_server.transport.connection import Connection
+from exec_server.transport.connection import Audible, Connection
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +102,7 @@ class Peer:
         self._lane_bytes = 0
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
+        self._messages = 0
         self.is_lost = False
         connection.attach(self)
 
@@ -147,6 +148,24 @@ class Peer:
     def close(self, reason: str = "") -> None:
         self._connection.close(reason)
 
+    def give_up(self, reason: str) -> None:
+        """Close, and behave as after the loss from now on: handlers end, and messages are ignored.
+
+        The loss itself is reported when the connection has ended.
+        """
+        self._is_broken = True
+        self._backlog.clear()
+        self._choked.clear()
+        for future in tuple(self._running):
+            future.cancel()
+        self._connection.close(reason)
+
+    @property
+    def arrived(self) -> object:
+        """A value that changes whenever something has come from the other side."""
+        connection = self._connection
+        return connection.arrived if isinstance(connection, Audible) else self._messages
+
     def allow_concurrency(self, width: int) -> None:
         """From the next message on, up to *width* requests of each lane run at once."""
         if width > 1:
@@ -158,6 +177,7 @@ class Peer:
         return Assembly()
 
     def message_received(self, data: bytes | Cut) -> None:
+        self._messages += 1
         if self._is_broken:
             return
         if not (self._is_busy or (self.is_writing_paused and self._is_choked())):

@@ -6,6 +6,7 @@ context.py         one connection, as its handlers see it
 session.py         one session, which outlives its connections
 handlers/          which function answers which method
 local_peers.py     which connections of this machine are accepted
+take_over.py       takes a session from a connection that its client has lost
 authentication.py  the `--ws-auth` modes
 capabilities.py    the capabilities that the server reports
 sandbox_info.py    the sandbox backends that it reports

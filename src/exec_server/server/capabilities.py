@@ -34,6 +34,8 @@ _OF_OURS = {
     "processFlow": True,
     "concurrentRequests": True,
     "sessionRetain": True,
+    "sessionTakeOver": True,
+    "sessionPing": True,
     "fsRename": True,
     "fsSetPermissions": True,
     "fsAppend": True,

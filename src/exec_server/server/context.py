@@ -12,6 +12,7 @@ from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
 from exec_server.protocol import fs, http, lifecycle, process
 from exec_server.protocol.environment import EnvironmentInfo
+from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
 from exec_server.rpc.router import Route
@@ -54,7 +55,15 @@ class ServerCore(Protocol):
 
     # Sessions.
 
-    def open_session(self, context: Context, resume_session_id: str | None) -> Session: ...
+    def open_session(self, context: Context, params: InitializeParams) -> Session: ...
+
+    def attach(self, context: Context) -> None: ...
+
+    def generation(self, session: Session) -> int: ...
+
+    def doubtful_holder(self, params: InitializeParams) -> Context | None: ...
+
+    def displace(self, holder: Context) -> None: ...
 
     def retain(self, session: Session, seconds: float) -> float: ...
 

@@ -22,6 +22,7 @@ from exec_server.printable import short_digest
 from exec_server.process.process_table import ProcessTable
 from exec_server.process.spawn import Spawner
 from exec_server.protocol.environment import EnvironmentInfo
+from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.protocol.process import StartParams
 from exec_server.rpc.router import Router
 from exec_server.server.capabilities import CAPABILITIES
@@ -29,6 +30,7 @@ from exec_server.server.context import Context
 from exec_server.server.handlers import environment, fs, http, lifecycle, process
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
+from exec_server.server.take_over import claim_of, displace, needs_probe
 from exec_server.state.attachment import Attachments, SessionId
 from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
@@ -191,21 +193,55 @@ class ExecServer:
 
     # Sessions.
 
-    def open_session(self, context: Context, resume_session_id: str | None) -> Session:
-        """A new session, or the detached one that the client asks for."""
-        if resume_session_id is not None:
+    def open_session(self, context: Context, params: InitializeParams) -> Session:
+        """A new session, or the one that the client asks for, if it may have it."""
+        asked, claim = params.resume_session_id, claim_of(params)
+        if asked is not None:
+            holder = self._attachments.holder(asked)
+            if holder is not None and self._may_take_over(SessionId(asked), params):
+                self.displace(holder)
             now = self._loop.time()
-            session = self._sessions[self._attachments.resume(resume_session_id, context, now=now)]
+            resumed = self._attachments.resume(asked, context, now=now, claim=claim)
+            session = self._sessions[resumed]
         else:
             session = self._new_session(context)
-        session.attach(context.connection, context.peer)
         context.session = session
-        if context.peer.is_writing_paused:
-            session.gate.close()
         logger.info(
             "session %s attached to %s", short_digest(session.id), context.connection.peer_name
         )
         return session
+
+    def attach(self, context: Context) -> None:
+        """Send the events of the context's session to its connection from now on."""
+        if context.session is not None:
+            context.session.attach(context.connection, context.peer)
+            if context.peer.is_writing_paused:
+                context.session.gate.close()
+
+    def generation(self, session: Session) -> int:
+        """The number of times that *session* was attached to a connection."""
+        return self._attachments.generation(session.id)
+
+    def doubtful_holder(self, params: InitializeParams) -> Context | None:
+        """The holder of the session that a client wants, if a probe has to decide about it."""
+        asked, take_over = params.resume_session_id, params.take_over
+        if asked is None or take_over is None or not needs_probe(take_over):
+            return None
+        holder = self._attachments.holder(asked)
+        return None if holder is None or self._may_take_over(SessionId(asked), params) else holder
+
+    def _may_take_over(self, session_id: SessionId, params: InitializeParams) -> bool:
+        asked = params.take_over
+        return asked is not None and self._attachments.is_own(
+            session_id, generation=asked.generation, claim=claim_of(params)
+        )
+
+    def displace(self, holder: Context) -> None:
+        """Detach the session of *holder*, and end its connection."""
+        session, holder.session = holder.session, None
+        if session is not None:
+            displace(session, holder.peer)
+            self._attachments.detach(session.id, now=self._loop.time())
 
     def _new_session(self, context: Context) -> Session:
         session = Session(self._attachments.create(context), limits=self.limits)

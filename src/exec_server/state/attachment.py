@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Generic, NewType, TypeVar
+from typing import Generic, NamedTuple, NewType, TypeVar
 
 from exec_server.errors import InvalidRequest, SessionAttached
 from exec_server.state.expiry import Expiry
@@ -12,36 +12,84 @@ SessionId = NewType("SessionId", str)
 Holder = TypeVar("Holder")
 
 
+class Claim(NamedTuple):
+    """Which client attaches: a random name of its own, and the number of its attempt."""
+
+    client: str
+    attempt: int
+
+
+class _Attachment(Generic[Holder]):
+    """The present or last connection of one session."""
+
+    __slots__ = ("claim", "generation", "holder")
+
+    def __init__(self, holder: Holder) -> None:
+        self.holder: Holder | None = holder
+        self.generation = 1
+        self.claim: Claim | None = None
+
+
 class Attachments(Generic[Holder]):
     """Every live session and its holder, if it has one.
 
     A session without a holder ends *window* seconds after it lost the last one, or after the time
-    that `detach` was given.
+    that `detach` was given. Every attach has a generation: 1 for the connection that created the
+    session, and one more for each that resumed it.
     """
 
     def __init__(self, *, window: float, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
-        self._holders: dict[SessionId, Holder | None] = {}
+        self._attachments: dict[SessionId, _Attachment[Holder]] = {}
         self._detached: Expiry[SessionId] = Expiry(window=window)
 
     def create(self, holder: Holder) -> SessionId:
         session_id = SessionId(self._new_id())
-        self._holders[session_id] = holder
+        self._attachments[session_id] = _Attachment(holder)
         return session_id
 
-    def resume(self, session_id: str, holder: Holder, *, now: float) -> SessionId:
+    def resume(
+        self, session_id: str, holder: Holder, *, now: float, claim: Claim | None = None
+    ) -> SessionId:
         """Give a detached session to *holder*. A session that has a holder keeps it."""
         known = SessionId(session_id)
-        if known not in self._holders or self._is_over(known, now):
+        attachment = self._attachments.get(known)
+        if attachment is None or self._is_over(known, now):
             raise InvalidRequest(f"unknown session id {session_id}")
-        if self._holders[known] is not None:
+        if attachment.holder is not None:
             raise SessionAttached(f"session {session_id} is already attached to another connection")
-        self._holders[known] = holder
+        attachment.holder = holder
+        attachment.generation += 1
+        attachment.claim = claim
         self._detached.discard(known)
         return known
 
+    def holder(self, session_id: str) -> Holder | None:
+        """The holder of a session; None if it has none, or is unknown."""
+        attachment = self._attachments.get(SessionId(session_id))
+        return None if attachment is None else attachment.holder
+
+    def generation(self, session_id: SessionId) -> int:
+        """The number of times that this session was attached."""
+        return self._attachments[session_id].generation
+
+    def is_own(self, session_id: SessionId, *, generation: int | None, claim: Claim | None) -> bool:
+        """True if a client that says this of itself has made the present connection.
+
+        It knows the generation of that connection. Or the connection is an earlier attempt of the
+        same client, which has not received the answer. A later attempt is not an earlier one: a
+        request that was long under way must not take the session from its own client.
+        """
+        present = self._attachments[session_id]
+        if generation == present.generation:
+            return True
+        mine, theirs = claim, present.claim
+        if mine is None or theirs is None:
+            return False
+        return mine.client == theirs.client and mine.attempt > theirs.attempt
+
     def detach(self, session_id: SessionId, *, now: float, window: float | None = None) -> None:
-        self._holders[session_id] = None
+        self._attachments[session_id].holder = None
         self._detached.add(session_id, now=now, window=window)
 
     @property
@@ -55,12 +103,12 @@ class Attachments(Generic[Holder]):
     def expire(self, *, now: float) -> Iterator[SessionId]:
         """Forget and return every session that has been without a holder for too long."""
         for session_id in self._detached.expire(now=now):
-            del self._holders[session_id]
+            del self._attachments[session_id]
             yield session_id
 
     def end(self, session_id: SessionId) -> None:
         """Forget a session at once."""
-        self._holders.pop(session_id, None)
+        self._attachments.pop(session_id, None)
         self._detached.discard(session_id)
 
     def _is_over(self, session_id: SessionId, now: float) -> bool:

@@ -32,28 +32,49 @@ class Reconnect:
         now: float,
         connected_at: float = float("-inf"),
         window: float | None = None,
+        takes_over: bool = False,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """The connection was lost *now* because of *cause*; attempts last *window* seconds."""
+        """The connection was lost *now* because of *cause*; attempts last *window* seconds.
+
+        With *takes_over* the session cannot be attached to the lost connection any more: if it is
+        attached, then another client has it.
+        """
         self._window = limits.recovery_window if window is None else window
         self._begin = now
         self.deadline = now + self._window
         # The time of the next attempt; None when there will be none. After a very short connection
         # there is a pause, so that a server which closes every connection is not asked without end.
         self.retry_at: float | None = max(now, connected_at + limits.recovery_pause)
+        # The deadline for the dial of the next attempt. A short one finds a network that works
+        # again sooner; a slow network needs a longer one.
+        self.dial_seconds = limits.recovery_dial
         self._cause = cause
+        self._takes_over = takes_over
+        self._refused_at: float | None = None
         self._limits = limits
         self._last_error = ""
 
     def failed(self, error: ExecServerError, *, now: float) -> None:
         """An attempt has ended with *error*."""
-        if not is_retryable(error):
+        if self.retry_at is not None and now - self.retry_at >= self.dial_seconds:
+            self.dial_seconds *= 2
+        if self._takes_over and isinstance(error, SessionAttached) and self._is_taken(now):
+            self.retry_at = None
+            self._last_error = f"another client has taken the session over: {describe(error)}"
+        elif not is_retryable(error):
             self.retry_at = None
             self._last_error = describe(error)
         elif now + (pause := self._pause(now)) < self.deadline:
             self.retry_at = now + pause
         else:
             self.ran_out()
+
+    def _is_taken(self, now: float) -> bool:
+        """True if another client has the session and does not leave it soon."""
+        if self._refused_at is None:
+            self._refused_at = now
+        return now - self._refused_at >= self._limits.taken_over_patience
 
     def _pause(self, now: float) -> float:
         elapsed = now - self._begin

@@ -7,6 +7,7 @@ accepting.py          accepts connections, with a bound on those that wait for a
 socket_owner.py       the user behind a local connection
 http_front.py         the HTTP request on a WebSocket port: an answer, or an upgrade
 websocket.py          one WebSocket as a Connection, on either side
+tcp_activity.py       what the kernel knows about the traffic of a TCP connection
 frame_headers.py      the bytes of the frames that a server sends
 dial.py               connects to a URL, within a deadline
 dial_target.py        where a URL leads, and how a failure is described

@@ -41,6 +41,27 @@ class Assembler(Protocol):
         """Return the Assembly for a message that begins to arrive."""
 
 
+@runtime_checkable
+class Audible(Protocol):
+    """A connection that notices bytes before they are a whole message."""
+
+    @property
+    def arrived(self) -> object:
+        """A value that changes whenever bytes have come."""
+
+    @property
+    def departed(self) -> object:
+        """A value that changes while a large backlog leaves; the peer then cannot answer yet."""
+
+
+@runtime_checkable
+class Pingable(Protocol):
+    """A connection whose other end answers pings without the help of its user."""
+
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+
+
 class Connection(Protocol):
     """One live transport that carries whole messages both ways, in order."""
 

@@ -22,6 +22,7 @@ from exec_server.transport.frame_headers import (
     cut,
     frame_header,
 )
+from exec_server.transport.tcp_activity import TcpActivity, tcp_activity
 
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
 # Up to this size one copy is cheaper than a vectored write.
@@ -58,6 +59,7 @@ class WebSocketConnection(WSListener):
         self._frames_read = 0
         self._is_holding = self._has_many = False
         self._silent_ticks = 0
+        self._frames = 0
         self._timer: asyncio.TimerHandle | None = None
         self.peer_name = "?"
         self.malformed_prefix = ""
@@ -85,6 +87,7 @@ class WebSocketConnection(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self._silent_ticks = 0
+        self._frames += 1
         if frame.last_in_buffer:
             self._frames_read = 0
         else:
@@ -296,6 +299,24 @@ class WebSocketConnection(WSListener):
             piece = message[start : start + limit]
             self._ws.send(kind, piece, fin=start + limit >= len(message))
             kind = _CONTINUATION
+
+    # Signs of life.
+
+    @property
+    def arrived(self) -> object:
+        return self._frames, self._tcp_activity().arrived
+
+    @property
+    def departed(self) -> object:
+        return self._tcp_activity().departed
+
+    def _tcp_activity(self) -> TcpActivity:
+        raw = None if self._is_closing else self._stream.get_extra_info("socket")
+        return TcpActivity() if raw is None else tcp_activity(raw)
+
+    def ping(self) -> None:
+        if not self._is_closing:
+            self._ws.send_ping()
 
     # The end.
 

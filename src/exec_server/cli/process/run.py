@@ -171,6 +171,7 @@ async def start_command(
             cols=size[1] if size else None,
             sandbox=sandbox,
             process_id=process_id,
+            ensure=True,
             on_gap=on_gap,
         )
         check_confined(process, options.sandbox)

@@ -50,6 +50,16 @@ class FlowControl:
         """*consumer* no longer holds too much."""
         self._pacing.catch_up(consumer)
 
+    @property
+    def is_calling(self) -> bool:
+        """True while a task waits for the answer to a call."""
+        return self._pacing.is_calling
+
+    @property
+    def is_reading(self) -> bool:
+        """False while the connection is not read because a consumer is behind."""
+        return self._pacing.is_reading
+
     def connected(self) -> None:
         """There is a new connection: repeat what could not be acknowledged before."""
         self._acknowledgements.connected()

@@ -82,8 +82,18 @@ class ReadPacing:
         was_wanted, self._is_news_wanted = self._is_news_wanted, self._watchers > 0
         return was_wanted
 
+    @property
+    def is_calling(self) -> bool:
+        """True while a task waits for the answer to a call."""
+        return self._calls > 0
+
+    @property
+    def is_reading(self) -> bool:
+        """False while the connection is not read because a consumer is behind."""
+        return not self._behind or self._calls > 0
+
     def _update(self) -> None:
-        is_held_up = bool(self._behind) and not self._calls
+        is_held_up = not self.is_reading
         if self._connection is not None:
             if is_held_up:
                 self._connection.pause_reading()

@@ -124,6 +124,11 @@ class HttpBodies:
         self._open: dict[str, HttpBody] = {}
         self._last_id = 0
 
+    @property
+    def has_open(self) -> bool:
+        """True if the rest of a body is still to come."""
+        return bool(self._open)
+
     def open(self) -> HttpBody:
         """A body with the next request id. Call it before the request leaves."""
         self._last_id += 1

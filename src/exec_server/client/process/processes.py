@@ -46,14 +46,15 @@ class Processes:
         env_policy: EnvPolicy | None = INHERIT_ENV,
         tty: bool = False,
         sandbox: Sandboxed = None,
-        ensure: bool = False,
+        ensure: bool = True,
     ) -> CompletedProcess:
         """Run a command to its end, like `subprocess.run`.
 
         Without *input* its stdin is empty. *input* needs a server that can close stdin; another
         server raises MethodNotFound before anything runs. After *timeout* the command is killed,
         and CommandTimeout has its output so far. With *check* a status other than 0 raises
-        CommandFailed. The other parameters are those of `start`.
+        CommandFailed. The other parameters are those of `start`; unlike there, *ensure* is true, so
+        that a connection that is lost during the start does not matter.
 
         If the server could not retain all output during an outage, the result lacks it and its
         `truncated` is true.

@@ -72,6 +72,11 @@ class TrackedProcesses:
         self.handles[process_id] = self.known[process_id] = tracked
         return tracked
 
+    @property
+    def has_living(self) -> bool:
+        """True if a process is followed whose end has not come."""
+        return bool(self.handles)
+
     def drop(self, process_id: str) -> None:
         """Stop following a process, which is left alone."""
         self.handles.pop(process_id, None)
@@ -115,7 +120,10 @@ class TrackedProcesses:
                     raise
                 lost = exc
             try:
-                if await self.find(tracked.process_id) is not None:
+                info = await self.find(tracked.process_id)
+                if info is not None:
+                    tracked.sandbox_type = info.sandbox_type or None
+                    tracked.sandbox_rung = info.sandbox_rung or None
                     await self.catch_up(tracked)
                     return
             except ExecServerError as exc:

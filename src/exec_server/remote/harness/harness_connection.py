@@ -27,6 +27,9 @@ from exec_server.transport.frames import FrameSocket, Sizes, dial_frames
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+# A change of less than this is not the progress of a backlog.
+_BACKLOG_BYTES = 64 * 1024
+
 
 @cache
 def process_identity() -> KeyPair:
@@ -147,6 +150,8 @@ class HarnessConnection:
         self._socket: FrameSocket | None = None
         self._receiver: Receiver | None = None
         self._is_lost = False
+        # The number of frames of the stream that have come.
+        self.arrived = 0
         self._cause = "the rendezvous ended the connection"
 
     @property
@@ -165,6 +170,7 @@ class HarnessConnection:
         self._perform(self._start())
 
     def frame_received(self, data: bytes | memoryview) -> None:
+        self.arrived += 1
         try:
             effects = self._end.receive(data)
         except RelayError as exc:
@@ -207,6 +213,10 @@ class HarnessConnection:
         self.abort()
 
     # The methods of a Connection.
+
+    @property
+    def departed(self) -> int:
+        return self.unsent_bytes // _BACKLOG_BYTES
 
     @property
     def unsent_bytes(self) -> int:

@@ -1,27 +1,46 @@
-"""`initialize` and `session/retain`."""
+"""`initialize`, `session/retain` and `session/ping`."""
 
 from __future__ import annotations
 
+import asyncio
+
 from exec_server.errors import InvalidParams, InvalidRequest
 from exec_server.protocol import lifecycle
+from exec_server.protocol.method import NOTHING, Nothing
 from exec_server.rpc.router import handles
 from exec_server.server.context import Context
+from exec_server.server.take_over import is_silent
 
 
 @handles(lifecycle.INITIALIZE)
-def initialize(ctx: Context, params: lifecycle.InitializeParams) -> lifecycle.InitializeResult:
+def initialize(
+    ctx: Context, params: lifecycle.InitializeParams
+) -> lifecycle.InitializeResult | asyncio.Future[lifecycle.InitializeResult]:
     if ctx.session is not None:
         raise InvalidRequest("initialize may only be sent once per connection")
     asked = params.concurrent_requests
     if asked is not None and asked < 1:
         raise InvalidParams("concurrentRequests must be at least 1")
-    session = ctx.server.open_session(ctx, params.resume_session_id)
+    holder = ctx.server.doubtful_holder(params)
+    if holder is not None:
+        return asyncio.ensure_future(_initialize_after_probe(ctx, params, holder))
+    result = _initialize(ctx, params)
+    ctx.server.attach(ctx)
+    return result
+
+
+def _initialize(ctx: Context, params: lifecycle.InitializeParams) -> lifecycle.InitializeResult:
+    """Give the session to the connection; its events do not go there yet."""
+    asked = params.concurrent_requests
+    session = ctx.server.open_session(ctx, params)
     result = lifecycle.InitializeResult(session.id, ctx.server.environment_info)
     if asked is not None:
         ctx.concurrency = max(
             ctx.concurrency, min(asked, ctx.server.limits.max_concurrent_requests)
         )
         result.concurrent_requests = ctx.concurrency
+    if asked is not None or params.take_over is not None:
+        result.generation = ctx.server.generation(session)
     if params.resume_session_id is not None:
         windows = params.flow_processes if ctx.can_acknowledge else None
         session.processes.resume_windows(windows or {})
@@ -29,7 +48,26 @@ def initialize(ctx: Context, params: lifecycle.InitializeParams) -> lifecycle.In
     return result
 
 
+async def _initialize_after_probe(
+    ctx: Context, params: lifecycle.InitializeParams, holder: Context
+) -> lifecycle.InitializeResult:
+    """Take the session from *holder* unless its client gives a sign of life."""
+    if await is_silent(holder.peer, seconds=ctx.server.limits.take_over_probe):
+        ctx.server.displace(holder)
+    result = _initialize(ctx, params)
+    # The answer leaves in the next turn of the event loop (see Peer), and events come after it.
+    loop = asyncio.get_running_loop()
+    loop.call_soon(loop.call_soon, ctx.server.attach, ctx)
+    return result
+
+
 @handles(lifecycle.RETAIN)
 def retain(ctx: Context, params: lifecycle.RetainParams) -> lifecycle.RetainResult:
     session = ctx.require(lifecycle.RETAIN.family)
     return lifecycle.RetainResult(ctx.server.retain(session, params.seconds))
+
+
+@handles(lifecycle.PING)
+def ping(ctx: Context, params: Nothing) -> Nothing:
+    ctx.require(lifecycle.PING.family)
+    return NOTHING
