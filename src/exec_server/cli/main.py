@@ -16,7 +16,9 @@ def main(argv: list[str] | None = None) -> int:
     standard_streams.prepare()
     try:
         try:
-            return _run(sys.argv[1:] if argv is None else argv)
+            if argv is None:
+                return _run(sys.argv[1:], is_program=True)
+            return _run(argv, is_program=False)
         finally:
             # Help texts and refusals leave by SystemExit; their output must be complete, too.
             standard_streams.finish()
@@ -31,11 +33,12 @@ def main(argv: list[str] | None = None) -> int:
         return exit_codes.BY_SIGNAL + signal.SIGINT
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], *, is_program: bool) -> int:
+    """Run a command; only if this is the whole program, it may be started again."""
     from exec_server.cli.commands import find_entry
 
     entry = find_entry(words[0]) if words else None
-    if argv is None and (entry is None or entry.name in _SERVERS):
+    if is_program and (entry is None or entry.name in _SERVERS):
         from exec_server.cli.secret_environment import hide
 
         hide(words)

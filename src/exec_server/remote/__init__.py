@@ -13,7 +13,6 @@
     executor_trust.py   which keys of an executor a harness accepts
     known_executors.py  the file of known executors
     authorized_harnesses.py  the file of harness keys that an executor serves
-    executor_secrets.py  keeps the executor's secrets from the commands that it runs
     enrolments.py       the environments that this machine is enrolled as
     state_dir.py        the directory for all these files
     trace_headers.py    the current trace as HTTP headers

@@ -172,9 +172,6 @@ def _check(parser: Parser, values: argparse.Namespace, serving: list[str]) -> No
 
 
 def _serve_or_offer(values: argparse.Namespace, serving: list[str]) -> int:
-    from exec_server.remote.executor_secrets import hide_from_proc
-
-    hide_from_proc()
     plan = _plan(values, serving)
     from exec_server.cli.serve.serve_options import parse_serve
 

@@ -19,7 +19,6 @@ from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.cli.standard_streams import print_or_log
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
-from exec_server.remote.executor_secrets import hide_from_proc, refuse_inspection
 
 if TYPE_CHECKING:
     from exec_server.server.authentication import Authenticator
@@ -38,9 +37,6 @@ def serve_command(words: list[str]) -> int:
     if options.holds_secrets:
         hide_memory()
     try:
-        if options.remote.is_requested:
-            hide_from_proc()
-            refuse_inspection()
         limits = msgspec.structs.replace(options.limits, child_descriptors=raise_descriptor_limit())
         in_loop(_serve(options, limits))
     except (ConfigurationError, RegistryError) as exc:
