@@ -130,8 +130,8 @@ async def test_the_code_of_an_older_machine_is_refused_with_a_clear_message(open
     store = opened.hub.store
     add = store.add_pairing
 
-    async def aged(pairing, *, most, now):
-        return await add(msgspec.structs.replace(pairing, proof="AAAA"), most=most, now=now)
+    async def aged(pairing, **bounds):
+        return await add(msgspec.structs.replace(pairing, proof="AAAA"), **bounds)
 
     store.add_pairing = aged
     async with big.offering(opened.hub.url, "big-1") as (process, offer):
