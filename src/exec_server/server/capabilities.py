@@ -29,6 +29,7 @@ _OF_OURS = {
     "processCloseStdin": True,
     "processSignals": True,
     "processList": True,
+    "processTerminateTree": sys.platform == "linux",
     "processReadDroppedBytes": True,
     "processFlow": True,
     "concurrentRequests": True,
