@@ -28,7 +28,9 @@ class InstantSpawner(Spawner):
     def __init__(self) -> None:
         super().__init__(orphan_grace=0.0)
 
-    def spawn(self, launch: Launch, on_exit: OnExit) -> asyncio.Future[Spawned]:
+    def spawn(
+        self, launch: Launch, on_exit: OnExit, *, session: int | None = None
+    ) -> asyncio.Future[Spawned]:
         fds = []
         for output in (b"out\n", b"err\n"):
             reader, writer = os.pipe()

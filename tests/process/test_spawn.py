@@ -21,7 +21,7 @@ from tests.support import leaks
 from tests.support.children import Description, Watched, child
 from tests.support.servers import OURS, start_server
 from tests.support.tether import Tether
-from tests.support.wire import PATIENCE, Wire
+from tests.support.wire import PATIENCE, Wire, decoded
 
 
 class Exit:
@@ -278,7 +278,9 @@ async def test_children_of_a_server_that_was_started_oddly_start_clean(tty):
             await wire.start("sleep", ["sleep", "60"], tty=tty)
             os.kill(first.parent, signal.SIGKILL)
             lost = await wire.events_until_closed("sleep")
-            assert [event["params"].get("exitCode") for event in lost] == [-1, None]
+            # The reason comes first, as output.
+            assert [event["params"].get("exitCode") for event in lost] == [None, -1, None]
+            assert b"the process keeper died" in decoded(lost[0]["params"])
             second = await describe("second")
     assert first.parent != second.parent
     for facts in (first, second):

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 from exec_server.limits import MIB, Limits
 from exec_server.memory import keep_freed_memory
 from exec_server.process.pump import OutputGate, Pump
-from exec_server.process.spawn import Spawned, Spawner
+from exec_server.process.spawn import ProgramStarter, Spawned
 from exec_server.process.stdin import Stdin
 from exec_server.protocol import process
 from exec_server.protocol.base64 import encode_base64
@@ -33,8 +33,9 @@ State = Literal["running", "exited", "closed"]
 _DRAIN_BYTES = 1 << 20
 # Output that follows the exit of a sandboxed process within this time still helps to explain it.
 _LATE_OUTPUT_SECONDS = 0.020
-# The exit code when the wait status was lost, for example because the keeper died.
+# The exit code when the wait status was lost, because the keeper died; and what the client is told.
 _UNKNOWN_EXIT = -1
+_LOST = "exec-server: the process keeper died, and this process was killed with it"
 # A terminal process that a signal ended reports this, as the reference does, unless its client has
 # asked for the signal.
 _TERMINAL_SIGNAL_EXIT = 1
@@ -96,7 +97,7 @@ class Child:
         params: process.StartParams,
         *,
         outlet: Outlet,
-        spawner: Spawner,
+        spawner: ProgramStarter,
         limits: Limits,
         on_closed: Callable[[Child], None],
         windows: WindowBudget,
@@ -109,6 +110,8 @@ class Child:
         self.pid: int | None = None
         self.exit_code: int | None = None
         self.is_terminated = False
+        # The reason why the process was lost, if it was.
+        self.failure: str | None = None
         self.log = OutputLog(
             max_bytes=limits.retained_bytes, max_chunks=limits.retained_chunks, budget=retention
         )
@@ -138,6 +141,7 @@ class Child:
         self._late_output: asyncio.TimerHandle | None = None
         # The reason why the command must not run, once there is one.
         self._refusal: str | None = None
+        self._mark = 0
         self._texts = process.EventTexts(self.process_id)
         self._output_head = self._texts.output_head
 
@@ -146,6 +150,7 @@ class Child:
         loop = asyncio.get_running_loop()
         self.pid = spawned.pid
         self.log.begin()
+        self._mark = spawned.mark
         if self.network is not None:
             self.network.started()
         streams: tuple[process.Stream, ...] = ("pty",) if self.is_tty else ("stdout", "stderr")
@@ -204,14 +209,18 @@ class Child:
         """The program has exited; the keeper reports its wait status."""
         self._exit_status = status
         self._is_reaped = True
+        if status is None:
+            self.failure = _LOST
+            # A process that could not be found without the keeper may hold the output for ever.
+            self.is_terminated = True
         if self._has_begun:
             self._on_exit()
 
     def _on_exit(self) -> None:
         for pump in tuple(self._pumps):
             pump.drain(_DRAIN_BYTES)
-        if self._refusal is not None:
-            self._say_refusal(self._refusal)
+        if (reason := self._refusal or self.failure) is not None:
+            self._say_reason(reason)
         code = self._code_of(self._exit_status)
         if self.sandbox is not None and code and not self._has_all_output():
             # The last output may explain why the process ended.
@@ -248,8 +257,8 @@ class Child:
         stdout = b"".join(chunk.data for chunk in chunks if chunk.stream != "stderr")
         return stdout, stderr, b"".join(chunk.data for chunk in chunks)
 
-    def _say_refusal(self, text: str) -> None:
-        """Write *text* as output of the process, whose command never ran."""
+    def _say_reason(self, text: str) -> None:
+        """Write *text* as output of the process, which never ran or was lost."""
         stream: process.Stream = "pty" if self.is_tty else "stderr"
         line = text.encode() + (b"\r\n" if self.is_tty else b"\n")
         self._on_output(stream, process.output_middle(stream), line)
@@ -329,15 +338,26 @@ class Child:
         if self.pid is not None and not self._is_reaped:
             self._spawner.signal_group(self.pid, signum)
 
-    def terminate(self) -> bool:
-        """Kill the whole process group; True if the program was still running."""
+    def terminate(self, *, with_background: bool = False) -> bool:
+        """Kill the program and all processes it has started; True if it was still running.
+
+        If it has ended, the processes it has left in the background are killed only
+        *with_background*: clients of the reference terminate every process that has exited.
+        """
         if self._is_reaped:
+            if with_background:
+                self._end_tree()
             return False
         self.is_terminated = True
         if self.network is not None:
             self.network.stop_asking()
         self.signal(signal.SIGKILL)
+        self._end_tree()
         return True
+
+    def _end_tree(self) -> None:
+        if self._mark:
+            self._spawner.end_tree(self._mark)
 
     def refuse(self, reason: str) -> None:
         """Kill a process that has not begun to run its command; *reason* becomes its output."""
@@ -355,7 +375,7 @@ class Child:
 
     def abandon(self) -> None:
         """Kill it and release everything without another event."""
-        self.terminate()
+        self.terminate(with_background=True)
         if self._late_output is not None:
             self._late_output.cancel()
         self._close_pumps()

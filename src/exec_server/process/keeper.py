@@ -16,11 +16,17 @@ is loaded in that way, because most keepers never need it.
 Messages are a length (4 bytes, big endian) and a marshalled tuple; both ends run the same
 interpreter. To the keeper::
 
-    ("spawn", token, program, argv, env, cwd, size, wants_stdin, fence)
+    ("spawn", token, program, argv, env, cwd, size, wants_stdin, fence, mark)
                                    size: (rows, cols) or None; wants_stdin: True for a pipe,
-                                   "socket" for one that keeps packets apart; fence: see below
+                                   "socket" for one that keeps packets apart; fence, mark: see below
     ("signal", pid, signum)        to the group that pid leads
+    ("end", mark, mask)            kill every process whose mark equals this one where mask has bits
     ("stop",)
+
+A mark is a number that tells to which start a process belongs, however often it has forked and
+whatever session it is in. It is a soft limit that children inherit and that limits nothing: so many
+microseconds of real-time scheduling (RLIMIT_RTTIME) take longer than the machine lives. A program
+could change its own limit on purpose; it then lives on until the keeper ends.
 
 A fence confines the program (see sandbox/in_keeper.py, which is loaded when there is one). It says
 first what it is and how many descriptors are attached to the message's first byte::
@@ -101,6 +107,12 @@ class Keeper:
         # did not let the command run.
         self._guards: dict[int, int] = {}
         self._refused: set[int] = set()
+        # The marks of live programs, by pid.
+        self._marks: dict[int, int] = {}
+        # The marks that are being ended, each with its mask; and descendants of what was killed for
+        # that, which end as well, although they may have another mark.
+        self._ending: set[tuple[int, int]] = set()
+        self._doomed: set[int] = set()
         self._input = bytearray()
         # The descriptors of each "spawn" that was begun and not yet handled.
         self._fds: list[list[int]] = []
@@ -154,6 +166,9 @@ class Keeper:
                     self._reap()
             elif message[0] == "signal":
                 self._signal(*message[1:])
+            elif message[0] == "end":
+                self._ending.add(message[1:])
+                self._kill_marked()
             else:
                 return False
         return True
@@ -193,6 +208,7 @@ class Keeper:
         size: tuple[int, int] | None,
         wants_stdin: bool | str,
         fence: tuple[Any, ...] | None = None,
+        mark: int = 0,
     ) -> None:
         stdio = Stdio()
         fds = self._fds.pop(0) if fence is not None and fence[1] else []
@@ -205,7 +221,9 @@ class Keeper:
                 stdio.open_terminal(size)
             else:
                 stdio.open_pipes(wants_stdin)
+            _set_mark(mark)
             pid = _launch(program, argv, env, stdio, fenced)
+            self._marks[pid] = mark
             self._live[pid] = None if fenced is None else fenced.taken_namespace()
             try:
                 if fenced is not None and self._live[pid] is not None:
@@ -242,9 +260,15 @@ class Keeper:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
+                self._ending.clear()
+                self._doomed.clear()
                 return False
             if pid == 0:
+                if self._ending:
+                    self._kill_marked()
                 return True
+            self._marks.pop(pid, None)
+            self._doomed.discard(pid)
             if pid in self._live:
                 namespace = self._live.pop(pid)
                 if namespace is None:
@@ -288,6 +312,25 @@ class Keeper:
             self._tell_exit(pid, status, namespace)
         else:
             self._dying[first] = (pid, status, namespace)
+
+    def _kill_marked(self) -> None:
+        """Kill every child of ours with a mark that is being ended.
+
+        When a process dies its children become ours, with the same mark, and `_reap` comes back
+        here. A mark is done once no child of ours has it.
+        """
+        found: set[tuple[int, int]] = set()
+        for pid in self._children():
+            mark = self._marks[pid] if pid in self._marks else mark_of(pid)
+            matching = {end for end in self._ending if mark & end[1] == end[0]}
+            found |= matching
+            if matching or (pid in self._doomed and pid not in self._live):
+                if pid not in self._live:
+                    self._doomed |= below({pid}, processes())
+                _kill_group_of(pid)
+        self._ending &= found
+        if not self._ending:
+            self._doomed.clear()
 
     def end_trees(self, *, grace: float) -> None:
         """End every descendant: politely for *grace* seconds, then by force."""
@@ -516,6 +559,25 @@ def _kill_group_of(pid: int) -> None:
     except (ProcessLookupError, PermissionError):
         pass
     signal_each((pid,), signal.SIGKILL)
+
+
+def _set_mark(mark: int) -> None:
+    """Give *mark* to the programs that are started from now on."""
+    if mark and hasattr(resource, "RLIMIT_RTTIME"):
+        _, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
+        if hard == resource.RLIM_INFINITY:
+            resource.setrlimit(resource.RLIMIT_RTTIME, (mark, hard))
+
+
+def mark_of(pid: int) -> int:
+    """The mark of a process; 0 if it has none or is gone."""
+    try:
+        with open(f"/proc/{pid}/limits", "rb") as file:
+            text = file.read()
+    except OSError:
+        return 0
+    words = text.partition(b"Max realtime timeout")[2].split(maxsplit=1)
+    return int(words[0]) if words and words[0].isdigit() else 0
 
 
 def close_all(fds: Iterable[int]) -> None:

@@ -35,6 +35,7 @@ def read_result(child: Child, cursor: int, max_bytes: int | None) -> process.Rea
         exited=child.state != "running",
         exit_code=child.exit_code,
         closed=child.state == "closed",
+        failure=child.failure,
         sandbox_denied=child.is_sandbox_denied,
     )
     if page.dropped_bytes is not None:

@@ -12,7 +12,7 @@ from exec_server.errors import InternalError, InvalidParams, RpcError
 from exec_server.limits import Limits
 from exec_server.process.child import Child, Network
 from exec_server.process.shell_state import WantedSnapshot, wanted_snapshot
-from exec_server.process.spawn import Launch, Spawned, Spawner
+from exec_server.process.spawn import Launch, ProgramStarter, Spawned
 from exec_server.protocol.paths import to_native
 from exec_server.protocol.process import StartParams
 from exec_server.protocol.sandbox import SandboxContext
@@ -41,7 +41,7 @@ class ProcessLauncher:
     def __init__(
         self,
         *,
-        spawner: Spawner,
+        spawner: ProgramStarter,
         limits: Limits,
         login_shell: str,
         server_env: Mapping[str, str],

@@ -56,13 +56,13 @@ class ProcessTable:
         open_network: OpenNetwork | None = None,
         open_bridge: OpenBridge | None = None,
     ) -> None:
-        self._spawner = spawner
+        self._spawner = spawner.for_session()
         self._outlet = outlet
         self._limits = limits
         self._windows = windows
         self._retention = retention
         self._launcher = ProcessLauncher(
-            spawner=spawner,
+            spawner=self._spawner,
             limits=limits,
             login_shell=login_shell,
             server_env=server_env,
@@ -277,7 +277,7 @@ class ProcessTable:
             entry.is_cancelled = True
             del self._entries[params.process_id]
             return process.TerminateResult(True)
-        return process.TerminateResult(entry.terminate())
+        return process.TerminateResult(entry.terminate(with_background=params.tree))
 
     def resize(self, params: process.ResizeParams) -> None:
         child = self._readable(params.process_id)
@@ -299,6 +299,8 @@ class ProcessTable:
                 entry.abandon()
             else:
                 entry.is_cancelled = True
+        # Processes that were left in the background by others, which are forgotten already.
+        self._spawner.end_all()
 
     def _retain_closed(self, child: Child) -> None:
         if self._entries.get(child.process_id) is child:

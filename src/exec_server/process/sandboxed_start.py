@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Hashable
 
 from exec_server.errors import InvalidRequest
-from exec_server.process.spawn import Launch, OnExit, Spawned, Spawner, SpawnFailed
+from exec_server.process.spawn import Launch, OnExit, ProgramStarter, Spawned, SpawnFailed
 from exec_server.protocol.sandbox import SandboxContext
 from exec_server.sandbox.backends import HERE
 from exec_server.sandbox.launch import (
@@ -45,7 +45,7 @@ class ConfinedStart:
         is_proxied: bool,
         is_wanted: Callable[[], bool],
         gate: tuple[int, int] | None = None,
-        spawner: Spawner,
+        spawner: ProgramStarter,
         on_exit: OnExit,
     ) -> None:
         """Raises InvalidParams when *context* makes no sense here."""

@@ -18,7 +18,7 @@ from exec_server.process import shell_state
 from exec_server.process.pump import OnData, OutputGate, Pump
 from exec_server.process.shell_state import WantedSnapshot
 from exec_server.process.snapshot_files import Shelf
-from exec_server.process.spawn import Launch, OnExit, Spawned, Spawner
+from exec_server.process.spawn import Launch, OnExit, ProgramStarter, Spawned
 from exec_server.sandbox.bubblewrap import SCRIPT_FD, SCRIPT_PATH
 from exec_server.sandbox.model import Backend
 
@@ -54,7 +54,9 @@ class UnconfinedStart:
 
     backend: Backend = "none"
 
-    def __init__(self, spawner: Spawner, on_exit: OnExit, launch: Launch | None = None) -> None:
+    def __init__(
+        self, spawner: ProgramStarter, on_exit: OnExit, launch: Launch | None = None
+    ) -> None:
         self._spawner = spawner
         self._on_exit = on_exit
         self._launch = launch
@@ -80,7 +82,7 @@ class _TakenSnapshot(NamedTuple):
 class Snapshots:
     """The snapshots of one session; only the most recently used are kept."""
 
-    def __init__(self, spawner: Spawner, *, limits: Limits) -> None:
+    def __init__(self, spawner: ProgramStarter, *, limits: Limits) -> None:
         self._spawner = spawner
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -159,7 +161,7 @@ class Snapshots:
 class _Run:
     """One login shell that prints its state."""
 
-    def __init__(self, spawner: Spawner, mark: str, limit: int) -> None:
+    def __init__(self, spawner: ProgramStarter, mark: str, limit: int) -> None:
         self._spawner = spawner
         self._mark = mark
         self._limit = limit

@@ -8,13 +8,14 @@ import errno
 import logging
 import marshal
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from exec_server.errors import InternalError
 from exec_server.process import keeper
@@ -27,6 +28,15 @@ OnExit = Callable[[int | None], None]
 _RECV_BYTES = 1 << 16
 # One message brings three pipes of a program at most.
 _RECV_FDS = socket.CMSG_SPACE(3 * keeper.FD.size)
+
+
+# A mark is the server's number, then the session's, then the start's.
+_BASE = (1 << 62) | ((1 << 14) - 1) << 48
+_SESSION_SHIFT = 24
+_SESSIONS = _STARTS = (1 << 24) - 1
+_WHOLE = (1 << 63) - 1
+# Without a keeper, a tree that keeps forking is killed so many times.
+_ROUNDS = 20
 
 
 class Launch(NamedTuple):
@@ -55,9 +65,23 @@ class SpawnFailed(InternalError):
 
 
 class Spawned(NamedTuple):
+    """A program that runs."""
+
     pid: int
     # stdout, stderr[, stdin]; or the terminal's master twice, to read from and to write to.
     fds: list[int]
+    # The mark of all processes of this start, see the keeper.
+    mark: int = 0
+
+
+class ProgramStarter(Protocol):
+    """Starts programs, and ends what they have started."""
+
+    def spawn(self, launch: Launch, on_exit: OnExit) -> asyncio.Future[Spawned]: ...
+
+    def signal_group(self, pid: int, signum: int) -> None: ...
+
+    def end_tree(self, mark: int) -> None: ...
 
 
 class Spawner:
@@ -76,7 +100,10 @@ class Spawner:
         self.has_confined = False
         # True once a keeper has died. What survived it is no longer below this process.
         self.has_lost_keeper = False
-        self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit]] = {}
+        self._sessions = 0
+        # The upper bits of all our marks. Another server on this machine has others.
+        self._base = 1 << 62 | secrets.randbits(14) << 48
+        self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
         self._live: dict[int, OnExit] = {}
         self._input = bytearray()
         # The descriptors of each "spawned" message that was begun and not yet handled.
@@ -104,7 +131,14 @@ class Spawner:
             raise SpawnFailed(exc.errno or 0, os.strerror(exc.errno or 0)) from exc
         self._loop.add_reader(self._sock, self._on_readable)
 
-    def spawn(self, launch: Launch, on_exit: OnExit) -> asyncio.Future[Spawned]:
+    def for_session(self) -> SessionSpawner:
+        """A spawner for one session, which can end everything that was started through it."""
+        self._sessions += 1
+        return SessionSpawner(self, self._base | (self._sessions & _SESSIONS) << _SESSION_SHIFT)
+
+    def spawn(
+        self, launch: Launch, on_exit: OnExit, *, session: int | None = None
+    ) -> asyncio.Future[Spawned]:
         """Start *launch*; *on_exit* is called once, with the wait status, or None if that is lost.
 
         The future fails with InternalError and the operating system's text. *on_exit* may be called
@@ -118,10 +152,16 @@ class Spawner:
         self._tokens += 1
         self.has_confined = self.has_confined or launch.fence is not None
         future: asyncio.Future[Spawned] = self._loop.create_future()
-        self._pending[self._tokens] = (future, on_exit)
+        mark = (self._base if session is None else session) | self._tokens & _STARTS
+        self._pending[self._tokens] = (future, on_exit, mark)
         # The last field is not part of the message: the descriptors are attached to it.
-        self._send(("spawn", self._tokens, *launch[:-1]), launch.fds)
+        self._send(("spawn", self._tokens, *launch[:-1], mark), launch.fds)
         return future
+
+    def end_tree(self, mark: int, mask: int = _WHOLE) -> None:
+        """Kill all processes that a start with *mark* has left, daemons included."""
+        if self._sock is not None:
+            self._send(("end", mark & mask, mask))
 
     def signal_group(self, pid: int, signum: int) -> None:
         """Signal the group that *pid* leads, unless it has ended."""
@@ -238,21 +278,21 @@ class Spawner:
             self._fail(token, number, text)
 
     def _fail(self, token: int, number: int, text: str | None = None) -> None:
-        future, _ = self._pending.pop(token)
+        future, *_ = self._pending.pop(token)
         if not future.cancelled():
             future.set_exception(SpawnFailed(number, text or os.strerror(number)))
 
     def _on_spawned(self, token: int, pid: int, count: int) -> None:
-        future, on_exit = self._pending.pop(token)
+        future, on_exit, mark = self._pending.pop(token)
         fds = self._fds.popleft()
         is_whole = len(fds) == count
         self._live[pid] = on_exit if is_whole else _ignore
         if is_whole and not future.cancelled():
-            future.set_result(Spawned(pid, fds))
+            future.set_result(Spawned(pid, fds, mark))
             return
         # The program is not wanted any more, or its descriptors did not fit.
         keeper.close_all(fds)
-        self.signal_group(pid, signal.SIGKILL)
+        self.end_tree(mark)
         if not future.cancelled():
             future.set_exception(SpawnFailed(errno.EMFILE, os.strerror(errno.EMFILE)))
 
@@ -263,10 +303,10 @@ class Spawner:
         self._close()
         live, self._live = self._live, {}
         pending, self._pending = self._pending, {}
-        _kill_sessions(set(live))
+        _kill_all(set(live), self._base)
         for on_exit in live.values():
             on_exit(None)
-        for future, _ in pending.values():
+        for future, *_ in pending.values():
             if not future.done():
                 future.set_exception(InternalError("the process keeper died"))
 
@@ -284,6 +324,30 @@ class Spawner:
             keeper.close_all(self._fds.popleft())
         self._input.clear()
         self._clear_outbox()
+
+
+class SessionSpawner:
+    """Starts programs for one session."""
+
+    def __init__(self, spawner: Spawner, mark: int) -> None:
+        self._spawner = spawner
+        self._mark = mark
+
+    def spawn(self, launch: Launch, on_exit: OnExit) -> asyncio.Future[Spawned]:
+        """As `Spawner.spawn`."""
+        return self._spawner.spawn(launch, on_exit, session=self._mark)
+
+    def signal_group(self, pid: int, signum: int) -> None:
+        """As `Spawner.signal_group`."""
+        self._spawner.signal_group(pid, signum)
+
+    def end_tree(self, mark: int) -> None:
+        """As `Spawner.end_tree`."""
+        self._spawner.end_tree(mark)
+
+    def end_all(self) -> None:
+        """Kill everything that the session has started and that still runs."""
+        self._spawner.end_tree(self._mark, _WHOLE & ~_STARTS)
 
 
 def _start_keeper(arguments: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -306,11 +370,17 @@ def _start_keeper(arguments: list[str]) -> tuple[subprocess.Popen[bytes], socket
     return process, ours
 
 
-def _kill_sessions(leaders: set[int]) -> None:
-    """Kill what *leaders* started, as far as it can still be found without their keeper."""
-    table = keeper.processes()
-    members = {pid for pid, (_, session) in table.items() if session in leaders}
-    keeper.signal_each(leaders | members | keeper.below(leaders, table), signal.SIGKILL)
+def _kill_all(leaders: set[int], base: int) -> None:
+    """Kill what *leaders* started, and all that has a mark with *base*, without their keeper."""
+    for _ in range(_ROUNDS):
+        table = keeper.processes()
+        members = {pid for pid, (_, session) in table.items() if session in leaders}
+        marked = {pid for pid in table if keeper.mark_of(pid) & _BASE == base}
+        found = (leaders | members | marked | keeper.below(leaders | marked, table)) & table.keys()
+        keeper.signal_each(found - {os.getpid()}, signal.SIGKILL)
+        if not marked:
+            return
+        leaders = set()
 
 
 def _ignore(status: int | None) -> None:

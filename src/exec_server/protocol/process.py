@@ -144,8 +144,11 @@ class SignalParams(msgspec.Struct, rename="camel"):
     signal: str
 
 
-class TerminateParams(msgspec.Struct, rename="camel"):
+class TerminateParams(msgspec.Struct, rename="camel", omit_defaults=True):
     process_id: str
+    # An extension (`processTerminateTree`): if the program has exited, end the processes that it
+    # has left in the background.
+    tree: bool = False
 
 
 class TerminateResult(msgspec.Struct, rename="camel"):

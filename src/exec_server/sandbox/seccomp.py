@@ -107,6 +107,8 @@ _MOUNT_CALLS = (
 _SCHEDULING_CALLS = (
     "prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr"
 ).split()
+# The limit whose value tells to which start a process belongs, see process/keeper.py.
+_RLIMIT_RTTIME = 15
 # The flags CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET.
 _NEW_NAMESPACES = (1 << 17, 1 << 25, 1 << 26, 1 << 27, 1 << 28, 1 << 29, 1 << 30)
 # The letters of the ioctls that change a file's flags, version, encryption or verity: 'f', 'X', 'v'
@@ -200,6 +202,8 @@ def rules(kind: Kind) -> Iterator[SyscallRule]:
     # These requests type into the terminal, as if the user had.
     for request in (termios.TIOCSTI, _TIOCLINUX):
         yield SyscallRule("ioctl", (_masked(1, _INT, request),))
+    yield SyscallRule("setrlimit", (_masked(0, _INT, _RLIMIT_RTTIME),))
+    yield SyscallRule("prlimit64", (_masked(1, _INT, _RLIMIT_RTTIME), _differs(2, 0)))
     if kind.company != "nothing":
         yield from map(SyscallRule, _KERNEL_CALLS)
     if kind.company == "landlock":

@@ -30,6 +30,7 @@ _OF_OURS = {
     "processSignals": True,
     "processExitSignals": True,
     "processList": True,
+    "processTerminateTree": sys.platform == "linux",
     "processReadDroppedBytes": True,
     "processFlow": True,
     "concurrentRequests": True,

@@ -865,7 +865,11 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         self._portal.wait(self._inner.send_signal(signum))
 
     def terminate(self) -> bool:
-        """Kill the process and its group at once, by SIGKILL; True if it was still running."""
+        """Kill the process at once, by SIGKILL; True if it was still running.
+
+        All processes that it has started end as well, also those that it has left in the background
+        when it exited; other servers only kill its group, and only while it runs.
+        """
         return self._portal.wait(self._inner.terminate())
 
     def abandon(self) -> None:
@@ -1082,7 +1086,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         self._portal.wait(self._inner.signal(process_id, signum))
 
     def terminate(self, process_id: str) -> bool:
-        """Kill a process's group; True if it was still running."""
+        """Kill a process and all that it has started; True if it was still running."""
         return self._portal.wait(self._inner.terminate(process_id))
 
     def resize(self, process_id: str, rows: int, cols: int) -> None:

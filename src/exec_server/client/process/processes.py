@@ -304,10 +304,9 @@ class Processes:
         )
 
     async def terminate(self, process_id: str) -> bool:
-        """Kill a process's group; True if it was still running."""
-        return (
-            await self._session.call(process.TERMINATE, process.TerminateParams(process_id))
-        ).running
+        """Kill a process and all that it has started; True if it was still running."""
+        params = process.TerminateParams(process_id, tree=True)
+        return (await self._session.call(process.TERMINATE, params)).running
 
     async def resize(self, process_id: str, rows: int, cols: int) -> None:
         """Give a terminal another size. An extension: other servers raise MethodNotFound."""

@@ -220,7 +220,11 @@ class RemoteProcess:
         await self._client.signal(self.process_id, signum)
 
     async def terminate(self) -> bool:
-        """Kill the process and its group at once, by SIGKILL; True if it was still running."""
+        """Kill the process at once, by SIGKILL; True if it was still running.
+
+        All processes that it has started end as well, also those that it has left in the background
+        when it exited; other servers only kill its group, and only while it runs.
+        """
         return await self._client.terminate(self.process_id)
 
     def abandon(self) -> None:
