@@ -19,6 +19,7 @@ from exec_server.hub.bus import Bus, BusUnavailable
 from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http import admission_gate, status_page
 from exec_server.hub.http.admission_gate import AdmissionGate, Overloaded, Patience
+from exec_server.hub.http.connection_guard import SERVER_NAME, ConnectionGuard
 from exec_server.hub.http.environment_listing import listed, read_turn
 from exec_server.hub.http.registry_api import Caller, RegistryApi
 from exec_server.hub.http.registry_metrics import registry_metrics
@@ -65,6 +66,7 @@ class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
     audit: Audit
     pairings: Pairings
     rendezvous: Rendezvous
+    connections: ConnectionGuard
     limits: Limits
     clock: Callable[[], float]
     telemetry: telemetry.RegistryTelemetry
@@ -76,6 +78,7 @@ class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
         return [
             *registry_metrics(self.registrations, self.rendezvous, self.gate),
             *self.admission.metrics(),
+            *self.connections.metrics(),
             *self.telemetry.metrics(),
         ]
 
@@ -88,11 +91,16 @@ class Site:
 
     def application(self) -> web.Application:
         application = web.Application(
-            middlewares=[self._parts.telemetry.middleware, self._answer],
+            middlewares=[
+                self._parts.connections.middleware,
+                self._parts.telemetry.middleware,
+                self._answer,
+            ],
             client_max_size=self._parts.limits.hub_request_bytes,
         )
         application.on_response_prepare.append(_say_little)
         application.on_response_prepare.append(telemetry.upgraded)
+        application.on_response_prepare.append(self._parts.connections.upgraded)
         route = application.router.add_route
         route("POST", environment_path("{id}", REGISTER), self._register)
         route("POST", environment_path("{id}", FACTS), self._facts)
@@ -304,6 +312,9 @@ class Site:
                 return await request.read()
         except TimeoutError:
             raise RegistryRefusal(408, "request_timeout", "the body took too long") from None
+        except web.RequestPayloadError:
+            # The length, chunks or compression of the body are wrong.
+            raise RegistryRefusal(400, "bad_request", "the body cannot be read") from None
 
     def _caller(self, request: web.Request) -> Caller:
         address, is_secure = request.remote or "", request.secure
@@ -323,7 +334,7 @@ class Site:
 
 async def _say_little(request: web.Request, response: web.StreamResponse) -> None:
     """Replace aiohttp's header, which names the versions of aiohttp and Python."""
-    response.headers["Server"] = "exec-server"
+    response.headers["Server"] = SERVER_NAME
 
 
 def _id(request: web.Request) -> str:
