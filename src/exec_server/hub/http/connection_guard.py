@@ -224,3 +224,10 @@ class _GuardedProtocol(RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the answer was sent already")
         return malformed(status)
+
+    def log_exception(self, *args: Any, **options: Any) -> None:
+        """Log a failure of aiohttp, unless it is a body that nothing has read."""
+        if isinstance(options.get("exc_info"), web.RequestPayloadError):
+            logger.debug("a malformed body from %s", self.peername)
+        else:
+            super().log_exception(*args, **options)
