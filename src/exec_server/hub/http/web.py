@@ -14,6 +14,7 @@ from aiohttp import web
 from exec_server.hub.access.pairing import Pairings, read_code, read_pledge
 from exec_server.hub.access.refusals import RegistryRefusal, no_socket, put_off
 from exec_server.hub.access.signing import PassRefused, Signer
+from exec_server.hub.access.throttle import forwarded_address
 from exec_server.hub.access.tokens import TokenGate, secret_in
 from exec_server.hub.bus import Bus, BusUnavailable
 from exec_server.hub.cluster.registrations import Registrations
@@ -319,10 +320,9 @@ class Site:
     def _caller(self, request: web.Request) -> Caller:
         address, is_secure = request.remote or "", request.secure
         if self._parts.is_behind_proxy:
-            # The last address is the one that the proxy has added.
-            forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
-            address = forwarded or address
-            is_secure = request.headers.get("X-Forwarded-Proto") == "https"
+            address = forwarded_address(request.headers.getall("X-Forwarded-For", [])) or address
+            schemes = ",".join(request.headers.getall("X-Forwarded-Proto", []))
+            is_secure = schemes.rpartition(",")[2].strip() == "https"
         telemetry.comes_from(address)
         base_url = self._parts.public_url
         if base_url is None:
