@@ -217,6 +217,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     hub_sockets: int = 20_000
     hub_harnesses: int = 256
     hub_harness_streams: int = 16
+    # Connections that are not rendezvous sockets, in all, and how long one may be idle. Clients of
+    # aiohttp use an idle connection for 15 s. Proxies do so for longer, and nginx for 60 s.
+    hub_connections: int = 8192
+    hub_idle_seconds: float = 16.0
+    hub_proxy_idle_seconds: float = 75.0
     # Bytes that wait for one reader. Above the first number its sender is not read, if that does
     # not delay other streams. Above the second the stream is reset. The other two are the limits
     # for all that waits for one executor, and for all on the node.

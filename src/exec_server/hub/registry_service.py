@@ -21,7 +21,7 @@ from exec_server.hub.bus import Bus
 from exec_server.hub.bus.memory_bus import MemoryBus
 from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http.admission_gate import AdmissionGate
-from exec_server.hub.http.first_request import FirstRequestTimeout
+from exec_server.hub.http.connection_guard import ConnectionGuard, fit_descriptors
 from exec_server.hub.http.registry_api import RegistryApi
 from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.http.tls import Certificate
@@ -87,6 +87,7 @@ async def serve_hub(
     If *bus* is given, it is used instead of the one in the options, and is not closed.
     """
     certificate = _certificate(options)
+    limits = fit_descriptors(limits)
     async with contextlib.AsyncExitStack() as stack:
         store = await open_store(options.state, limits=limits)
         stack.push_async_callback(store.close)
@@ -213,6 +214,7 @@ def _assemble(
             store, audit, limits=limits, clock=clock, is_open=options.allows_open_pairing
         ),
         rendezvous=rendezvous,
+        connections=ConnectionGuard(limits=limits, knows_addresses=not options.is_behind_proxy),
         limits=limits,
         clock=clock,
         telemetry=telemetry,
@@ -236,12 +238,8 @@ def _websocket_url(url: str | None, option: str) -> str | None:
 async def _listening(
     options: HubOptions, parts: RegistryParts, certificate: Certificate | None
 ) -> AsyncIterator[str]:
-    doors = FirstRequestTimeout(seconds=parts.limits.http_head_timeout)
-    application = Site(parts).application()
-    application.middlewares.insert(0, doors.middleware)
     runner = web.AppRunner(
-        application,
-        access_log=None,
+        Site(parts).application(),
         handle_signals=False,
         shutdown_timeout=parts.limits.close_timeout,
     )
@@ -249,7 +247,7 @@ async def _listening(
     assert runner.server is not None
     try:
         server = await asyncio.get_running_loop().create_server(
-            doors.protocols(runner.server),
+            parts.connections.protocols(runner.server),
             options.listen.host,
             options.listen.port,
             ssl=certificate.context if certificate else None,

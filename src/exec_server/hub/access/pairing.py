@@ -242,11 +242,14 @@ class Pairings:
         """
         now = self._clock()
         _slow_down(self._guesses, address, "too_many_failures", "too many wrong codes", now=now)
+        # It counts as wrong until the store says otherwise. If it counted afterwards, many codes at
+        # the same moment would all be looked up.
+        self._guesses.failed(address, now=now)
         code = code_letters(typed)
         pairing = await self._store.take_pairing(digest_of(code), now=now)
         if pairing is None or await self._has_ended(pairing, now=now):
-            self._guesses.failed(address, now=now)
             raise RegistryRefusal(404, "unknown_code", "this code is not known, or no longer good")
+        self._guesses.take_back(address)
         if version < PAIRING_VERSION and pairing.proof.startswith(PAIRING_PREFIX):
             await self._store.reply_to_pairing(pairing.digest, REFUSED, now=now)
             raise RegistryRefusal(

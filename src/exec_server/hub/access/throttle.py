@@ -1,9 +1,10 @@
-"""How often an address may fail."""
+"""How often an address may fail, and which address a request is from."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections import OrderedDict
+from collections.abc import Sequence
 
 _ALL = "all addresses"
 
@@ -33,6 +34,12 @@ class Throttle:
         while len(self._until) > self._remembered:
             self._until.popitem(last=False)
 
+    def take_back(self, address: str) -> None:
+        """Take back a failure that was counted in advance."""
+        key = network_of(address)
+        if key in self._until:
+            self._until[key] -= self._each
+
 
 class SharedThrottle:
     """A limit for each address and one for all together, each as `(at_once, seconds_each)`."""
@@ -50,6 +57,10 @@ class SharedThrottle:
         self._each.failed(address, now=now)
         self._all.failed(_ALL, now=now)
 
+    def take_back(self, address: str) -> None:
+        self._each.take_back(address)
+        self._all.take_back(_ALL)
+
 
 def network_of(address: str) -> str:
     """The addresses that have one owner: an IPv4 address, or the /64 network of an IPv6 one."""
@@ -60,3 +71,21 @@ def network_of(address: str) -> str:
     if parsed.version == 4:
         return str(parsed)
     return str(ipaddress.ip_network((parsed, 64), strict=False))
+
+
+def forwarded_address(lines: Sequence[str]) -> str | None:
+    """The address that our own proxy has seen, from the `X-Forwarded-For` lines of a request.
+
+    Several lines are one list. A proxy adds the address of its client at the end, and everything
+    before it is the word of that client. None if the last entry is not an address.
+    """
+    last = ",".join(lines).rpartition(",")[2].strip().strip('"')
+    # Some proxies add the port: `192.0.2.1:4711`, `[2001:db8::1]:4711`.
+    if last.startswith("["):
+        last = last[1:].partition("]")[0]
+    elif last.count(":") == 1:
+        last = last.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(last))
+    except ValueError:
+        return None

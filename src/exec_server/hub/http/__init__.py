@@ -7,6 +7,6 @@ environment_listing.py  the list of environments, page by page
 status_page.py          the HTML page for people
 registry_metrics.py     collects the metrics of a node
 admission_gate.py       bounds the requests that run at the same time
-first_request.py        drops connections that send no request
+connection_guard.py     bounds the connections that are not authenticated sockets
 tls.py                  the certificate, read again when its files change
 """

@@ -15,11 +15,13 @@ from exec_server.hub.access.pairing import Pairings, read_code, read_pledge, rea
 from exec_server.hub.access.pairing_reply import read_reply
 from exec_server.hub.access.refusals import RegistryRefusal, no_socket, put_off
 from exec_server.hub.access.signing import PassRefused, Signer
+from exec_server.hub.access.throttle import forwarded_address
 from exec_server.hub.access.tokens import TokenGate, secret_in
 from exec_server.hub.bus import Bus, BusUnavailable
 from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http import admission_gate, status_page
 from exec_server.hub.http.admission_gate import AdmissionGate, Overloaded, Patience
+from exec_server.hub.http.connection_guard import SERVER_NAME, ConnectionGuard
 from exec_server.hub.http.environment_listing import listed, read_turn
 from exec_server.hub.http.registry_api import Caller, RegistryApi
 from exec_server.hub.http.registry_metrics import registry_metrics
@@ -67,6 +69,7 @@ class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
     audit: Audit
     pairings: Pairings
     rendezvous: Rendezvous
+    connections: ConnectionGuard
     limits: Limits
     clock: Callable[[], float]
     telemetry: telemetry.RegistryTelemetry
@@ -78,6 +81,7 @@ class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
         return [
             *registry_metrics(self.registrations, self.rendezvous, self.gate),
             *self.admission.metrics(),
+            *self.connections.metrics(),
             *self.telemetry.metrics(),
         ]
 
@@ -90,11 +94,16 @@ class Site:
 
     def application(self) -> web.Application:
         application = web.Application(
-            middlewares=[self._parts.telemetry.middleware, self._answer],
+            middlewares=[
+                self._parts.connections.middleware,
+                self._parts.telemetry.middleware,
+                self._answer,
+            ],
             client_max_size=self._parts.limits.hub_request_bytes,
         )
         application.on_response_prepare.append(_say_little)
         application.on_response_prepare.append(telemetry.upgraded)
+        application.on_response_prepare.append(self._parts.connections.upgraded)
         route = application.router.add_route
         route("POST", environment_path("{id}", REGISTER), self._register)
         route("POST", environment_path("{id}", FACTS), self._facts)
@@ -313,14 +322,16 @@ class Site:
                 return await request.read()
         except TimeoutError:
             raise RegistryRefusal(408, "request_timeout", "the body took too long") from None
+        except web.RequestPayloadError:
+            # The length, chunks or compression of the body are wrong.
+            raise RegistryRefusal(400, "bad_request", "the body cannot be read") from None
 
     def _caller(self, request: web.Request) -> Caller:
         address, is_secure = request.remote or "", request.secure
         if self._parts.is_behind_proxy:
-            # The last address is the one that the proxy has added.
-            forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
-            address = forwarded or address
-            is_secure = request.headers.get("X-Forwarded-Proto") == "https"
+            address = forwarded_address(request.headers.getall("X-Forwarded-For", [])) or address
+            schemes = ",".join(request.headers.getall("X-Forwarded-Proto", []))
+            is_secure = schemes.rpartition(",")[2].strip() == "https"
         telemetry.comes_from(address)
         base_url = self._parts.public_url
         if base_url is None:
@@ -332,7 +343,7 @@ class Site:
 
 async def _say_little(request: web.Request, response: web.StreamResponse) -> None:
     """Replace aiohttp's header, which names the versions of aiohttp and Python."""
-    response.headers["Server"] = "exec-server"
+    response.headers["Server"] = SERVER_NAME
 
 
 def _id(request: web.Request) -> str:
