@@ -16,6 +16,7 @@ from exec_server.remote.credentials.credentials import BearerToken
 from exec_server.remote.credentials.registry_auth import find_credentials
 from exec_server.remote.executor.executor import Executor
 from exec_server.remote.executor.executor_socket import Serve
+from exec_server.remote.executor.executor_states import ExecutorState, OnState
 from exec_server.remote.executor.forward import Forwarder
 from exec_server.remote.executor.relays import NoiseRelay, PlaintextRelay, Relay
 from exec_server.remote.registry_client import Registry
@@ -26,13 +27,19 @@ from exec_server.server.server import ExecServer
 from exec_server.version import VERSION
 
 
+def _ignore_state(_state: ExecutorState) -> None: ...
+
+
 async def run_remote_environment(
     config: RemoteEnvironmentConfig,
     *,
     proxy_private_ips_via_upstream: bool = False,
     environ: Mapping[str, str] = os.environ,
+    on_state: OnState = _ignore_state,
 ) -> NoReturn:
     """Serve an environment until cancelled, which ends everything that was started.
+
+    *on_state* is called with each new state: `serving`, `lost`, `back` and `replaced`.
 
     Raises RegistryError if the registry refuses the executor, now or later, and ConfigurationError
     for a wrong configuration. While the rendezvous cannot be reached, it is dialled again.
@@ -42,7 +49,14 @@ async def run_remote_environment(
     )
     try:
         core.prepare()
-        await _run(config, core.serve, environ, _own_facts, lambda: core.holds_sessions)
+        await _run(
+            config,
+            core.serve,
+            environ,
+            _own_facts,
+            on_state,
+            holds_sessions=lambda: core.holds_sessions,
+        )
     finally:
         await core.stop()
 
@@ -52,12 +66,13 @@ async def run_forward(
     connect_url: str,
     *,
     environ: Mapping[str, str] = os.environ,
+    on_state: OnState = _ignore_state,
 ) -> NoReturn:
     """Serve an environment by a WebSocket server that runs already; each stream gets a socket."""
     forwarder = Forwarder(connect_url, limits=config.limits)
     try:
         # The server may be another program, and on another machine.
-        await _run(config, forwarder.serve, environ, _no_facts)
+        await _run(config, forwarder.serve, environ, _no_facts, on_state)
     finally:
         await forwarder.stop()
 
@@ -78,6 +93,8 @@ async def _run(
     serve: Serve,
     environ: Mapping[str, str],
     facts: Callable[[], Awaitable[dict[str, str]]],
+    on_state: OnState,
+    *,
     holds_sessions: Callable[[], bool] = lambda: False,
 ) -> NoReturn:
     http = Http(limits=config.limits)
@@ -89,6 +106,7 @@ async def _run(
             holds_sessions=holds_sessions,
             limits=config.limits,
             environ=environ,
+            on_state=on_state,
         )
         await executor.run()
     finally:

@@ -42,6 +42,9 @@ HARNESS_QUERY = f"{ROLE}=harness"
 REJECTION_REASON_HEADER = "x-codex-rendezvous-rejection-reason"
 STREAM_ID_HEADER = "x-codex-noise-stream-id"
 
+# The reason in the close frame for an executor whose name was registered by another one.
+SUPERSEDED_REASON = "a newer registration serves this environment"
+
 # Error codes that clients act on.
 AUTHENTICATION_UNAVAILABLE = "authentication_service_unavailable"
 ENVIRONMENT_OFFLINE = "environment_offline"

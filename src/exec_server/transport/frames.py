@@ -102,6 +102,8 @@ class FrameSocket(WSListener):
         self._is_reading = True
         self._sent_bytes = 0
         self._reason = "read_error"
+        # The words of the peer's close frame. The peer may write anything there.
+        self.close_words = ""
         self._ping_timer: asyncio.TimerHandle | None = None
         self._pong_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -175,6 +177,7 @@ class FrameSocket(WSListener):
         elif kind == WSMsgType.PONG:
             self._cancel("_pong_timer")
         elif kind == WSMsgType.CLOSE:
+            self.close_words = (frame.get_close_message() or b"").decode("utf-8", "replace")
             self._on_close()
         else:
             self._collect(frame, kind)

@@ -42,6 +42,7 @@ class Wire:
     """Stands for the socket: keeps the frames that the executor sends, by stream."""
 
     unsent_bytes = 0
+    close_words = ""
 
     def __init__(self) -> None:
         self.sent: dict[StreamId, list[bytes]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from exec_server.cli.serve.serve_options import RemoteOptions, ServeOptions
     from exec_server.relay.keys import KeyPair
     from exec_server.remote.credentials.credentials import Credentials
+    from exec_server.remote.executor.executor_states import ExecutorState
     from exec_server.remote.remote_config import RemoteEnvironmentConfig
 
 
@@ -62,13 +64,34 @@ async def _serve(
     from exec_server.remote_server import run_forward, run_remote_environment
 
     config = _config(options.remote, limits, credentials)
+    on_state = StateLines(config)
     if options.remote.connect is not None:
-        await run_forward(config, options.remote.connect, environ=environment())
+        await run_forward(
+            config, options.remote.connect, environ=environment(), on_state=on_state
+        )
     await run_remote_environment(
         config,
         proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
         environ=environment(),
+        on_state=on_state,
     )
+
+
+class StateLines:
+    """Prints each new state of the executor on stderr, for people at a terminal."""
+
+    def __init__(self, config: RemoteEnvironmentConfig) -> None:
+        name = config.environment_id.strip()
+        self._lines: dict[ExecutorState, str] = {
+            "serving": f"serving {name} through {config.registry_url} until Ctrl-C",
+            "lost": f"the connection to {config.registry_url} is lost; trying again",
+            "back": f"connected again: serving {name}",
+            "replaced": f"another executor has registered as {name}; waiting until it is gone",
+        }
+
+    def __call__(self, state: ExecutorState) -> None:
+        if sys.stderr.isatty():
+            print(self._lines[state], file=sys.stderr, flush=True)
 
 
 def _config(

@@ -40,6 +40,7 @@ from exec_server.hub.relay.queue_memory import Memory
 from exec_server.hub.relay.relay_socket import RelaySocket
 from exec_server.hub.store.names import fits
 from exec_server.limits import Limits
+from exec_server.protocol.registry import SUPERSEDED_REASON
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,6 @@ _read_page = msgspec.msgpack.Decoder(CensusPage).decode
 _read_takeover = msgspec.msgpack.Decoder(Takeover).decode
 _GONE = encode(RegistrationGone())
 _NEWER_SOCKET = "a newer socket serves this environment"
-_NEWER_REGISTRATION = "a newer registration serves this environment"
 
 
 class Registrations:
@@ -162,7 +162,7 @@ class Registrations:
     async def supersede(self, environment_id: str, generation: int) -> None:
         """End the sockets of older registrations at once, because a newer one has come."""
         takeover = Takeover(environment_id=environment_id, generation=generation)
-        self._give_way(takeover, _NEWER_REGISTRATION)
+        self._give_way(takeover, SUPERSEDED_REASON)
         if generation > 1:
             self._spawn(self._tell_all(takeover))
 
@@ -203,7 +203,7 @@ class Registrations:
 
     def _hear_takeover(self, data: bytes) -> None:
         takeover = _read_takeover(data)
-        self._give_way(takeover, _NEWER_SOCKET if takeover.socket_id else _NEWER_REGISTRATION)
+        self._give_way(takeover, _NEWER_SOCKET if takeover.socket_id else SUPERSEDED_REASON)
         self._passages.lose_all_to(takeover.replaced_socket_id)
 
     def _give_way(self, takeover: Takeover, reason: str) -> None:

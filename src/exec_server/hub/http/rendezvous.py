@@ -36,6 +36,7 @@ from exec_server.hub.relay.routing import (
 from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.entities import AccessToken, Environment
 from exec_server.limits import Limits
+from exec_server.protocol.registry import SUPERSEDED_REASON
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ class Rendezvous:
             return
         newest_id = None if newest is None else newest.registration_id
         if not is_serving or newest_id != registration.registration_id:
-            registration.socket.end(GOING_AWAY, "a newer registration serves this environment")
+            registration.socket.end(GOING_AWAY, SUPERSEDED_REASON)
 
     async def _check_generation(self, environment: Environment, granted: Pass) -> None:
         if environment.registration_id == granted.registration_id:

@@ -13,6 +13,7 @@ from typing import NoReturn
 from exec_server.errors import ConfigurationError, ConnectError, RegistryError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.remote.executor.executor_socket import ExecutorSocket, Serve
+from exec_server.remote.executor.executor_states import OnState, StateReport
 from exec_server.remote.executor.relays import Relay
 from exec_server.remote.registry_client import (
     Registration,
@@ -41,8 +42,10 @@ class Executor:
         limits: Limits = DEFAULT_LIMITS,
         environ: Mapping[str, str] = os.environ,
         random: Random = randomness.random,
+        on_state: OnState = lambda _state: None,
     ) -> None:
         self._relay = relay
+        self._states = StateReport(on_state)
         self._serve = serve
         # While there are sessions, harnesses try to reconnect, and processes would end with us.
         self._holds_sessions = holds_sessions
@@ -112,9 +115,18 @@ class Executor:
         loop = asyncio.get_running_loop()
         opened_at = loop.time()
         logger.info("connected to the rendezvous")
+        self._states.connected()
         reason = await socket.wait_lost()
         self._redial.lived(loop.time() - opened_at)
-        logger.warning("the rendezvous is lost: %s", reason)
+        self._states.lost(is_replaced=socket.is_replaced)
+        if socket.is_replaced:
+            logger.error(
+                "another executor has registered as %s; the sessions here have lost their "
+                "connections, and this executor waits until the other one is gone",
+                self._relay.environment_id,
+            )
+        else:
+            logger.warning("the rendezvous is lost: %s", reason)
 
     def _headers(self) -> list[tuple[str, str]]:
         return [

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from exec_server.errors import RelayError
 from exec_server.limits import Limits
+from exec_server.protocol.registry import SUPERSEDED_REASON
 from exec_server.relay.effects import (
     Abandon,
     Effect,
@@ -81,6 +82,8 @@ class ExecutorSocket:
         self._alarm = Alarm(mux.next_deadline, self._expire)
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self.is_writing_paused = False
+        # True if the socket has ended because another executor has the name now.
+        self.is_replaced = False
 
     async def wait_lost(self) -> str:
         """Wait until the socket is lost, and return the reason."""
@@ -133,6 +136,8 @@ class ExecutorSocket:
                 self._end_broken(stream_id)
 
     def socket_lost(self, reason: str) -> None:
+        if self._socket is not None:
+            self.is_replaced = self._socket.close_words == SUPERSEDED_REASON
         self._socket = None
         self._alarm.cancel()
         try:

@@ -26,6 +26,7 @@ class Relay(Protocol):
     sizes: Sizes
     # True if a registration can be used for one socket only.
     registers_each_time: bool
+    environment_id: str
 
     async def register(self) -> Registration: ...
 
@@ -53,6 +54,7 @@ class NoiseRelay:
         Without *authorized*, the registry alone decides which harnesses are admitted.
         """
         self._registry = registry
+        self.environment_id = registry.environment_id
         self._facts = facts
         self._authorized = authorized
         self._identity = identity or KeyPair(os.urandom(SEED_BYTES))
@@ -111,6 +113,7 @@ class PlaintextRelay:
         self, registry: Registry, *, kind: str = "environment", limits: Limits = DEFAULT_LIMITS
     ) -> None:
         self._registry = registry
+        self.environment_id = registry.environment_id
         self._kind = kind
         self._limits = limits
         self.sizes = plaintext_sizes(limits)
