@@ -223,6 +223,7 @@ async def test_the_capabilities_name_what_works(wire):
         "fsSetPermissions",
         "fsAppend",
         "fsAtomicWrite",
+        "fsWalkExactNames",
     ):
         assert capabilities[name] is True
     assert capabilities["sandboxedFileStreaming"] is True
