@@ -311,12 +311,15 @@ def test_tmpdir_is_the_temporary_directory_made_absolute(monkeypatch, tmp_path, 
 
 
 @requirement("environment/info:temp-dir-default")
-@pytest.mark.parametrize("value", [None, ""])
-def test_without_tmpdir_the_default_is_tmp_and_no_directory_is_named(monkeypatch, value):
+def test_without_tmpdir_the_default_is_tmp_and_no_directory_is_named(monkeypatch):
     monkeypatch.setenv("TEMP", "/elsewhere")
     monkeypatch.setenv("TMP", "/elsewhere")
-    if value is None:
-        monkeypatch.delenv("TMPDIR", raising=False)
-    else:
-        monkeypatch.setenv("TMPDIR", value)
+    monkeypatch.delenv("TMPDIR", raising=False)
     assert (info().temporary_directories, info().temp_dir) == ([], "file:///tmp")
+
+
+@requirement("environment/info:temp-dir-empty")
+def test_an_empty_tmpdir_is_the_working_directory(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", "")
+    assert (info().temporary_directories, info().temp_dir) == ([], to_uri(str(tmp_path.resolve())))

@@ -44,7 +44,7 @@ def environment_info(*, version: str, capabilities: dict[str, bool]) -> Environm
         platform_os="macos" if sys.platform == "darwin" else sys.platform,
         prepend_path_dirs=[],
         temporary_directories=[to_uri(named)] if named is not None else [],
-        temp_dir=to_uri(named or _TEMP_DIR),
+        temp_dir=to_uri(named or _default_temp_dir(cwd)),
         capabilities=capabilities,
     )
 
@@ -128,6 +128,11 @@ def _named_temp_dir(cwd: bytes | None) -> bytes | None:
     if not path or (cwd is None and not os.path.isabs(path)):
         return None
     return os.path.join(cwd or b"/", path)
+
+
+def _default_temp_dir(cwd: bytes | None) -> bytes:
+    """The directory if TMPDIR names none. If it is empty, that is the working directory."""
+    return cwd if cwd is not None and os.environb.get(b"TMPDIR") == b"" else _TEMP_DIR
 
 
 def _provider_id() -> str:

@@ -280,6 +280,29 @@ def walk_params(path: str, **options: Any) -> Params:
     return {"path": path, "options": {**defaults, **options}}
 
 
+@requirement("fs/walk:not-utf8")
+async def test_a_walk_reports_the_same_names_that_are_not_utf8(stage):
+    root = stage.place()
+    for name in (
+        b"good",
+        b"bad\xff",
+        b"dir\xfe/in",
+        b"sub/half\xc3",
+        b"twin\xff",
+        b"twin\xef\xbf\xbd",
+    ):
+        path = Path(os.fsdecode(root + b"/" + name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    async def conversation(wire, root):
+        found = await ask(wire, "fs/walk", walk_params(uri(root, root)))
+        assert isinstance(found, dict) and len(found["errors"]) == 3
+        return found
+
+    await stage.compare(conversation, root)
+
+
 @pytest.mark.parametrize("size", [37, 200])
 @requirement("fs/walk:answer-budget")
 async def test_a_walk_ends_at_the_same_size(stage, size):

@@ -174,7 +174,9 @@ async def test_every_name_can_be_used(wire, tmp_path, name):
     await write(wire, path, name)
     assert await read(wire, path) == name
     assert (await wire.call("fs/canonicalize", {"path": uri(path)}))["path"] == uri(path)
-    outcome = await wire.call("fs/walk", {"path": uri(tmp_path), "options": {**WALK}})
+    outcome = await wire.call(
+        "fs/walk", {"path": uri(tmp_path), "options": {**WALK, "exactNames": True}}
+    )
     assert outcome == {
         "entries": [{"path": uri(path), "kind": "file"}],
         "errors": [],
@@ -223,6 +225,7 @@ async def test_the_capabilities_name_what_works(wire):
         "fsSetPermissions",
         "fsAppend",
         "fsAtomicWrite",
+        "fsWalkExactNames",
     ):
         assert capabilities[name] is True
     assert capabilities["sandboxedFileStreaming"] is True

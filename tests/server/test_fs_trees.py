@@ -186,7 +186,7 @@ async def test_a_walk_finds_names_of_all_kinds(wire, tmp_path):
         directory = os.fsencode(tmp_path) + b"/" + name
         os.mkdir(directory)
         os.mkdir(directory + b"/" + name)
-    found, _ = await walk(wire, tmp_path)
+    found, _ = await walk(wire, tmp_path, exactNames=True)
     assert len(found) == 6
     for path in found:
         params = {"path": f"{uri(tmp_path)}/{path}"}
@@ -303,11 +303,11 @@ async def test_a_walk_ends_with_its_connection(server, tmp_path, monkeypatch):
     ended = threading.Event()
     listed, outcome = walking._listed, walking._Walker.outcome
 
-    def slowly(path):
+    def slowly(path, exact_names):
         visited.append(path)
         entered.set()
         assert released.wait(PATIENCE)
-        return listed(path)
+        return listed(path, exact_names)
 
     def ending(walker):
         ended.set()
@@ -476,3 +476,27 @@ async def test_long_work_leaves_the_loop_to_others(server, wire, tmp_path, monke
             assert (await other.call("fs/getMetadata", path))["isFile"]
             released.set()
             await wire.answer(request)
+
+
+@requirement("fs/walk:not-utf8")
+async def test_names_that_are_not_utf8_are_errors_unless_exact_names_are_asked_for(wire, tmp_path):
+    root = os.fsencode(tmp_path)
+    for name in (b"good", b"bad\xff", b"dir\xfe/in"):
+        path = os.path.join(root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(os.fsdecode(path)).touch()
+    above = uri(tmp_path)
+    found = await wire.call("fs/walk", walk_params(tmp_path))
+    assert found["entries"] == [{"path": f"{above}/good", "kind": "file"}]
+    missing = "No such file or directory (os error 2)"
+    assert found["errors"] == [
+        {"path": f"{above}/bad%EF%BF%BD", "message": missing},
+        {"path": f"{above}/dir%EF%BF%BD", "message": missing},
+    ]
+    exact = await wire.call("fs/walk", walk_params(tmp_path, exactNames=True))
+    assert [entry["path"] for entry in exact["entries"]] == [
+        f"{above}/{name}" for name in ("bad%FF", "dir%FE", "good", "dir%FE/in")
+    ]
+    assert not exact["errors"]
+    for entry in exact["entries"]:
+        assert await wire.call("fs/getMetadata", {"path": entry["path"]})

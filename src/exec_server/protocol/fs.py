@@ -175,6 +175,8 @@ class WalkOptions(msgspec.Struct, rename="camel", omit_defaults=True):
     max_entries: Count
     follow_directory_symlinks: bool
     prune_hidden_directories: bool = False
+    # An extension: names that are not UTF-8 are listed, in URIs that have their exact bytes.
+    exact_names: bool = False
 
     def __post_init__(self) -> None:
         _check_u64(self.max_depth, self.max_directories, self.max_entries)

@@ -41,6 +41,7 @@ _OF_OURS = {
     "fsSetPermissions": True,
     "fsAppend": True,
     "fsAtomicWrite": True,
+    "fsWalkExactNames": True,
 }
 
 CAPABILITIES: dict[str, bool] = {**_OF_THE_REFERENCE, **_OF_OURS}

@@ -431,6 +431,8 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
     ) -> WalkOutcome:
         """`fs/walk`: files and directories below *path*, breadth first.
 
+        Names that are not UTF-8 are among them if the server can list them (`fsWalkExactNames`);
+        others report them as errors.
         The limits given by default are the highest that servers accept.
         """
         return self._portal.wait(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
+from exec_server.cli.serve.codex_config import check_config
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.cli.standard_streams import print_or_log
@@ -22,6 +25,8 @@ from exec_server.limits import Limits
 
 if TYPE_CHECKING:
     from exec_server.server.authentication import Authenticator
+
+logger = logging.getLogger(__name__)
 
 _HOW_TO_USE = """\
 exec-server listens on {url}
@@ -37,6 +42,8 @@ def serve_command(words: list[str]) -> int:
     if options.holds_secrets:
         hide_memory()
     try:
+        if options.strict_config:
+            check_config(os.environ)
         limits = msgspec.structs.replace(options.limits, child_descriptors=raise_descriptor_limit())
         in_loop(_serve(options, limits))
     except (ConfigurationError, RegistryError) as exc:
@@ -108,6 +115,7 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
 def _announce(url: str) -> None:
     """Print the URL on stdout, for programs, and on a terminal how to use it, for people."""
     print_or_log(url)
+    logger.info("listening on %s", url)
     if sys.stdout.isatty():
         text = _HOW_TO_USE.format(url=url, program=_program())
         print(text, end="", file=sys.stderr, flush=True)
@@ -117,7 +125,6 @@ def _announce(url: str) -> None:
 
 def _program() -> str:
     """How a shell finds this program: by its name if that is on the PATH, else by its path."""
-    import os
     import shlex
     import shutil
 

@@ -246,7 +246,11 @@ def _add_compatibility(parser: Parser) -> None:
     )
     group.add_argument("--enable", metavar="<FEATURE>", action=Append, help="enable a feature")
     group.add_argument("--disable", metavar="<FEATURE>", action=Append, help="disable a feature")
-    group.add_argument("--strict-config", action=Flag, help="refuse unknown settings")
+    group.add_argument(
+        "--strict-config",
+        action=Flag,
+        help="refuse to start if Codex's config.toml is not valid TOML; nothing else in it matters",
+    )
     group.add_argument(
         "--linux-sandbox-pid-namespace",
         metavar="<MODE>",

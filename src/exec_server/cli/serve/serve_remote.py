@@ -66,9 +66,7 @@ async def _serve(
     config = _config(options.remote, limits, credentials)
     on_state = StateLines(config)
     if options.remote.connect is not None:
-        await run_forward(
-            config, options.remote.connect, environ=environment(), on_state=on_state
-        )
+        await run_forward(config, options.remote.connect, environ=environment(), on_state=on_state)
     await run_remote_environment(
         config,
         proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,

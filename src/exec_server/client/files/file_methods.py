@@ -245,6 +245,8 @@ class FileMethods:
     ) -> WalkOutcome:
         """`fs/walk`: files and directories below *path*, breadth first.
 
+        Names that are not UTF-8 are among them if the server can list them (`fsWalkExactNames`);
+        others report them as errors.
         The limits given by default are the highest that servers accept.
         """
         options = fs.WalkOptions(
@@ -253,6 +255,7 @@ class FileMethods:
             max_entries,
             follow_directory_symlinks,
             prune_hidden_directories,
+            exact_names=await self.offers("fsWalkExactNames"),
         )
         params = fs.WalkParams(await self.uri(path), options, self._sandbox)
         result = await self._call(fs.WALK, params)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from exec_server.errors import InvalidRequest
 from exec_server.files.operations.content import IsCancelled
 from exec_server.files.operations.directory_listing import GrowingJsonList
-from exec_server.files.operations.oserrors import text_of
+from exec_server.files.operations.oserrors import lossy, text_of
 from exec_server.limits import Limits
 from exec_server.protocol.fs import WalkEntry, WalkError, WalkOptions
 from exec_server.protocol.method import Encoded
@@ -94,14 +94,14 @@ class _Walker:
 
     def _visit(self, directory: _Directory) -> None:
         try:
-            entries = _listed(directory.path)
+            entries = _listed(directory.path, self._options.exact_names)
         except OSError as exc:
             self._add_error(directory.uri, exc)
             return
         can_search = _is_searchable(directory.path)
         for path, uri, entry in self._children(directory, entries):
             try:
-                if not can_search:
+                if not can_search or isinstance(entry, _LossyEntry):
                     os.lstat(path)
                 self._examine(path, uri, entry, directory.depth)
             except OSError as exc:
@@ -109,8 +109,8 @@ class _Walker:
         self._entries.rest()
 
     def _children(
-        self, directory: _Directory, entries: list[os.DirEntry[bytes]]
-    ) -> Iterator[tuple[bytes, str, os.DirEntry[bytes]]]:
+        self, directory: _Directory, entries: list[_Entry]
+    ) -> Iterator[tuple[bytes, str, _Entry]]:
         above, prefix = directory.path.rstrip(b"/"), directory.uri.rstrip("/") + "/"
         for entry in entries:
             if self._examined == self._options.max_entries:
@@ -120,7 +120,7 @@ class _Walker:
             uri = prefix + encoded(entry.name) if above else to_uri(b"/" + entry.name)
             yield above + b"/" + entry.name, uri, entry
 
-    def _examine(self, path: bytes, uri: str, entry: os.DirEntry[bytes], depth: int) -> None:
+    def _examine(self, path: bytes, uri: str, entry: _Entry, depth: int) -> None:
         if entry.is_file(follow_symlinks=False):
             self._add_entry(WalkEntry(uri, "file"))
         elif self._leads_to_directory(entry):
@@ -129,7 +129,7 @@ class _Walker:
             if depth < self._options.max_depth and not is_pruned:
                 self._enqueue(_Directory(path, uri, depth + 1))
 
-    def _leads_to_directory(self, entry: os.DirEntry[bytes]) -> bool:
+    def _leads_to_directory(self, entry: _Entry) -> bool:
         if entry.is_symlink():
             if not self._options.follow_directory_symlinks:
                 return False
@@ -165,14 +165,55 @@ class _Walker:
             raise _BudgetSpent
 
 
-def _listed(path: bytes) -> list[os.DirEntry[bytes]]:
+class _LossyEntry:
+    """An entry whose name is not UTF-8, under the name that the reference looks for.
+
+    There U+FFFD stands for the other bytes. Mostly there is no such file, which is then an error of
+    the walk.
+    """
+
+    def __init__(self, directory: bytes, name: bytes) -> None:
+        self.name = lossy(name).encode()
+        self._path = os.path.join(directory, self.name)
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        return stat.S_ISREG(self.stat(follow_symlinks=follow_symlinks).st_mode)
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        return stat.S_ISDIR(self.stat(follow_symlinks=follow_symlinks).st_mode)
+
+    def is_symlink(self) -> bool:
+        return os.path.islink(self._path)
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        return os.stat(self._path, follow_symlinks=follow_symlinks)
+
+
+_Entry = os.DirEntry[bytes] | _LossyEntry
+
+
+def _listed(path: bytes, exact_names: bool) -> list[_Entry]:
     """The entries of a directory, sorted by name and without dangling links."""
     with os.scandir(path) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
+        entries: list[_Entry] = [
+            entry if exact_names or _is_utf8(entry.name) else _LossyEntry(path, entry.name)
+            for entry in found
+        ]
+    entries.sort(key=lambda entry: entry.name)
     return [entry for entry in entries if not entry.is_symlink() or _leads_somewhere(entry)]
 
 
-def _leads_somewhere(link: os.DirEntry[bytes]) -> bool:
+def _is_utf8(name: bytes) -> bool:
+    if name.isascii():
+        return True
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _leads_somewhere(link: _Entry) -> bool:
     try:
         link.stat()
     except OSError:
