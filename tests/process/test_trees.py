@@ -52,7 +52,8 @@ async def start(wire: Wire, name: str, sandbox: Any, program: str, *arguments: o
 @requirement("security/trees:terminate")
 async def test_terminate_ends_the_whole_tree(wire, tether):
     await start(wire, "p", None, "stubborn_tree.py", tether.path)
-    assert await wire.call("process/terminate", {"processId": "p"}) == {"running": True}
+    params = {"processId": "p", "tree": True}
+    assert await wire.call("process/terminate", params) == {"running": True}
     await wire.events_until_closed("p")
     await tether.released()
 

@@ -338,21 +338,23 @@ class Child:
         if self.pid is not None and not self._is_reaped:
             self._spawner.signal_group(self.pid, signum)
 
-    def terminate(self, *, with_background: bool = False) -> bool:
-        """Kill the program and all processes it has started; True if it was still running.
+    def terminate(self, *, whole_tree: bool = False) -> bool:
+        """Kill the program and its group; True if it was still running.
 
-        If it has ended, the processes it has left in the background are killed only
-        *with_background*: clients of the reference terminate every process that has exited.
+        Processes that have left the group, or were left in the background, are killed as well if
+        the *whole_tree* is wanted or the program is in a sandbox. Otherwise they live on until the
+        session ends, as in the reference, whose clients rely on that.
         """
         if self._is_reaped:
-            if with_background:
+            if whole_tree:
                 self._end_tree()
             return False
         self.is_terminated = True
         if self.network is not None:
             self.network.stop_asking()
         self.signal(signal.SIGKILL)
-        self._end_tree()
+        if whole_tree or self.sandbox is not None:
+            self._end_tree()
         return True
 
     def _end_tree(self) -> None:
@@ -375,7 +377,7 @@ class Child:
 
     def abandon(self) -> None:
         """Kill it and release everything without another event."""
-        self.terminate(with_background=True)
+        self.terminate(whole_tree=True)
         if self._late_output is not None:
             self._late_output.cancel()
         self._close_pumps()

@@ -146,8 +146,8 @@ class SignalParams(msgspec.Struct, rename="camel"):
 
 class TerminateParams(msgspec.Struct, rename="camel", omit_defaults=True):
     process_id: str
-    # An extension (`processTerminateTree`): if the program has exited, end the processes that it
-    # has left in the background.
+    # An extension (`processTerminateTree`): end all processes that the program has started, also
+    # those that have left its group or that it has left in the background.
     tree: bool = False
 
 
