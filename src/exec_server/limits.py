@@ -147,8 +147,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     policy_questions: int = 256
     policy_grace: float = 5.0
 
-    # Shutdown: the time between SIGTERM and SIGKILL for process trees whose server has vanished,
-    # and how long an orderly stop waits for the keeper.
+    # Shutdown: the time between SIGTERM and SIGKILL for process trees whose server stops or has
+    # vanished, and how long an orderly stop waits for the keeper after that.
     orphan_grace: float = 2.0
     keeper_stop_timeout: float = 5.0
 

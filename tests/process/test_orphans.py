@@ -6,11 +6,13 @@ import contextlib
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from exec_server.limits import DEFAULT_LIMITS
 from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.support.children import Watched, child
@@ -88,19 +90,59 @@ async def test_after_a_crash_trees_are_asked_and_then_forced_to_end(
 
 @requirement("orphans:stop", "orphans:stop-status", "orphans:own-session")
 @pytest.mark.parametrize("signum", STOPS)
-async def test_an_orderly_stop_kills_trees_before_they_can_react(server_process, tethers, signum):
+async def test_an_orderly_stop_asks_trees_and_then_forces_them_to_end(
+    server_process, tethers, signum
+):
     async with Wire(server_process.url) as wire:
         await wire.initialize()
         await start_all(wire, tethers)
         keeper = keeper_of(server_process)
         server_process.signal(signum)
+        # The client is told at once, not after the time of grace.
+        await wire.closed()
+        assert tethers["pipes"].is_held
         assert server_process.wait() == 0
     # All processes were gone before the server was.
     assert not any(tether.is_held for tether in tethers.values())
-    assert {name: await tether.released() for name, tether in tethers.items()} == dict.fromkeys(
-        tethers, b""
-    )
+    assert {name: await tether.released() for name, tether in tethers.items()} == {
+        "pipes": b"",
+        "tty": b"",
+        "polite": b"SIGTERM\n",
+        "polite-tty": b"SIGTERM\n",
+        "stopped": b"SIGTERM\n",
+    }
     await keeper.ended()
+
+
+@requirement("orphans:stop-hangup")
+async def test_an_orderly_stop_hangs_up_terminals(server_process, tmp_path):
+    with Tether(tmp_path) as tether:
+        async with Wire(server_process.url) as wire:
+            await wire.initialize()
+            argv = child("says_its_last_signal.py", tether.path, "SIGTERM")
+            await wire.start("p", argv, tty=True)
+            await wire.output_until("p", b"ready")
+            server_process.signal(signal.SIGTERM)
+            assert server_process.wait() == 0
+        assert await tether.released() == b"SIGHUP\n"
+
+
+@requirement("orphans:second-signal")
+@pytest.mark.parametrize("signum", STOPS)
+async def test_a_second_signal_ends_everything_at_once(tmp_path, signum):
+    with Tether(tmp_path) as tether, start_server() as server:
+        async with Wire(server.url) as wire:
+            await wire.initialize()
+            await wire.start("p", child("stubborn_tree.py", tether.path))
+            await wire.output_until("p", b"ready")
+            began = time.monotonic()
+            server.signal(signum)
+            await wire.closed()
+            server.signal(signum)
+            assert server.wait() == 0
+        assert await tether.released() == b""
+    # Without the second signal it takes the whole time of grace.
+    assert time.monotonic() - began < DEFAULT_LIMITS.orphan_grace
 
 
 @requirement("orphans:hangup")

@@ -21,7 +21,8 @@ interpreter. To the keeper::
                                    "socket" for one that keeps packets apart; fence, mark: see below
     ("signal", pid, signum)        to the group that pid leads
     ("end", mark, mask)            kill every process whose mark equals this one where mask has bits
-    ("stop",)
+    ("stop", grace)                end everything: by SIGTERM, and SIGHUP on a terminal; after grace
+                                   seconds, or when another message comes, by SIGKILL
 
 A mark is a number that tells to which start a process belongs, however often it has forked and
 whatever session it is in. It is a soft limit that children inherit and that limits nothing: so many
@@ -95,6 +96,8 @@ class Keeper:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        # The time between SIGTERM and SIGKILL if the server says stop.
+        self.stop_grace = 0.0
         # Programs that were started and not reaped, by pid, each with its namespace if it is
         # bubblewrap.
         self._live: dict[int, Any] = {}
@@ -170,6 +173,7 @@ class Keeper:
                 self._ending.add(message[1:])
                 self._kill_marked()
             else:
+                self.stop_grace = message[1] if len(message) > 1 else 0.0
                 return False
         return True
 
@@ -332,20 +336,33 @@ class Keeper:
         if not self._ending:
             self._doomed.clear()
 
-    def end_trees(self, *, grace: float) -> None:
-        """End every descendant: politely for *grace* seconds, then by force."""
-        if grace > 0 and self._reap():
-            # bubblewrap is left alone: it would take its command with it, which should have its
-            # time, too.
-            wrapping = {pid for pid, namespace in self._live.items() if namespace is not None}
-            tree = below({os.getpid()}, processes()) - wrapping
-            signal_each(tree, signal.SIGTERM)
-            # A stopped process runs its signal handler only when it continues.
-            signal_each(tree, signal.SIGCONT)
+    def end_trees(self, *, grace: float, has_server: bool) -> None:
+        """End every descendant: politely for *grace* seconds, then by force.
+
+        A server that is still there can end the time of grace with a message.
+        """
+        # Nothing is ended by its mark any more.
+        self._ending.clear()
+        # That message may have come together with the first one.
+        if grace > 0 and not (has_server and self._input) and self._reap():
+            self._ask_to_end()
+            watched: list[Any] = [self._wake, self._sock] if has_server else [self._wake]
             deadline = time.monotonic() + grace
             while self._reap() and (left := deadline - time.monotonic()) > 0:
-                select.select([self._wake], [], [], left)
+                if self._sock in select.select(watched, [], [], left)[0]:
+                    break
         self._kill_trees()
+
+    def _ask_to_end(self) -> None:
+        # bubblewrap is left alone: it would take its command with it, which should have its time,
+        # too.
+        wrapping = {pid for pid, namespace in self._live.items() if namespace is not None}
+        tree = below({os.getpid()}, processes()) - wrapping - self._guards.keys()
+        signal_each(tree, signal.SIGTERM)
+        # A shell on a terminal ignores SIGTERM.
+        signal_each(filter(_has_terminal, tree), signal.SIGHUP)
+        # A stopped process runs its signal handler only when it continues.
+        signal_each(tree, signal.SIGCONT)
 
     def _kill_trees(self) -> None:
         """Kill our own children until none is left.
@@ -631,6 +648,16 @@ def processes() -> dict[int, tuple[int, int]]:
     return found
 
 
+def _has_terminal(pid: int) -> bool:
+    """True if *pid* has a controlling terminal."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return False
+    return stat[stat.rindex(b")") + 2 :].split(maxsplit=5)[4] != b"0"
+
+
 def below(roots: set[int], table: dict[int, tuple[int, int]]) -> set[int]:
     """Every descendant of *roots*."""
     children: dict[int, list[int]] = {}
@@ -675,7 +702,9 @@ def main() -> None:
     try:
         has_vanished = not keeper.run()
     finally:
-        keeper.end_trees(grace=grace if has_vanished else 0.0)
+        keeper.end_trees(
+            grace=grace if has_vanished else keeper.stop_grace, has_server=not has_vanished
+        )
 
 
 if __name__ == "__main__":

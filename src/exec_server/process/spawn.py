@@ -95,6 +95,7 @@ class Spawner:
         self._arguments = [str(orphan_grace), str(child_descriptors or 0)]
         self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
+        self._is_stopping = False
         self._tokens = 0
         # True once a program was confined.
         self.has_confined = False
@@ -121,6 +122,8 @@ class Spawner:
 
         Raises InternalError when the operating system refuses.
         """
+        if self._is_stopping:
+            raise SpawnFailed(0, "the server is stopping")
         if self._sock is not None:
             return
         self._loop = asyncio.get_running_loop()
@@ -168,20 +171,36 @@ class Spawner:
         if pid in self._live:
             self._send(("signal", pid, int(signum)))
 
-    async def stop(self, *, within: float) -> None:
-        """End every process tree at once, and wait until the keeper reports that none is left."""
+    async def stop(self, *, within: float, grace: float = 0.0) -> None:
+        """End every process tree, and wait until the keeper reports that none is left.
+
+        Processes have *grace* seconds after SIGTERM, then they are killed; if this is cancelled,
+        they are killed at once. Nothing can be started meanwhile.
+        """
         if self._process is None:
             return
         self._live.clear()
-        self._send(("stop",))
+        self._is_stopping = True
+        self._send(("stop", grace))
+        try:
+            await self._wait_ended(grace + within)
+        except asyncio.CancelledError:
+            self._send(("stop", 0.0))
+            await self._wait_ended(within)
+            raise
+        finally:
+            self._close()
+            self._is_stopping = False
+
+    async def _wait_ended(self, within: float) -> None:
         try:
             async with asyncio.timeout(within):
                 await self._wait_gone()
         except TimeoutError:
             logger.error("the process keeper still waits for processes that do not end")
             # The keeper continues by itself and ends when they do; it is not waited for.
-            self._process.returncode = 0
-        self._close()
+            if self._process is not None:
+                self._process.returncode = 0
 
     async def _wait_gone(self) -> None:
         gone = self._loop.create_future()

@@ -318,13 +318,19 @@ class ExecServer:
         self._alarm.cancel()
         for context in tuple(self._contexts):
             context.connection.close("server is shutting down")
-        for session_id in tuple(self._sessions):
-            self._end(session_id)
+        # A lost connection leaves these sessions alone from now on.
+        sessions, self._sessions = self._sessions, {}
         if "files" in self.__dict__:
             self.files.stop()
+        try:
+            await self._spawner.stop(
+                within=self.limits.keeper_stop_timeout, grace=self.limits.orphan_grace
+            )
+        finally:
+            for session in sessions.values():
+                session.close()
         if "outbound" in self.__dict__:
             await self.outbound.stop()
-        await self._spawner.stop(within=self.limits.keeper_stop_timeout)
         try:
             async with asyncio.timeout(self.limits.close_timeout):
                 await self._idle.wait()
