@@ -15,6 +15,8 @@ from exec_server.transport.lines import LineBuffer, LineTooLong
 
 _READ_BYTES = 256 * 1024
 _WRITE_HIGH_WATER = 256 * 1024
+# Up to this size one copy is cheaper than several writes.
+_JOIN_BYTES = 64 * 1024
 
 
 class StdioConnection:
@@ -101,9 +103,15 @@ class StdioConnection:
     def send(self, *parts: bytes) -> None:
         if self._is_ending:
             return
-        self._queue.append(b"".join((*parts, b"\n")))
-        self._queued_bytes += len(self._queue[-1])
-        if len(self._queue) == 1:
+        size = sum(map(len, parts)) + 1
+        was_idle = not self._queue
+        if size <= _JOIN_BYTES:
+            self._queue.append(b"".join((*parts, b"\n")))
+        else:
+            # A copy of a large message would double its memory; its pieces are freed one by one.
+            self._queue += (*parts, b"\n")
+        self._queued_bytes += size
+        if was_idle:
             self._flush()
         if self._queued_bytes > _WRITE_HIGH_WATER and not self._is_writing_paused:
             self._is_writing_paused = True
