@@ -2,7 +2,8 @@
 
     python bench/bus.py [--megabytes 256] [--rounds 5]
 
-Two processes exchange messages through one nats-server on the loopback: with our bus, with nats-py
+Two processes exchange messages through one nats-server on the loopback: with our bus whose
+messages have codes, as nodes use it, with our bus without codes, with nats-py
 alone as its manual shows it, and with a bare client of the protocol that does nothing but parse,
 which shows what the server itself allows.
 """
@@ -30,7 +31,9 @@ from nats.aio.msg import Msg
 
 from bench import machine
 from exec_server.cli.event_loop import in_loop
+from exec_server.hub.bus import Bus
 from exec_server.hub.bus.nats_bus import NatsBus
+from exec_server.hub.bus.signed_bus import SignedBus
 from tests.support.nats import NatsCluster
 
 _MIB = 1 << 20
@@ -52,7 +55,7 @@ class Node(Protocol):
 
 
 class BusNode:
-    def __init__(self, bus: NatsBus, other: str) -> None:
+    def __init__(self, bus: Bus, other: str) -> None:
         self._bus, self._other = bus, other
 
     async def send(self, data: bytes) -> None:
@@ -138,7 +141,15 @@ async def bare(url: str, name: str, other: str, take: Take) -> AsyncIterator[Nod
     transport.close()
 
 
-WAYS = {"bus": our_bus, "library": library, "bare": bare}
+@contextlib.asynccontextmanager
+async def signed(url: str, name: str, other: str, take: Take) -> AsyncIterator[Node]:
+    bus = SignedBus(await NatsBus.open(url, name="bench"), bytes(32))
+    await bus.subscribe(name, take)
+    yield BusNode(bus, other)
+    await bus.close()
+
+
+WAYS = {"signed": signed, "bus": our_bus, "library": library, "bare": bare}
 
 
 class Far:

@@ -19,6 +19,7 @@ from exec_server.hub.access.signing import Signer
 from exec_server.hub.access.tokens import TokenGate
 from exec_server.hub.bus import Bus
 from exec_server.hub.bus.memory_bus import MemoryBus
+from exec_server.hub.bus.signed_bus import SignedBus
 from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http.admission_gate import AdmissionGate
 from exec_server.hub.http.connection_guard import ConnectionGuard, fit_descriptors
@@ -95,6 +96,8 @@ async def serve_hub(
         signer = Signer(await store.signing_key())
         if bus is None:
             bus = await stack.enter_async_context(_bus(options, signer, limits=limits))
+        if not isinstance(bus, MemoryBus) or bus.is_shared:
+            bus = SignedBus(bus, signer.bus_key, clock=clock)
         registrations = await stack.enter_async_context(_registrations(options, bus, limits=limits))
         parts = _assemble(
             options, store, signer, bus, registrations, lines, limits=limits, clock=clock

@@ -44,8 +44,17 @@ class Signer:
 
     @property
     def bus_name(self) -> str:
-        """The name under which nodes with the same key find each other on the bus."""
-        return hmac.digest(self._key, b"bus", "sha256").hex()[:_BUS_NAME_DIGITS]
+        """The name under which nodes with the same key find each other on the bus.
+
+        Nodes of the first release, whose messages had no codes, have another name.
+        """
+        return hmac.digest(self._key, b"bus with codes", "sha256").hex()[:_BUS_NAME_DIGITS]
+
+    @property
+    def bus_key(self) -> bytes:
+        """The key of the codes of messages between nodes, derived with HKDF (RFC 5869)."""
+        extracted = hmac.digest(bytes(hashlib.sha256().digest_size), self._key, "sha256")
+        return hmac.digest(extracted, b"exec-server registry bus" + b"\x01", "sha256")
 
     def __repr__(self) -> str:
         return f"Signer({self._key_id})"

@@ -2,6 +2,7 @@
 
     subjects.py              which subjects, keys and lengths every bus accepts
     memory_bus.py            the bus of a single node, and of several nodes in one process
+    signed_bus.py            a bus whose messages only nodes of this registry can write
     nats_bus.py              the bus of several nodes, over NATS
     nats_client.py           nats-py's client; the only module that uses its private parts
     nats_dialling.py         how a client is connected and closed

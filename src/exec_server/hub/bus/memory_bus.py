@@ -35,6 +35,8 @@ class MemoryBus:
 
     def __init__(self, medium: Medium | None = None) -> None:
         self._medium = medium or Medium()
+        # True if other nodes may be on it.
+        self.is_shared = medium is not None
         self._loop = asyncio.get_running_loop()
         self._connected_since: float | None = self._loop.time()
         self._subscriptions: dict[object, Callable[[], None]] = {}

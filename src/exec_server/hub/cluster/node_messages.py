@@ -117,6 +117,8 @@ class Beat(msgspec.Struct, frozen=True):
 
     node: str
     given_up: dict[str, int] = {}
+    # The public URL of this node alone, if it has one.
+    url: str | None = None
 
 
 RegistrationRequest = PresenceRequest | JoinRequest

@@ -66,7 +66,10 @@ class Ownership:
     async def owner_of(self, registration: LiveRegistration) -> tuple[OwnerRecord | None, int]:
         """The record of the environment and its revision. Raises BusUnavailable."""
         stored = await self._bus.read_value(ownership_key(registration.environment_id))
-        return (None, 0) if stored is None else (_read_record(stored.value), stored.revision)
+        if stored is None:
+            return None, 0
+        # A value that is empty was not written by a node of this registry.
+        return _read_record(stored.value) if stored.value else None, stored.revision
 
     def _record(self, registration: LiveRegistration, socket_id: str) -> OwnerRecord:
         return OwnerRecord(

@@ -35,13 +35,24 @@ class Peers:
     other node's beats, and then gives up the other node as well.
     """
 
-    def __init__(self, bus: Bus, node: str, *, lost: Callable[[str], None], limits: Limits) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        node: str,
+        *,
+        lost: Callable[[str], None],
+        limits: Limits,
+        url: str | None = None,
+    ) -> None:
+        """*url* is the public URL of this node alone, if it has one."""
         self._bus = bus
+        self._url = url
         self._node = node
         self._lost = lost
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._heard_at: dict[str, float] = {}
+        self._urls: dict[str, str] = {}
         # How often we gave up each node, and how often it gave us up.
         self._given_up: dict[str, int] = {}
         self._gave_us_up: dict[str, int] = {}
@@ -69,6 +80,10 @@ class Peers:
         """The other nodes that are alive."""
         return list(self._heard_at)
 
+    def url_of(self, node: str) -> str | None:
+        """The public URL that *node* announces."""
+        return self._urls.get(node)
+
     @property
     def are_steady(self) -> bool:
         """True if all nodes were heard a moment ago, so that a missing answer means "not there".
@@ -90,6 +105,8 @@ class Peers:
             return
         if beat.node == self._node:
             return
+        if beat.url is not None:
+            self._urls[beat.node] = beat.url
         is_new = beat.node not in self._heard_at
         self._heard_at[beat.node] = self._loop.time()
         if is_new:
@@ -112,7 +129,7 @@ class Peers:
         self._say_that_we_live()
 
     def _say_that_we_live(self) -> None:
-        self._bus.publish(_SUBJECT, encode(Beat(self._node, self._given_up)))
+        self._bus.publish(_SUBJECT, encode(Beat(self._node, self._given_up, self._url)))
 
     def _give_up_the_silent(self, now: float) -> None:
         for node in tuple(self._heard_at):
@@ -144,6 +161,7 @@ class Peers:
     def _give_up(self, node: str) -> None:
         logger.warning("node %s is gone", node)
         del self._heard_at[node]
+        self._urls.pop(node, None)
         self._gave_us_up.pop(node, None)
         self._remember(node)
         self._lost(node)

@@ -77,7 +77,8 @@ class Registrations:
         self._by_socket: dict[str, LiveRegistration] = {}
         self._channels = NodeChannels(bus, self.node, limits=limits)
         self._passages = Passages(self._channels, self.node, memory=self.memory, limits=limits)
-        self._peers = Peers(bus, self.node, lost=self._channels.lose_all_of, limits=limits)
+        lose = self._channels.lose_all_of
+        self._peers = Peers(bus, self.node, lost=lose, limits=limits, url=url)
         self._ownership = Ownership(bus, self.node, limits=limits)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsubscribe: list[Unsubscribe] = []
@@ -235,7 +236,11 @@ class Registrations:
         if registration is not None:
             return self._presence_of(registration, token_id)
         answer = await self._ask(environment_id, encode(PresenceRequest(token_id)))
-        return None if answer is None else _read_presence(answer)
+        if answer is None:
+            return None
+        presence = _read_presence(answer)
+        # Clients are sent only to URLs that living nodes announce.
+        return msgspec.structs.replace(presence, url=self._peers.url_of(presence.node))
 
     def _check_bus(self) -> None:
         if self._bus.connected_since is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from exec_server.hub.access.tokens import TokenGate
+from exec_server.hub.bus import Bus
+from exec_server.hub.bus.signed_bus import SignedBus
 from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.observe.metrics import Metric
@@ -45,3 +47,11 @@ def registry_metrics(
         Metric("bytes_total", "counter", "Bytes of these frames.", moved),
         Metric("auth_failures_total", "counter", "Wrong or missing tokens.", gate.failed),
     ]
+
+
+def bus_metrics(bus: Bus) -> list[Metric]:
+    """The metrics of the bus, if other nodes can be on it."""
+    if not isinstance(bus, SignedBus):
+        return []
+    text = "Messages of the bus that were dropped: forged, too late, or heard before."
+    return [Metric("bus_rejected_total", "counter", text, bus.rejected)]

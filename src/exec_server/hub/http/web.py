@@ -24,7 +24,7 @@ from exec_server.hub.http.admission_gate import AdmissionGate, Overloaded, Patie
 from exec_server.hub.http.connection_guard import SERVER_NAME, ConnectionGuard
 from exec_server.hub.http.environment_listing import listed, read_turn
 from exec_server.hub.http.registry_api import Caller, RegistryApi
-from exec_server.hub.http.registry_metrics import registry_metrics
+from exec_server.hub.http.registry_metrics import bus_metrics, registry_metrics
 from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.observe import metrics, telemetry
 from exec_server.hub.observe.audit import Audit
@@ -82,6 +82,7 @@ class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
             *registry_metrics(self.registrations, self.rendezvous, self.gate),
             *self.admission.metrics(),
             *self.connections.metrics(),
+            *bus_metrics(self.bus),
             *self.telemetry.metrics(),
         ]
 
