@@ -167,10 +167,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     relay_failures: int = 8
     relay_failure_pause: float = 10.0
     # The number of harnesses whose failures are remembered, and the bound for all harnesses
-    # together. A failed handshake takes half a millisecond of CPU, so a flood takes 5 % of a core.
+    # together. A failed handshake takes half a millisecond of CPU, so a flood takes 20 % of a core.
     relay_failing_harnesses: int = 1024
-    relay_all_failures: int = 256
-    relay_all_failures_per_second: float = 100.0
+    relay_all_failures: int = 1000
+    relay_all_failures_per_second: float = 400.0
     # The older relay, which the reference no longer serves: the number of recent frames that are
     # remembered to recognise repeated ones, segments of incomplete messages, and frames until an
     # ack is sent alone.

@@ -201,7 +201,7 @@ def test_a_flood_of_invented_ids_is_thinned_out_and_is_over_at_once():
 @requirement("relay/mux:budget-per-harness")
 def test_the_shipped_bound_for_all_is_far_above_that_of_one():
     mux = new_mux()
-    for number in range(200):
+    for number in range(500):
         fail(mux, 1, stream_id=f"bad-{number}")
     assert not is_paused(mux, now=0)
 

@@ -32,6 +32,8 @@ from exec_server.remote.state_dir import state_home
 _NAME_CHARACTERS = 64
 _COMING_SECONDS = 10.0
 _LOOKING_SECONDS = 0.2
+# The pauses before further attempts to reply; the other machine waits for half a minute.
+_REPLY_PAUSES = (0.5, 2.0, 5.0)
 
 
 class _Granted(msgspec.Struct, frozen=True):
@@ -123,10 +125,16 @@ def _own_fingerprint() -> str:
 
 async def _reply(registry: str, body: dict[str, Any]) -> str | None:
     """Tell the other machine about the code; the reason is returned if that is not possible."""
-    try:
-        await ask(registry, "POST", PAIR_REPLY_PATH, body=body)
-    except (RegistryError, ConfigurationError) as exc:
-        return str(exc)
+    for pause in (*_REPLY_PAUSES, None):
+        try:
+            await ask(registry, "POST", PAIR_REPLY_PATH, body=body)
+        except RegistryError as exc:
+            is_final = exc.status is not None and exc.status < 500 and exc.status != 429
+            if is_final or pause is None:
+                return str(exc)
+            await asyncio.sleep(pause)
+        else:
+            break
     return None
 
 
