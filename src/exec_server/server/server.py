@@ -153,6 +153,7 @@ class ExecServer:
     def release(self, context: Context) -> None:
         """Detach the session of a lost connection."""
         self._contexts.discard(context)
+        logger.info("connection from %s ended", context.connection.peer_name)
         if not self._contexts:
             self._idle.set()
         session, context.session = context.session, None
@@ -162,7 +163,7 @@ class ExecServer:
         if session.id not in self._sessions:
             # `stop` has ended it already.
             return
-        logger.info("session %s detached", session.id)
+        logger.info("session %.8s detached", session.id)
         if not self._resumable:
             self._end(session.id)
             self._attachments.end(session.id)
@@ -189,7 +190,7 @@ class ExecServer:
         context.session = session
         if context.peer.is_writing_paused:
             session.gate.close()
-        logger.info("session %s attached to %s", session.id, context.connection.peer_name)
+        logger.info("session %.8s attached to %s", session.id, context.connection.peer_name)
         return session
 
     def _new_session(self, context: Context) -> Session:
@@ -249,7 +250,7 @@ class ExecServer:
 
     def _expire(self, now: float) -> None:
         for session_id in self._attachments.expire(now=now):
-            logger.info("session %s expired", session_id)
+            logger.info("session %.8s expired", session_id)
             self._end(session_id)
 
     def _end(self, session_id: SessionId) -> None:
