@@ -48,7 +48,9 @@ async def test_a_server_that_is_left_at_once_leaves_nothing(no_leaks):
 
 @requirement("listen:in-use")
 async def test_an_address_in_use_is_refused(server):
-    with pytest.raises(ConfigurationError, match=r"^Address in use \(os error 98\)$"):
+    with pytest.raises(
+        ConfigurationError, match=rf"^Address in use \(os error 98\): {server.url}$"
+    ):
         async with serve(server.url):
             pass
 
@@ -113,4 +115,4 @@ async def test_a_command_whose_address_is_in_use_exits_with_1(server):
         [*OURS, "--listen", server.url], capture_output=True, timeout=20, check=False
     )
     assert (failed.returncode, failed.stdout) == (1, b"")
-    assert failed.stderr == b"Error: Address in use (os error 98)\n"
+    assert failed.stderr == f"Error: Address in use (os error 98): {server.url}\n".encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import functools
+import logging
 import os
 import signal
 import struct
@@ -25,6 +26,8 @@ from exec_server.state.output_log import OutputLog
 from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
 from exec_server.state.write_ids import WriteIds
+
+logger = logging.getLogger(__name__)
 
 State = Literal["running", "exited", "closed"]
 
@@ -151,6 +154,8 @@ class Child:
         self.pid = spawned.pid
         self.log.begin()
         self._mark = spawned.mark
+        logger.info("process %.64r started with pid %d", self.process_id, spawned.pid)
+        logger.debug("process %.64r runs %.1000r", self.process_id, self.argv)
         if self.network is not None:
             self.network.started()
         streams: tuple[process.Stream, ...] = ("pty",) if self.is_tty else ("stdout", "stderr")
@@ -237,6 +242,7 @@ class Child:
         """All output has come that decides whether the sandbox refused something."""
         self._late_output = None
         self.exit_code = code
+        logger.info("process %.64r ended with status %d", self.process_id, code)
         self.is_sandbox_denied = self.sandbox is not None and is_denied(code, *self._outputs())
         self.state = "exited"
         seq = self.log.take_seq()

@@ -5,7 +5,9 @@ Secrets are read once, when the server starts, and never appear in a ``repr`` or
 
 from __future__ import annotations
 
+import logging
 import os
+import stat
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,6 +16,8 @@ from typing import Annotated, Literal, Protocol, TypeVar
 import msgspec
 
 from exec_server.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 AuthMode = Literal["capability-token", "signed-bearer-token"]
 
@@ -360,6 +364,7 @@ def _read_secret(path: str) -> str:
     """The trimmed content of a file, which must be UTF-8 and not blank."""
     try:
         with open(path, "rb") as file:
+            _check_mode(path, os.fstat(file.fileno()).st_mode)
             secret = _trim(file.read().decode())
     except UnicodeDecodeError:
         raise _unreadable(path, "stream did not contain valid UTF-8") from None
@@ -368,6 +373,19 @@ def _read_secret(path: str) -> str:
     if not secret:
         raise ConfigurationError(f"websocket auth secret {path} must not be empty")
     return secret
+
+
+def _check_mode(path: str, mode: int) -> None:
+    """Refuse a secret that every user can change, and warn of one that others can read.
+
+    The reference reads a file of any mode, and usual ones have 0644.
+    """
+    if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
+        raise ConfigurationError(
+            f"websocket auth secret {path} can be changed by every user: run `chmod 600 {path}`"
+        )
+    if stat.S_ISREG(mode) and mode & 0o077:
+        logger.warning("%s holds a secret, and other users can read it: use mode 0600", path)
 
 
 def _unreadable(path: str, why: str) -> ConfigurationError:

@@ -168,6 +168,7 @@ class ExecServer:
     def release(self, context: Context) -> None:
         """Detach the session of a lost connection."""
         self._contexts.discard(context)
+        logger.info("connection from %s ended", context.connection.peer_name)
         if not self._contexts:
             self._idle.set()
         session, context.session = context.session, None

@@ -6,6 +6,7 @@ listen.py             binds sockets and accepts connections
 accepting.py          accepts connections, with a bound on those that wait for a request
 socket_owner.py       the user behind a local connection
 http_front.py         the HTTP request on a WebSocket port: an answer, or an upgrade
+failure_delays.py     slows down addresses that send wrong tokens
 websocket.py          one WebSocket as a Connection, on either side
 tcp_activity.py       what the kernel knows about the traffic of a TCP connection
 frame_headers.py      the bytes of the frames that a server sends

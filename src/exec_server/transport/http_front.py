@@ -7,12 +7,16 @@ over once the connection is a WebSocket.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from exec_server.limits import Limits
 from exec_server.transport.accepting import WaitingConnections
+from exec_server.transport.failure_delays import FailureDelays
+
+logger = logging.getLogger(__name__)
 
 _REASONS = {
     200: "OK",
@@ -30,6 +34,8 @@ _REASONS = {
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(r"\r?\n")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# How much of a text that a stranger sent is logged.
+_LOGGED_CHARS = 100
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -145,8 +151,10 @@ class HttpFront(asyncio.Protocol):
         judge_peer: JudgePeer,
         check: CheckAuthorization | None,
         upgrade: Callable[[asyncio.Transport, bytes], None],
+        delays: FailureDelays,
     ) -> None:
         self._limits = limits
+        self._delays = delays
         self._waiting = waiting
         self._judge_peer = judge_peer
         self._check = check
@@ -169,7 +177,7 @@ class HttpFront(asyncio.Protocol):
         found = _HEAD_END.search(self._data)
         size = found.end() if found else len(self._data)
         if size > self._limits.http_head_bytes:
-            self._answer(HttpAnswer(431))
+            self._refuse(HttpAnswer(431), None)
             return
         if found is None:
             return
@@ -191,9 +199,7 @@ class HttpFront(asyncio.Protocol):
         head = parse_head(bytes(self._data[: found.start()]).removesuffix(b"\r"))
         answer = HttpAnswer(400) if head is None else self._judge(head)
         if answer is not None or head is None:
-            self._answer(
-                answer or HttpAnswer(400), without_body=head is not None and head.method == "HEAD"
-            )
+            self._refuse(answer or HttpAnswer(400), head)
             return
         self._let_go()
         self._upgrade(self._transport, _handshake(head) + bytes(self._data[found.end() :]))
@@ -205,6 +211,25 @@ class HttpFront(asyncio.Protocol):
         if refusal is not None:
             return HttpAnswer(403, refusal)
         return judge(head, self._check)
+
+    def _refuse(self, answer: HttpAnswer, head: RequestHead | None) -> None:
+        """Log why the request is refused, and answer; a wrong token is answered more slowly."""
+        without_body = head is not None and head.method == "HEAD"
+        peer = self._transport.get_extra_info("peername") or "a Unix socket"
+        if answer.status >= 400:
+            logger.warning("refused %s: %s", _shown(peer), _why(answer, head))
+        delay = self._delays.failed(_shown(peer, with_port=False)) if answer.status == 401 else 0.0
+        if not delay:
+            self._answer(answer, without_body=without_body)
+            return
+        self._is_answered = True
+        self._deadline.cancel()
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(delay, self._answer_later, answer, without_body)
+
+    def _answer_later(self, answer: HttpAnswer, without_body: bool) -> None:
+        if not self._transport.is_closing():
+            self._answer(answer, without_body=without_body)
 
     def eof_received(self) -> bool:
         return False
@@ -226,6 +251,27 @@ class HttpFront(asyncio.Protocol):
         self._deadline.cancel()
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(self._limits.close_timeout, self._transport.close)
+
+
+def _shown(peer: object, *, with_port: bool = True) -> str:
+    """The address of a peer, as text for the log."""
+    if not isinstance(peer, tuple):
+        return str(peer)
+    host, port = peer[:2]
+    if not with_port:
+        return str(host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _why(answer: HttpAnswer, head: RequestHead | None) -> str:
+    """The reason of a refusal, without anything secret and on one line."""
+    if head is None:
+        return "the request is not HTTP" if answer.status == 400 else "the request head is too long"
+    if answer.body:
+        return answer.body
+    if "origin" in head.headers:
+        return f"it comes from a web page of {head.headers['origin'][:_LOGGED_CHARS]!a}"
+    return f"{head.method[:_LOGGED_CHARS]!a} {head.path[:_LOGGED_CHARS]!a} is not served"
 
 
 def _handshake(head: RequestHead) -> bytes:

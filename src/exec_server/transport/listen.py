@@ -14,6 +14,7 @@ from exec_server.limits import Limits
 from exec_server.transport.accepting import Acceptor, WaitingConnections
 from exec_server.transport.address import TcpAddress, UnixAddress
 from exec_server.transport.connection import Connection
+from exec_server.transport.failure_delays import FailureDelays
 from exec_server.transport.http_front import CheckAuthorization, HttpFront, JudgePeer
 from exec_server.transport.picows_internals import adopt
 from exec_server.transport.unix import UnixFront
@@ -74,7 +75,7 @@ def _bind_tcp(address: TcpAddress) -> socket.socket:
         sock.listen(_BACKLOG)
     except OSError as exc:
         sock.close()
-        raise ConfigurationError(_os_error(exc)) from exc
+        raise ConfigurationError(f"{_os_error(exc)}: {address.url}") from exc
     return sock
 
 
@@ -101,6 +102,8 @@ def _front_factory(
     waiting: WaitingConnections,
     check: CheckAuthorization | None,
 ) -> Callable[[JudgePeer], HttpFront]:
+    delays = FailureDelays(asyncio.get_running_loop().time)
+
     def connect() -> WebSocketConnection:
         return WebSocketConnection(limits=limits, on_open=on_connection)
 
@@ -108,7 +111,12 @@ def _front_factory(
         adopt(transport, connect, limits=limits, handshake=handshake)
 
     return lambda judge_peer: HttpFront(
-        limits=limits, waiting=waiting, judge_peer=judge_peer, check=check, upgrade=upgrade
+        limits=limits,
+        waiting=waiting,
+        judge_peer=judge_peer,
+        check=check,
+        upgrade=upgrade,
+        delays=delays,
     )
 
 

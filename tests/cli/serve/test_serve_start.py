@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -43,3 +44,11 @@ def test_the_address_is_logged_if_rust_log_asks_for_it(level, is_told):
         server.terminate()
         _, told = server.communicate(timeout=30)
     assert (f"listening on {url}" in told) is is_told
+
+
+@requirement("logs:root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="this is a warning for root")
+def test_a_server_of_root_warns_if_warnings_are_asked_for():
+    assert started(env={}).stderr == ""
+    told = started("--log-level", "warning", env={}).stderr
+    assert "serving as root" in told and len(told.splitlines()) == 1

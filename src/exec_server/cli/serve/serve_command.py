@@ -41,6 +41,10 @@ def serve_command(words: list[str]) -> int:
     log_setup.configure(options.log_level, options.log_format)
     if options.holds_secrets:
         hide_memory()
+    if os.geteuid() == 0:
+        logger.warning(
+            "serving as root: unless a client asks for a sandbox, its commands are root's"
+        )
     try:
         if options.strict_config:
             check_config(os.environ)
