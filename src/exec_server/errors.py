@@ -36,7 +36,7 @@ request was never sent.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class ExecServerError(Exception):
@@ -49,12 +49,22 @@ class RpcError(ExecServerError):
     """An error of the protocol: a service raises it, and the client receives it."""
 
     code: int = -32603
+    # The path or program that the client's call was about, if the text of the error names it.
+    subject: str | None = None
 
     def __init__(self, message: str, *, code: int | None = None) -> None:
         super().__init__(message)
+        # The words of the peer, without the subject.
         self.message = message
         if code is not None:
             self.code = code
+
+    def about(self, subject: str) -> Self:
+        """This error, with a text that begins with *subject*."""
+        if self.subject is None and subject not in self.message:
+            self.subject = subject
+            self.args = (f"{subject}: {self.message}",)
+        return self
 
     @staticmethod
     def from_wire(code: int, message: str) -> RpcError:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from exec_server.client import tracing
+from exec_server.client.arguments import Word, as_path
 from exec_server.client.connect_options import (
     ExecServerClientConnectOptions,
     UrlOptions,
@@ -105,7 +106,11 @@ class ClientSession:
     @property
     def offers_flow(self) -> bool:
         """True if the server has said that it knows output windows."""
-        return self._info is not None and bool(self._info.capabilities.get("processFlow"))
+        return self.has_announced("processFlow")
+
+    def has_announced(self, capability: str) -> bool:
+        """True if the server has said, without being asked now, that it has *capability*."""
+        return self._info is not None and bool(self._info.capabilities.get(capability))
 
     def acknowledge(self, process_id: str, seq: int | None) -> bool:
         """Send `process/ack`; False if there is no connection. None gives up the window."""
@@ -247,9 +252,9 @@ class ClientSession:
         if not info.capabilities.get(capability):
             raise MethodNotFound(f"the server does not offer {capability}: {otherwise}")
 
-    async def resolve(self, cwd: StrPath | None) -> str:
+    async def resolve(self, cwd: Word | None) -> str:
         """A working directory in the form that the server wants."""
-        text = "" if cwd is None else os.fspath(cwd)
+        text = "" if cwd is None else as_path(cwd, "cwd")
         if text.startswith("file:"):
             return text
         if not text.startswith("/"):

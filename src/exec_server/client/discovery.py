@@ -41,7 +41,7 @@ class RemoteDiscovery:
     ) -> environment.CapabilitiesResult:
         """The skills and plugins that are installed, as far as *sandbox* makes them visible."""
         path = PathUri(await self._session.resolve(cwd))
-        params = environment.DiscoverParams(path, as_context(sandbox))
+        params = environment.DiscoverParams(path, as_context(sandbox, cwd=path.text))
         return await self._session.call(environment.DISCOVER, params)
 
     async def discover_roots(

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
-from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -128,12 +127,31 @@ class SandboxContext:
 
 
 # The types that a caller of the client may pass.
-Sandboxed = SandboxContext | dict[str, Any] | None
+SandboxName = Literal["read-only", "workspace-write"]
+Sandboxed = SandboxContext | dict[str, Any] | SandboxName | None
 
 
-def as_context(sandbox: Sandboxed) -> SandboxContext | None:
-    """*sandbox* as a member to send; a dict is sent as it is."""
-    return SandboxContext(sandbox) if isinstance(sandbox, dict) else sandbox
+def as_context(sandbox: Sandboxed, *, cwd: str | None = None) -> SandboxContext | None:
+    """*sandbox* as a member to send; a dict is sent as it is.
+
+    It may be a name: `workspace-write` means that of the directory *cwd*, a path or URI. Raises
+    TypeError.
+    """
+    if sandbox is None or isinstance(sandbox, SandboxContext):
+        return sandbox
+    if isinstance(sandbox, dict):
+        return SandboxContext(sandbox)
+    if sandbox == "read-only":
+        return read_only()
+    name: object = sandbox
+    if name == "workspace-write":
+        if cwd is None:
+            raise TypeError('here "workspace-write" needs its directories: workspace_write([...])')
+        return workspace_write(PathUri(cwd).native)
+    raise TypeError(
+        f'sandbox must be "read-only", "workspace-write", read_only(), workspace_write([...]), '
+        f"a dict or None, not {sandbox!r:.100}"
+    )
 
 
 class OldSandbox(SandboxContext):
@@ -219,7 +237,15 @@ def _path(kind: type, value: Any) -> PathUri:
 
 _decoder = msgspec.json.Decoder(_Wire, dec_hook=_path)
 
-Path = str | bytes | PurePath
+
+@runtime_checkable
+class PathLike(Protocol):
+    """As `os.PathLike`."""
+
+    def __fspath__(self) -> str | bytes: ...
+
+
+Path = str | bytes | PathLike
 
 
 def read_only(*, network: bool = False) -> SandboxContext:
@@ -228,10 +254,10 @@ def read_only(*, network: bool = False) -> SandboxContext:
 
 
 def workspace_write(
-    roots: Iterable[Path],
+    roots: Path | Iterable[Path],
     *,
     network: bool = False,
-    writable_roots: Iterable[Path] = (),
+    writable_roots: Path | Iterable[Path] = (),
     exclude_tmp: bool = False,
     protect_metadata: bool = True,
 ) -> SandboxContext:
@@ -239,11 +265,12 @@ def workspace_write(
 
     `PROTECTED_NAMES` cannot be changed in any writable directory. With ``protect_metadata=False``
     they can; on servers other than ours only in *roots* and *writable_roots*. *exclude_tmp*
-    leaves out /tmp and TMPDIR. The first root is the base of relative paths. Raises ValueError
-    for a path that is relative or contains a NUL.
+    leaves out /tmp and TMPDIR. A single path is one root. The first root is the base of relative
+    paths. Raises ValueError for a path that is relative or contains a NUL.
     """
-    places = [_uri(root) for root in roots]
-    others = tuple(_uri(root) for root in writable_roots)
+    places = [_uri(root, "roots") for root in _several(roots, "roots")]
+    several = _several(writable_roots, "writable_roots")
+    others = tuple(_uri(root, "writable_roots") for root in several)
     entries = workspace_entries(
         (special(Root(), "read"),),
         others,
@@ -272,8 +299,19 @@ def _lifted(others: tuple[PathUri, ...]) -> Iterator[Entry]:
             yield Entry(AtPath(PathUri(f"{root.text.rstrip('/')}/{path}")), "write")
 
 
-def _uri(path: Path) -> PathUri:
-    return PathUri(to_uri(str(path) if isinstance(path, PurePath) else path))
+def _several(paths: Path | Iterable[Path], name: str) -> Iterable[Path]:
+    """The paths of parameter *name*, which may be a single one."""
+    if isinstance(paths, str | bytes | PathLike):
+        return (paths,)
+    if not isinstance(paths, Iterable):
+        raise TypeError(f"{name} must be a path or several, not {type(paths).__name__}")
+    return paths
+
+
+def _uri(path: Path, name: str) -> PathUri:
+    if not isinstance(path, str | bytes | PathLike):
+        raise TypeError(f"{name} must be paths, not {type(path).__name__}")
+    return PathUri(to_uri(path.__fspath__() if isinstance(path, PathLike) else path))
 
 
 def _context(

@@ -129,13 +129,13 @@ class Peer:
                 InvalidRequest(f"more than {self._limits.calls_in_flight} calls in flight")
             )
             return future
+        # This may fail, and then there is no call.
+        encoded = boundary.encode(params)
         self._last_id += 1
         request_id = self._last_id
         self._calls[request_id] = future
         future.add_done_callback(lambda _: self._calls.pop(request_id, None))
-        self._connection.send(
-            envelope.encode_request(request_id, method.name, boundary.encode(params), trace)
-        )
+        self._connection.send(envelope.encode_request(request_id, method.name, encoded, trace))
         return future
 
     @property

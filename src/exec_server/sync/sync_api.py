@@ -14,6 +14,7 @@ from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
+from exec_server.client.arguments import BytesLike, Word
 from exec_server.client.client import ExecServerClient as AsyncExecServerClient
 from exec_server.client.client_session import StrPath
 from exec_server.client.connect_keywords import ConnectKeywords
@@ -859,7 +860,9 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         self._portal.wait(self._inner.close_stdin())
 
     def send_signal(self, signum: int | str) -> None:
-        """Signal the process's group, by number or name; an ended process is left alone.
+        """Signal the process's group; an ended process is left alone.
+
+        *signum* is a number, `signal.SIGTERM`, or a name such as "SIGTERM", "TERM" or "term".
 
         Every server knows SIGINT. Other signals are an extension: servers without it raise
         InvalidParams.
@@ -900,13 +903,13 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
 
     def run(
         self,
-        argv: Sequence[str],
+        argv: Sequence[Word],
         *,
-        input: bytes | None = None,
+        input: BytesLike | None = None,
         timeout: float | None = None,
         check: bool = False,
-        cwd: StrPath | None = None,
-        env: Mapping[str, str] | None = None,
+        cwd: Word | None = None,
+        env: Mapping[str, Word] | None = None,
         env_policy: EnvPolicy | None = INHERIT_ENV,
         tty: bool = False,
         sandbox: Sandboxed = None,
@@ -940,10 +943,10 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
 
     def start(
         self,
-        argv: Sequence[str],
+        argv: Sequence[Word],
         *,
-        cwd: StrPath | None = None,
-        env: Mapping[str, str] | None = None,
+        cwd: Word | None = None,
+        env: Mapping[str, Word] | None = None,
         env_policy: EnvPolicy | None = INHERIT_ENV,
         tty: bool = False,
         stdin: bool = False,

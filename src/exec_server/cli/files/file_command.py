@@ -19,7 +19,7 @@ from exec_server.cli.log_setup import print_error, print_warning
 from exec_server.cli.options import TOKEN_HELP, add_connection_options, server_token
 from exec_server.cli.os_error_text import without_os_error
 from exec_server.cli.parser import Parser
-from exec_server.errors import ExecServerError
+from exec_server.errors import ExecServerError, RpcError
 
 # A name must not move the cursor or set the title of a window.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\udc80-\udcff]")
@@ -110,7 +110,8 @@ def reason(exc: BaseException) -> str:
     """The reason of an error, for people."""
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror
-    return without_os_error(str(exc))
+    # The command names the path itself.
+    return without_os_error(exc.message if isinstance(exc, RpcError) else str(exc))
 
 
 def complain(text: str) -> None:

@@ -8,10 +8,11 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
+from exec_server.client.arguments import as_bytes, as_path
 from exec_server.client.files.file_streams import WHOLE_FILE_BYTES, Block
 from exec_server.client.files.missing_watch import MissingWatch
 from exec_server.client.files.remote_path import RemotePath
-from exec_server.errors import InvalidParams, InvalidRequest, MethodNotFound
+from exec_server.errors import InvalidParams, InvalidRequest, MethodNotFound, RpcError
 from exec_server.protocol import fs
 from exec_server.protocol.base64 import Blob, LazyBlob
 from exec_server.protocol.method import Method
@@ -78,6 +79,7 @@ class FileMethods:
         self, path: AnyPath, data: bytes, *, atomic: bool = False, follow_symlinks: bool = True
     ) -> None:
         """`fs/writeFile`: replace the content of a file, in one message."""
+        data = as_bytes(data, "data")
         if len(data) > WHOLE_FILE_BYTES:
             raise InvalidRequest(f"{len(data)} bytes do not fit into one message; use write_stream")
         if atomic:
@@ -91,6 +93,7 @@ class FileMethods:
         self, path: AnyPath, data: bytes, *, create: bool = True, follow_symlinks: bool = True
     ) -> int:
         """`fs/append`: write at the end of a file; returns its size after that."""
+        data = as_bytes(data, "data")
         await self._require("fsAppend")
         params = fs.AppendParams(
             await self.uri(path), Blob(data), create, _unless(follow_symlinks), self._sandbox
@@ -123,7 +126,7 @@ class FileMethods:
 
     async def write_block(self, handle_id: str, offset: int, data: bytes) -> None:
         """`fs/writeBlock`: write 1 byte to 1 MiB."""
-        params = fs.WriteBlockParams(handle_id, offset, Blob(data))
+        params = fs.WriteBlockParams(handle_id, offset, Blob(as_bytes(data, "data")))
         await self._session.call(fs.WRITE_BLOCK, params, seconds=None)
 
     async def close(self, handle_id: str) -> None:
@@ -286,7 +289,11 @@ class FileMethods:
     # Calls.
 
     async def _call(self, method: Method[P, R], params: P) -> R:
-        return await self._session.call(method, params)
+        try:
+            return await self._session.call(method, params)
+        except RpcError as exc:
+            subject = _subject(params)
+            raise (exc if subject is None else exc.about(subject)) from None
 
     async def _require(self, capability: str) -> None:
         if not await self.offers(capability):
@@ -296,10 +303,10 @@ class FileMethods:
         """A path in the form that the server wants. Raises ValueError if it cannot be a path."""
         if isinstance(path, PathUri):
             return path
-        raw = str(path) if isinstance(path, RemotePath) else os.fspath(path)
-        if isinstance(raw, str) and raw.startswith("file:"):
-            return PathUri(raw)
-        native = os.fsencode(raw)
+        text = as_path(path, "path")
+        if text.startswith("file:"):
+            return PathUri(text)
+        native = os.fsencode(text)
         if not native.startswith(b"/"):
             native = posixpath.join(os.fsencode(await self._session.server_cwd()), native)
         # Servers older than sessions take native paths.
@@ -310,6 +317,13 @@ class FileMethods:
 def _unless(follow_symlinks: bool) -> bool | None:
     """The parameter is sent only where it differs from what every server does."""
     return None if follow_symlinks else False
+
+
+def _subject(params: object) -> str | None:
+    """The paths that a call is about, for its errors."""
+    members = ("path", "source_path", "destination_path")
+    paths = [getattr(params, name) for name in members if hasattr(params, name)]
+    return " -> ".join(repr(_native(path.text)) for path in paths) or None
 
 
 def _milliseconds(seconds: float | None) -> int | None:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeVar
 
+from exec_server.client.arguments import as_bytes
 from exec_server.errors import InvalidRequest, ProtocolError, RpcError
 from exec_server.limits import MIB
 
@@ -272,7 +273,7 @@ class WriteStream:
         if not self._is_open:
             raise ValueError("the stream is not open: write inside of `async with`")
         try:
-            await self._write(data)
+            await self._write(as_bytes(data, "data"))
         except BaseException:
             await self._abandon()
             raise

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING
 
+from exec_server.client.arguments import as_bytes
 from exec_server.client.files.file_methods import AnyPath, FileMethods
 from exec_server.client.files.file_streams import WINDOW, ReadStream, WriteStream
 from exec_server.client.files.remote_path import RemotePath
@@ -71,6 +73,7 @@ class RemoteFiles(FileMethods):
 
         With *atomic* readers see the old content or the new content, and never a part.
         """
+        data = as_bytes(data, "data")
         uri = await self.uri(path)
         if atomic or len(data) <= _ONE_MESSAGE_BYTES:
             await self.write_file(uri, data, atomic=atomic)
@@ -82,6 +85,8 @@ class RemoteFiles(FileMethods):
         self, path: AnyPath, text: str, *, encoding: str = "utf-8", atomic: bool = False
     ) -> None:
         """Replace the content of a file by *text*, or create it; see `write_bytes`."""
+        if not isinstance(text, str):
+            raise TypeError(f"text must be str, not {type(text).__name__}; use write_bytes")
         await self.write_bytes(path, text.encode(encoding), atomic=atomic)
 
     def read_stream(
@@ -122,6 +127,8 @@ class RemoteFiles(FileMethods):
         """
         from exec_server.client.files.transfer.upload import upload
 
+        # The error of a source that does not exist names it as the caller does.
+        await asyncio.to_thread(os.lstat, source)
         return await upload(self, source, destination, verify=verify, on_progress=on_progress)
 
     async def download(

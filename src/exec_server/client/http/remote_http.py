@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from exec_server.client.arguments import as_bytes
 from exec_server.client.http.response_body import HttpBody
 from exec_server.protocol import http
 from exec_server.protocol.base64 import Blob
@@ -202,7 +203,7 @@ def _params(
         method=method,
         url=url,
         headers=[_header(name, value) for name, value in pairs],
-        body_base64=Blob(content) if content is not None else None,
+        body_base64=None if content is None else Blob(as_bytes(content, "content")),
         timeout_ms=None if seconds is None else max(1, round(seconds * 1000)),
         redirect_policy="follow" if follow_redirects else "stop",
         request_id=_BUFFERED_ID,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,22 +12,44 @@ import msgspec
 from msgspec import UNSET
 
 from exec_server.client import tracing
-from exec_server.client.client_session import ClientSession, StrPath
-from exec_server.client.process.remote_process import RemoteProcess, signal_name
+from exec_server.client.arguments import (
+    BytesLike,
+    Word,
+    as_argv,
+    as_bytes,
+    as_env,
+    as_text,
+    check_seconds,
+    signal_name,
+)
+from exec_server.client.client_session import ClientSession
+from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess, complete
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap, TrackedProcess
 from exec_server.client.session_token import Cursor
-from exec_server.errors import CallTimeout, ConnectionClosed, InvalidParams, RpcError
-from exec_server.protocol import process
+from exec_server.errors import (
+    CallTimeout,
+    ConnectionClosed,
+    ExecServerError,
+    InternalError,
+    InvalidParams,
+    NotFound,
+    RpcError,
+)
+from exec_server.protocol import fs, process
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.method import NOTHING
-from exec_server.protocol.paths import to_uri
+from exec_server.protocol.paths import PathUri, to_uri
 from exec_server.protocol.sandbox import Sandboxed, as_context
 
 # The whole environment of the server, including credentials: a client that may run commands there
 # can read it anyway.
 INHERIT_ENV = EnvPolicy("all", True, [], {}, [])
+
+
+# No such file, not a directory, permission denied: errors of a program or of its directory.
+_OS_ERROR = re.compile(r"\(os error (2|20|13)\)\Z")
 
 
 class Processes:
@@ -36,13 +60,13 @@ class Processes:
 
     async def run(
         self,
-        argv: Sequence[str],
+        argv: Sequence[Word],
         *,
-        input: bytes | None = None,
+        input: BytesLike | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 (as subprocess.run has it)
         check: bool = False,
-        cwd: StrPath | None = None,
-        env: Mapping[str, str] | None = None,
+        cwd: Word | None = None,
+        env: Mapping[str, Word] | None = None,
         env_policy: EnvPolicy | None = INHERIT_ENV,
         tty: bool = False,
         sandbox: Sandboxed = None,
@@ -59,10 +83,13 @@ class Processes:
         If the server could not retain all output during an outage, the result lacks it and its
         `truncated` is true.
         """
+        words = as_argv(argv)
+        data = None if input is None else as_bytes(input, "input")
+        check_seconds(timeout, "timeout")
         if input is not None:
             await self._session.require("processCloseStdin", "it cannot end a command's input")
         handle = await self.start(
-            argv,
+            words,
             cwd=cwd,
             env=env,
             env_policy=env_policy,
@@ -72,17 +99,17 @@ class Processes:
             ensure=ensure,
             on_gap="skip",
         )
-        completed = await complete(handle, list(argv), input=input, time_limit=timeout)
+        completed = await complete(handle, words, input=data, time_limit=timeout)
         if check:
             completed.check_returncode()
         return completed
 
     async def start(
         self,
-        argv: Sequence[str],
+        argv: Sequence[Word],
         *,
-        cwd: StrPath | None = None,
-        env: Mapping[str, str] | None = None,
+        cwd: Word | None = None,
+        env: Mapping[str, Word] | None = None,
         env_policy: EnvPolicy | None = INHERIT_ENV,
         tty: bool = False,
         stdin: bool = False,
@@ -119,22 +146,21 @@ class Processes:
         meanwhile, the handle fails and the process is killed; with *on_gap* `skip` the missing
         output is left out.
         """
-        if isinstance(argv, str | bytes):
-            raise TypeError("argv is a sequence of words, not a single text")
+        words, variables = as_argv(argv), as_env(env)
         path = await self._session.resolve(cwd)
         params = process.StartParams(
             process_id=process_id if process_id is not None else str(uuid.uuid4()),
-            argv=list(argv),
+            argv=words,
             cwd=path,
-            env=dict(env or {}),
+            env=variables,
             tty=tty,
             pipe_stdin=stdin,
-            arg0=arg0,
+            arg0=None if arg0 is None else as_text(arg0, "arg0"),
             env_policy=env_policy,
             rows=rows,
             cols=cols,
             exit_signals=tty,
-            sandbox=as_context(sandbox),
+            sandbox=as_context(sandbox, cwd=path),
         )
         start = partial(
             self.start_process, ensure=ensure, on_disconnect=on_disconnect, on_gap=on_gap
@@ -144,9 +170,29 @@ class Processes:
         except InvalidParams:
             if self._session.uses_uris or path.startswith("file:"):
                 raise
+        except InternalError as exc:
+            raise exc.about(await self._culprit(exc, params)) from None
         # Some servers without sessions want URIs. Nothing has run yet.
         params.cwd = to_uri(path)
         return await start(params)
+
+    async def _culprit(self, error: InternalError, params: process.StartParams) -> str:
+        """What the server could not start: the program, or the program in its directory.
+
+        The answer has the number of the error alone, and it is the same for both.
+        """
+        program = repr(params.argv[0]) if params.argv else "argv"
+        if not _OS_ERROR.search(error.message):
+            return program
+        asked = fs.GetMetadataParams(PathUri(params.cwd))
+        native = os.fsdecode(PathUri(params.cwd).native)
+        try:
+            found = await self._session.call(fs.GET_METADATA, asked)
+        except NotFound:
+            return f"cwd {native!r}"
+        except ExecServerError:
+            return program
+        return program if found.is_directory else f"cwd {native!r}"
 
     async def start_process(
         self,
@@ -191,7 +237,8 @@ class Processes:
     async def _begin(
         self, tracked: TrackedProcess, params: process.StartParams, *, ensure: bool
     ) -> None:
-        if ensure and await self._session.offers("processList"):
+        # Servers that list processes say so in the handshake; others are not asked.
+        if ensure and self._session.has_announced("processList"):
             await self._session.processes.ensure(tracked, params)
         else:
             tracked.confined(await self._session.call(process.START, params))
@@ -286,7 +333,8 @@ class Processes:
         This is the only call without a deadline: its answer waits until the process reads.
         """
         repeat = write_id is not None
-        params = process.WriteParams(process_id, Blob(data), write_id or uuid.uuid4().hex)
+        blob = Blob(as_bytes(data, "data"))
+        params = process.WriteParams(process_id, blob, write_id or uuid.uuid4().hex)
         return (await self._session.call(process.WRITE, params, seconds=None, repeat=repeat)).status
 
     async def close_stdin(self, process_id: str, *, repeat: bool = False) -> process.WriteStatus:

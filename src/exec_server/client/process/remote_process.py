@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import uuid
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from exec_server.client.arguments import as_bytes, signal_name
 from exec_server.client.process.output_buffer import (
     Closed,
     Event,
@@ -183,6 +183,7 @@ class RemoteProcess:
         It waits as long as the process does not read; use `asyncio.timeout` to set an end to it.
         Raises StdinClosed when the process takes no input or has ended.
         """
+        data = as_bytes(data, "data")
         size = self._write_bytes
         async with self._writing:
             for start in range(0, len(data), size):
@@ -212,7 +213,9 @@ class RemoteProcess:
     # Control.
 
     async def send_signal(self, signum: int | str) -> None:
-        """Signal the process's group, by number or name; an ended process is left alone.
+        """Signal the process's group; an ended process is left alone.
+
+        *signum* is a number, `signal.SIGTERM`, or a name such as "SIGTERM", "TERM" or "term".
 
         Every server knows SIGINT. Other signals are an extension: servers without it raise
         InvalidParams.
@@ -236,10 +239,3 @@ class RemoteProcess:
     async def resize(self, rows: int, cols: int) -> None:
         """Give the terminal another size. An extension: other servers raise MethodNotFound."""
         await self._client.resize(self.process_id, rows, cols)
-
-
-def signal_name(signum: int | str) -> str:
-    """The name of a signal on the wire: `interrupt`, which every server knows, or POSIX's."""
-    if isinstance(signum, str):
-        return "interrupt" if signum in ("SIGINT", "INT") else signum
-    return "interrupt" if signum == signal.SIGINT else signal.Signals(signum).name

@@ -207,7 +207,7 @@ async def _list_directory(
     try:
         names = await files.read_directory(below(root, path))
     except RpcError as exc:
-        listing.errors.append((path, str(exc)))
+        listing.errors.append((path, exc.message))
         return []
     found: list[TreeEntry] = []
 
@@ -218,7 +218,7 @@ async def _list_directory(
         except NotFound:
             listing.errors.append((inner, "cannot be found under this name"))
         except RpcError as exc:
-            listing.errors.append((inner, str(exc)))
+            listing.errors.append((inner, exc.message))
 
     await each([entry.file_name for entry in names], look, width=_WIDTH)
     return sorted(found, key=lambda entry: entry.path)
@@ -229,7 +229,7 @@ async def look_at(files: RemoteFiles, root: bytes, path: bytes) -> TreeEntry:
     try:
         return _entry(path, await files.get_metadata(below(root, path), follow_symlinks=False))
     except InvalidRequest as exc:
-        if "symbolic link" not in str(exc):
+        if "symbolic link" not in exc.message:
             raise
         return TreeEntry(path, "symlink")
 

@@ -14,7 +14,7 @@ from exec_server.client.files.transfer.remote_tree import RemoteTree
 from exec_server.client.files.transfer.result import TransferResult, Verify, remark
 from exec_server.client.files.transfer.transfer_plan import TransferPlan
 from exec_server.client.files.transfer.tree import TreeEntry
-from exec_server.errors import ConnectionClosed, SessionLost
+from exec_server.errors import ConnectionClosed, RpcError, SessionLost
 
 if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
@@ -104,6 +104,8 @@ class Transfer(ABC):
         self._failed.add(path)
         if isinstance(why, OSError):
             why = why.strerror or str(why)
+        elif isinstance(why, RpcError):
+            why = why.message
         elif isinstance(why, Changed):
             why = "changed while it was copied"
         self.result.problems.append(remark(path, str(why)))
