@@ -1,6 +1,7 @@
 """Command lines, read by the rules of the reference and refused in its words.
 
-The reference is OpenAI Codex's own `codex exec-server`.
+The reference is OpenAI Codex's own `codex exec-server`. The module is long because each of the
+reference's refusals has a text of its own, and all of them concern the same words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""One managed process: its pumps, its exit, and the events they become."""
+"""One managed process: its pumps, its exit, and the events they become.
+
+The module is long because the order of these events is one decision: output, exit, close, window
+and termination all change what the next event is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The server's side of the keeper: start programs there, get their descriptors, hear of exits."""
+"""The server's side of the keeper: start programs there, get their descriptors, hear of exits.
+
+The module is long because it is one end of one socket: the messages, their descriptors, and the end
+of both processes.
+"""
 
 from __future__ import annotations
 

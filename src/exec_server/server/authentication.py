@@ -1,6 +1,7 @@
 """Authentication of WebSocket clients: the ``--ws-auth`` modes.
 
-Secrets are read once, when the server starts, and never appear in a ``repr`` or a log.
+Secrets are read once, when the server starts, and never appear in a ``repr`` or a log. The module
+is long because each refusal of the reference has its own text and its place in their order.
 """
 
 from __future__ import annotations

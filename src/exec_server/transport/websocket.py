@@ -1,4 +1,7 @@
-"""One WebSocket as a Connection: joins fragments, corks replies, answers pings and closes."""
+"""One WebSocket as a Connection: joins fragments, corks replies, answers pings and closes.
+
+The module is long because all of these are states of one object that picows calls back.
+"""
 
 from __future__ import annotations
 
