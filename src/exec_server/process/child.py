@@ -330,21 +330,23 @@ class Child:
         if self.pid is not None and not self._is_reaped:
             self._spawner.signal_group(self.pid, signum)
 
-    def terminate(self, *, with_background: bool = False) -> bool:
-        """Kill the program and all processes it has started; True if it was still running.
+    def terminate(self, *, tree: bool = False) -> bool:
+        """Kill the process group; True if the program was still running.
 
-        If it has ended, the processes it has left in the background are killed only
-        *with_background*: clients of the reference terminate every process that has exited.
+        With *tree* all other processes that the program has started end as well, even if it has
+        exited; otherwise they live on until the session ends, as in the reference, whose clients
+        terminate every process that has exited. Nothing leaves a sandbox in this way.
         """
         if self._is_reaped:
-            if with_background:
+            if tree:
                 self._end_tree()
             return False
         self.is_terminated = True
         if self.network is not None:
             self.network.stop_asking()
         self.signal(signal.SIGKILL)
-        self._end_tree()
+        if tree or self.sandbox is not None:
+            self._end_tree()
         return True
 
     def _end_tree(self) -> None:
@@ -367,7 +369,7 @@ class Child:
 
     def abandon(self) -> None:
         """Kill it and release everything without another event."""
-        self.terminate(with_background=True)
+        self.terminate(tree=True)
         if self._late_output is not None:
             self._late_output.cancel()
         self._close_pumps()

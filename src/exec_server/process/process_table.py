@@ -266,7 +266,7 @@ class ProcessTable:
             entry.is_cancelled = True
             del self._entries[params.process_id]
             return process.TerminateResult(True)
-        return process.TerminateResult(entry.terminate(with_background=params.tree))
+        return process.TerminateResult(entry.terminate(tree=params.tree))
 
     def resize(self, params: process.ResizeParams) -> None:
         child = self._readable(params.process_id)

@@ -143,8 +143,8 @@ class SignalParams(msgspec.Struct, rename="camel"):
 
 class TerminateParams(msgspec.Struct, rename="camel", omit_defaults=True):
     process_id: str
-    # An extension (`processTerminateTree`): if the program has exited, end the processes that it
-    # has left in the background.
+    # An extension (`processTerminateTree`): end all processes that the program has started, also
+    # those that left its group, even if the program has exited.
     tree: bool = False
 
 
