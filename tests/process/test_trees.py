@@ -18,7 +18,7 @@ from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.sandbox.confined import attempt
 from tests.sandbox.policies import read_only
-from tests.support.children import child
+from tests.support.children import Watched, child
 from tests.support.leaks import children
 from tests.support.tether import Tether
 from tests.support.wire import Wire
@@ -56,6 +56,16 @@ async def test_terminate_ends_the_whole_tree(wire, tether):
     assert await wire.call("process/terminate", params) == {"running": True}
     await wire.events_until_closed("p")
     await tether.released()
+
+
+@pytest.mark.skipif("landlock" not in BACKENDS, reason=f"{HERE.landlock_report.obstacle}")
+@requirement("security/trees:terminate")
+async def test_nothing_in_a_sandbox_outlives_terminate(wire):
+    script = "setsid sh -c 'trap \"\" HUP; echo $$; sleep 60' & wait"
+    await wire.start("p", ["sh", "-c", script], sandbox=BACKENDS["landlock"])
+    escaped = Watched(int(await wire.output_until("p", b"\n")))
+    assert await wire.call("process/terminate", {"processId": "p"}) == {"running": True}
+    await escaped.ended()
 
 
 @requirement("security/trees:terminate")

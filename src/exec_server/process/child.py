@@ -348,22 +348,22 @@ class Child:
         if self.pid is not None and not self._is_reaped:
             self._spawner.signal_group(self.pid, signum)
 
-    def terminate(self, *, whole_tree: bool = False) -> bool:
-        """Kill the program and its group; True if it was still running.
+    def terminate(self, *, tree: bool = False) -> bool:
+        """Kill the process group; True if the program was still running.
 
-        Processes that have left the group, or were left in the background, are killed as well if
-        the *whole_tree* is wanted or the program is in a sandbox. Otherwise they live on until the
-        session ends, as in the reference, whose clients rely on that.
+        With *tree* all other processes that the program has started end as well, even if it has
+        exited; otherwise they live on until the session ends, as in the reference, whose clients
+        terminate every process that has exited. Nothing leaves a sandbox in this way.
         """
         if self._is_reaped:
-            if whole_tree:
+            if tree:
                 self._end_tree()
             return False
         self.is_terminated = True
         if self.network is not None:
             self.network.stop_asking()
         self.signal(signal.SIGKILL)
-        if whole_tree or self.sandbox is not None:
+        if tree or self.sandbox is not None:
             self._end_tree()
         return True
 
@@ -387,7 +387,7 @@ class Child:
 
     def abandon(self) -> None:
         """Kill it and release everything without another event."""
-        self.terminate(whole_tree=True)
+        self.terminate(tree=True)
         if self._late_output is not None:
             self._late_output.cancel()
         self._close_pumps()

@@ -277,7 +277,7 @@ class ProcessTable:
             entry.is_cancelled = True
             del self._entries[params.process_id]
             return process.TerminateResult(True)
-        return process.TerminateResult(entry.terminate(whole_tree=params.tree))
+        return process.TerminateResult(entry.terminate(tree=params.tree))
 
     def resize(self, params: process.ResizeParams) -> None:
         child = self._readable(params.process_id)

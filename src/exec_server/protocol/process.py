@@ -147,7 +147,7 @@ class SignalParams(msgspec.Struct, rename="camel"):
 class TerminateParams(msgspec.Struct, rename="camel", omit_defaults=True):
     process_id: str
     # An extension (`processTerminateTree`): end all processes that the program has started, also
-    # those that have left its group or that it has left in the background.
+    # those that left its group, even if the program has exited.
     tree: bool = False
 
 

@@ -13,6 +13,7 @@ import errno
 import functools
 import os
 import stat
+from collections.abc import Iterator
 
 from exec_server.sandbox.guard import open_exactly
 from exec_server.sandbox.in_keeper import PathBeneath
@@ -41,6 +42,8 @@ _SCOPE_ABSTRACT_SOCKETS_SIGNALS = 3
 _DEVICES = (b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/random", b"/dev/urandom")
 _TERMINAL = b"/dev/tty"
 _DEVICE_FOLDER = b"dev"
+# Each file in a directory with a secret needs a rule of its own.
+_MAX_BESIDE_A_SECRET = 10_000
 
 
 class _RulesetAttributes(ctypes.Structure):
@@ -64,8 +67,14 @@ def check(plan: Plan) -> None:
     writable = [step.path for step in plan.steps if isinstance(step, Show) and step.is_writable]
     if any(_is_below(default_folder(), path) for path in writable):
         raise Unenforceable("Landlock cannot protect this server's own files in a writable place")
+    for secret in plan.own_secrets:
+        if any(_is_below(secret, path) for path in writable):
+            raise Unenforceable("Landlock cannot hide this server's own files in a writable place")
     for step in plan.steps:
         if isinstance(step, Hide):
+            if step.path in plan.own_secrets:
+                # It is left out of what may be read.
+                continue
             raise Unenforceable(f"Landlock cannot close {os.fsdecode(step.path)}")
         if not step.is_writable and any(_is_below(step.path, path) for path in writable):
             path = os.fsdecode(step.path)
@@ -86,7 +95,9 @@ def ruleset(plan: Plan) -> int:
     try:
         for path, rights in _always().items():
             _allow(fd, os.open(path, os.O_PATH | os.O_CLOEXEC), rights)
-        _allow_reading(fd)
+        for path in _readable(b"/", plan.own_secrets):
+            with contextlib.suppress(FileNotFoundError):
+                _allow(fd, os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC), _READ)
         for step in plan.steps:
             if isinstance(step, Show) and step.is_writable:
                 _allow(fd, open_judged(step.path), _WRITE)
@@ -104,17 +115,26 @@ def _always() -> dict[bytes, int]:
     return {path: rights for path, rights in paths.items() if os.path.exists(path)}
 
 
-def _allow_reading(ruleset: int) -> None:
-    """Allow to read everything below the root except devices.
+def _readable(folder: bytes, secrets: tuple[bytes, ...]) -> Iterator[bytes]:
+    """Everything below *folder* that may be read: all except devices, links and *secrets*.
 
     A command that reads a terminal gets what its user types, and one that reads a disk gets every
-    file on it.
+    file on it. Rules only add rights, so the directories above a secret are listed one by one.
     """
-    with os.scandir(b"/") as entries:
-        for entry in entries:
-            if entry.name != _DEVICE_FOLDER and not entry.is_symlink():
-                with contextlib.suppress(FileNotFoundError):
-                    _allow(ruleset, os.open(entry.path, os.O_PATH | os.O_CLOEXEC), _READ)
+    with os.scandir(folder) as entries:
+        for count, entry in enumerate(entries):
+            if count > _MAX_BESIDE_A_SECRET:
+                shown = os.fsdecode(folder)
+                raise Unenforceable(f"too many files in {shown} to hide one of them with Landlock")
+            if entry.path == b"/" + _DEVICE_FOLDER or entry.path in secrets:
+                continue
+            if entry.is_symlink():
+                continue
+            inside = tuple(secret for secret in secrets if _is_below(secret, entry.path))
+            if inside:
+                yield from _readable(entry.path, inside)
+            else:
+                yield entry.path
 
 
 def _allow(ruleset: int, path: int, rights: int) -> None:

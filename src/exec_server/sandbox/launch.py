@@ -194,15 +194,16 @@ def _in_bubblewrap(
 
 
 def _mount_points(plan: Plan) -> list[tuple[bytes, bool]]:
-    """Everything in a writable place over which something empty is mounted."""
+    """Everything in a writable place that is missing, or may be a placeholder."""
     if len(plan.placeholders) > _MAX_PLACEHOLDERS:
         raise Unenforceable(f"more than {_MAX_PLACEHOLDERS} missing paths are to stay missing")
-    writable = [step.path for step in plan.steps if isinstance(step, Show) and step.is_writable]
+    roots = {step.path for step in plan.steps if isinstance(step, Show) and step.is_writable}
+    writable = roots | set(plan.anchors)
     # A path that seems to exist may be the placeholder of another sandbox, and vanish with it.
     there = [
-        (step.path, step.is_directory)
+        (step.path, isinstance(step, Hide) and step.is_directory)
         for step in plan.steps
-        if isinstance(step, Hide) and os.path.dirname(step.path) in writable
+        if step.path not in roots and os.path.dirname(step.path) in writable
     ]
     return list(dict.fromkeys((*plan.placeholders, *there)))
 

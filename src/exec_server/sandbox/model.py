@@ -103,6 +103,8 @@ class Plan(msgspec.Struct, frozen=True):
     # because a mount point cannot be renamed: otherwise a command could move a directory, and
     # everything that is protected in it, away from its path.
     anchors: tuple[bytes, ...] = ()
+    # The steps among these paths hide the server's own secrets, see `own_places`.
+    own_secrets: tuple[bytes, ...] = ()
 
     @property
     def mounts(self) -> tuple[Step, ...]:

@@ -72,7 +72,7 @@ class Folder:
         try:
             for path, is_directory in names:
                 marker = self._marker(path)
-                if os.path.lexists(path) and not os.path.lexists(marker):
+                if _is_no_placeholder(path, marker):
                     continue
                 fd = _lock_shared(marker)
                 held.append((fd, marker))
@@ -101,6 +101,17 @@ class Folder:
         import hashlib  # It loads OpenSSL, and the keeper never needs it.
 
         return os.path.join(self._markers, hashlib.sha256(path).hexdigest().encode())
+
+
+def _is_no_placeholder(path: bytes, marker: bytes) -> bool:
+    """True if something exists at *path* that no sandbox has made.
+
+    A placeholder is removed before its marker. So one look at each would take a placeholder that is
+    just being removed for a file that stays.
+    """
+    if os.path.lexists(marker) or not os.path.lexists(path):
+        return False
+    return not os.path.lexists(marker) and os.path.lexists(path)
 
 
 def default_folder() -> bytes:

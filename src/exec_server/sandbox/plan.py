@@ -2,14 +2,16 @@
 
 First each rule is followed to where it leads (see `resolved_rules`), so that every path in a plan
 is free of symbolic links. Then each place gets one step, the shallow ones first, so that the
-deepest rule decides. Two things differ from the simple model of `policy.access`: a place that may
-be read below a denied one stays closed, and a few names in writable directories are read-only (see
-`protected_names`). At last the directories above a step get their anchors: a command must not move
-a protected path away by renaming a directory above it.
+deepest rule decides. Some things differ from the simple model of `policy.access`: a place that may
+be read below a denied one stays closed, a few names in writable directories are read-only (see
+`protected_names`), and the server's own files are read-only or hidden (see `own_places`). At last
+the directories above a step get their anchors: a command must not move a protected path away by
+renaming a directory above it.
 """
 
 from __future__ import annotations
 
+from exec_server.sandbox import own_places
 from exec_server.sandbox.file_system_facts import OS, FileSystemFacts, parent
 from exec_server.sandbox.model import (
     Access,
@@ -51,10 +53,13 @@ def plan(
     if policy.protects_metadata:
         places.protect_metadata()
     places.allow_reads(extra_reads)
-    return _mounted(policy, places, facts)
+    own = places.keep_own(own_places.protected(), own_places.hidden())
+    return _mounted(policy, places, facts, own)
 
 
-def _mounted(policy: Policy, places: ResolvedRules, facts: FileSystemFacts) -> Plan:
+def _mounted(
+    policy: Policy, places: ResolvedRules, facts: FileSystemFacts, own: tuple[bytes, ...]
+) -> Plan:
     effective = _effective(places.access)
     for path, access in effective.items():
         if access is Access.DENY and is_within(path, _PROC):
@@ -86,6 +91,7 @@ def _mounted(policy: Policy, places: ResolvedRules, facts: FileSystemFacts) -> P
             if nearest(link, effective) is None
         ),
         anchors=_anchors(steps, effective),
+        own_secrets=own,
     )
 
 

@@ -67,6 +67,29 @@ class ResolvedRules:
                 for name in protected_names.NAMES:
                     self._protect(root, name)
 
+    def keep_own(self, protected: Iterable[bytes], hidden: Iterable[bytes]) -> tuple[bytes, ...]:
+        """Keep the server's own places unchanged or hidden, whatever the rules say about them.
+
+        Returns the hidden places that the sandbox would show otherwise.
+        """
+        for path in protected:
+            located = self._locator.locate(path)
+            if located.exists and self.holding(located.path) is Access.WRITE:
+                self._force(located, Access.READ)
+        closed = []
+        for path in hidden:
+            located = self._locator.locate(path)
+            if located.exists and self.holding(located.path) not in (None, Access.DENY):
+                for below in [below for below in self.access if is_within(below, located.path)]:
+                    del self.access[below]
+                self._force(located, Access.DENY)
+                closed.append(located.path)
+        return tuple(closed)
+
+    def _force(self, located: Located, access: Access) -> None:
+        self.located[located.path] = located
+        self.access[located.path] = access
+
     def allow_reads(self, paths: Iterable[bytes]) -> None:
         """Add *paths* to an empty base, unless a rule says something about them."""
         for path in paths:

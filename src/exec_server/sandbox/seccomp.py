@@ -107,6 +107,9 @@ _MOUNT_CALLS = (
 _SCHEDULING_CALLS = (
     "prlimit64 sched_setaffinity sched_setscheduler sched_setparam sched_setattr"
 ).split()
+# The commands of fcntl that take a lease or a delegation (Linux 6.19): other programs that open the
+# file then wait for the holder.
+_F_SETLEASE, _F_SETDELEG = 1024, 1040
 # The limit whose value tells to which start a process belongs, see process/keeper.py.
 _RLIMIT_RTTIME = 15
 # The flags CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET.
@@ -202,6 +205,9 @@ def rules(kind: Kind) -> Iterator[SyscallRule]:
     # These requests type into the terminal, as if the user had.
     for request in (termios.TIOCSTI, _TIOCLINUX):
         yield SyscallRule("ioctl", (_masked(1, _INT, request),))
+    # A lease on a file that may only be read would delay its writers outside.
+    for command in (_F_SETLEASE, _F_SETDELEG):
+        yield SyscallRule("fcntl", (_masked(1, _INT, command),))
     yield SyscallRule("setrlimit", (_masked(0, _INT, _RLIMIT_RTTIME),))
     yield SyscallRule("prlimit64", (_masked(1, _INT, _RLIMIT_RTTIME), _differs(2, 0)))
     if kind.company != "nothing":

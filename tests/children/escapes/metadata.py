@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -72,3 +73,17 @@ def _register(name: str, way: str) -> None:
 for _name in NAMES:
     for _way in _WAYS:
         _register(_name, _way)
+
+
+@plain
+def lease_outside(stage: Stage) -> None:
+    """take a lease on a file outside, which delays its writers"""
+    fd = os.open(f"{stage.outside}/dir/file", os.O_RDONLY)
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+@plain
+def lock_outside(stage: Stage) -> None:
+    """take a lock on a file outside that may be read"""
+    fcntl.flock(os.open(f"{stage.outside}/dir/file", os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,6 +22,7 @@ KNOWN = {
     "prepared-hard-link": "no policy about paths can tell one name of a file from another",
     "prepared-device": "Landlock gives a device the rights of its folder; only root can make one",
     "write-to-a-fifo": "a read-only mount does not stop writing to a FIFO; as in the reference",
+    "lock-outside": "a lock stops only programs that ask for it, and ends with the command",
     "unshare-user": _NO_HARM,
     "clone-user": _NO_HARM,
     "clone3-user": _NO_HARM,

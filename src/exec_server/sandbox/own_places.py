@@ -1,0 +1,46 @@
+"""The server's own files, which no sandbox may change or, if they are secret, read.
+
+The code of the server runs outside of every sandbox. If it lies in a workspace, for example in the
+workspace's `.venv`, it is read-only there all the same. Secrets, such as files with tokens or keys
+and the socket that the server listens on, are registered with `hide` when the server starts.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+
+# Directories that an interpreter shares with the rest of the system; only its own parts of them are
+# protected.
+_SHARED = ("/", "/usr", "/usr/local", "/opt", "/opt/homebrew")
+_LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
+
+_hidden: set[bytes] = set()
+
+
+def hide(path: str | bytes | os.PathLike[str]) -> None:
+    """Keep *path*, a file or a directory, from every sandbox that is planned from now on."""
+    _hidden.add(os.path.realpath(os.path.abspath(os.fsencode(path))))
+
+
+def reveal(path: str | bytes | os.PathLike[str]) -> None:
+    """Undo `hide`, when the server that needed it has ended."""
+    _hidden.discard(os.path.realpath(os.path.abspath(os.fsencode(path))))
+
+
+def hidden() -> tuple[bytes, ...]:
+    """The paths that no sandbox may read, free of symbolic links."""
+    return tuple(sorted(_hidden))
+
+
+@functools.cache
+def protected() -> tuple[bytes, ...]:
+    """The paths that no sandbox may change, free of symbolic links: interpreter and packages."""
+    prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    found = {os.path.realpath(prefix) for prefix in prefixes} - set(_SHARED)
+    found |= {os.path.realpath(sysconfig.get_path(name)) for name in _LIBRARIES}
+    found |= {os.path.realpath(package), os.path.realpath(sys.executable)}
+    return tuple(sorted(map(os.fsencode, found - set(_SHARED))))

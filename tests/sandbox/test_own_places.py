@@ -1,0 +1,128 @@
+"""The server's own code cannot be changed in a sandbox, and its secrets cannot be read."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exec_server.sandbox import own_places
+from exec_server.sandbox.backends import HERE
+from exec_server.sandbox.landlock import check
+from exec_server.sandbox.model import Access, Policy, Rule, Unenforceable
+from exec_server.sandbox.plan import plan
+from tests.requirements import requirement
+from tests.sandbox.policies import at, managed, read_only, special
+from tests.support.local import connected
+from tests.support.servers import ROOT, start_server
+from tests.support.wire import Finished
+
+needs_bubblewrap = pytest.mark.skipif(
+    not HERE.bubblewrap_report.works, reason=f"{HERE.bubblewrap_report.obstacle}"
+)
+needs_landlock = pytest.mark.skipif(
+    not HERE.landlock_report.works, reason=f"{HERE.landlock_report.obstacle}"
+)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    (folder / "beside").write_text("beside")
+    path = folder / "token"
+    path.write_text("the token")
+    own_places.hide(path)
+    yield path
+    own_places.reveal(path)
+
+
+@needs_bubblewrap
+@requirement("security/own:code")
+async def test_a_server_in_the_workspaces_venv_cannot_be_rewritten(tmp_path):
+    workspace = tmp_path / "workspace"
+    venv.create(workspace / ".venv", symlinks=True)
+    python = workspace / ".venv" / "bin" / "python"
+    packages = next(workspace.glob(".venv/lib/python*/site-packages"))
+    found = os.pathsep.join((str(ROOT / "src"), *(p for p in sys.path if "site-packages" in p)))
+    script = (
+        f"echo x > {packages}/new.py; echo x > {workspace}/.venv/pyvenv.cfg; "
+        f"mv {workspace}/.venv {workspace}/gone; rm -r {workspace}/.venv; "
+        f"echo x > {workspace}/ours; echo done"
+    )
+    before = (workspace / ".venv" / "pyvenv.cfg").read_text()
+    command = [str(python), "-m", "exec_server"]
+    with start_server(command=command, env={"PYTHONPATH": found}) as server:
+        async with connected(server.url) as wire:
+            context = managed(special("root", "read"), at(workspace, "write"))
+            done = await wire.run("p", ["sh", "-c", script], sandbox=context)
+            # Nor if the client asks for it by name.
+            context = managed(special("root", "read"), at(workspace / ".venv", "write"))
+            named = await wire.run("q", ["sh", "-c", script], sandbox=context)
+    assert done.stdout == named.stdout == b"done\n"
+    assert (workspace / "ours").exists()
+    assert (workspace / ".venv" / "pyvenv.cfg").read_text() == before
+    assert not (packages / "new.py").exists()
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("bubblewrap", marks=needs_bubblewrap),
+        pytest.param("landlock", marks=needs_landlock),
+    ],
+)
+@requirement("security/own:secrets")
+async def test_a_secret_of_the_server_cannot_be_read(wire, secret, backend):
+    context = {**read_only(), "useLegacyLandlock": backend == "landlock"}
+    script = f"cat {secret}; cat {secret.parent}/beside; echo; ls {secret.parent}"
+    started = await wire.start("p", ["sh", "-c", script], sandbox=context)
+    assert started["sandboxRung"] == backend
+    done = Finished(await wire.events_until_closed("p"))
+    assert b"the token" not in done.stdout
+    assert b"beside" in done.stdout
+
+
+@needs_bubblewrap
+@requirement("security/own:secrets")
+async def test_a_secret_in_a_writable_place_is_hidden_and_stays(wire, secret, tmp_path):
+    context = managed(special("root", "read"), at(tmp_path, "write"), at(secret, "write"))
+    script = f"cat {secret}; echo x > {secret}; rm {secret}; mv {secret.parent} {tmp_path}/gone"
+    done = await wire.run("p", ["sh", "-c", script], sandbox=context)
+    assert b"the token" not in done.stdout
+    assert secret.read_text() == "the token"
+
+
+@needs_bubblewrap
+@requirement("security/own:secrets")
+async def test_the_socket_of_the_server_is_hidden(wire, tmp_path):
+    path = tmp_path / "server.socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        own_places.hide(path)
+        try:
+            done = await wire.run("p", ["stat", "-c", "%F", str(path)], sandbox=read_only())
+        finally:
+            own_places.reveal(path)
+    assert b"socket" not in done.stdout
+
+
+@requirement("security/own:secrets")
+def test_landlock_refuses_a_secret_in_a_writable_place(secret, tmp_path):
+    rules = (Rule(b"/", Access.READ), Rule(os.fsencode(tmp_path), Access.WRITE))
+    policy = Policy(is_managed=True, network="restricted", rules=rules, protects_metadata=False)
+    with pytest.raises(Unenforceable, match="Landlock cannot hide this server's own files"):
+        check(plan(policy))
+
+
+@requirement("security/own:code")
+def test_a_workspace_below_a_shared_directory_stays_writable():
+    # /usr/src/app is a usual place for a workspace, and /usr a usual prefix of an interpreter.
+    for path in own_places.protected():
+        assert path not in (b"/", b"/usr", b"/usr/local", b"/opt")
+    assert os.fsencode(os.path.realpath(sys.prefix)) in own_places.protected()
