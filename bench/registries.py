@@ -157,7 +157,8 @@ async def started(
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="exec-bench-")))
         state, postgres = f"{folder}/state", None
-        if is_shared:
+        # Nodes on a bus have to share a database.
+        if is_shared or servers:
             postgres = stack.enter_context(running())
             assert postgres is not None, "PostgreSQL is not installed"
             state = postgres.create_database()

@@ -154,3 +154,8 @@ async def test_it_stops_soon_although_no_client_reads(tmp_path, no_leaks):
 async def _send_for_ever(socket, data):
     while True:
         await socket.send_bytes(data)
+
+
+@requirement("hub/cluster:shared-state")
+async def test_nodes_with_states_of_their_own_are_refused(tmp_path):
+    await cannot_start("postgresql://", tmp_path, bus="nats://127.0.0.1:1")

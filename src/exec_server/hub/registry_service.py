@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import IO
 
 import msgspec
 from aiohttp import web
@@ -28,9 +26,10 @@ from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.http.tls import Certificate
 from exec_server.hub.http.web import RegistryParts, Site
 from exec_server.hub.observe.audit import Audit
+from exec_server.hub.observe.audit_lines import AuditLines
 from exec_server.hub.observe.telemetry import RegistryTelemetry, exporting
 from exec_server.hub.store import Store, StoreUnavailable
-from exec_server.hub.store.open_store import open_store
+from exec_server.hub.store.open_store import is_shared, open_store
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.transport.address import TcpAddress
 
@@ -73,6 +72,15 @@ class RunningHub(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     store: Store
     rendezvous: Rendezvous
+    audit_lines: AuditLines | None = None
+
+    def reopen_files(self) -> None:
+        """Open the audit log again, after it was rotated."""
+        if self.audit_lines is not None:
+            try:
+                self.audit_lines.reopen()
+            except OSError as exc:
+                logger.error("the audit log cannot be opened again: %s", exc.strerror)
 
 
 @contextlib.asynccontextmanager
@@ -87,10 +95,11 @@ async def serve_hub(
 
     If *bus* is given, it is used instead of the one in the options, and is not closed.
     """
+    _check_state(options)
     certificate = _certificate(options)
     limits = fit_descriptors(limits)
     async with contextlib.AsyncExitStack() as stack:
-        store = await open_store(options.state, limits=limits)
+        store = await open_store(options.state, limits=limits, has_reserve=True)
         stack.push_async_callback(store.close)
         lines = stack.enter_context(_audit_lines(options.audit_log))
         signer = Signer(await store.signing_key())
@@ -108,7 +117,16 @@ async def serve_hub(
         await stack.enter_async_context(_housekeeping(parts, certificate))
         # This callback runs first: it ends all sockets.
         stack.push_async_callback(parts.rendezvous.drain)
-        yield RunningHub(url=url, store=store, rendezvous=parts.rendezvous)
+        yield RunningHub(url=url, store=store, rendezvous=parts.rendezvous, audit_lines=lines)
+
+
+def _check_state(options: HubOptions) -> None:
+    """Raises ConfigurationError if several nodes would have states of their own."""
+    if options.bus is not None and not is_shared(options.state):
+        raise ConfigurationError(
+            "--bus joins several nodes, which have to share one state: give all of them the same "
+            "--state postgresql://USER@HOST/DATABASE instead of a file"
+        )
 
 
 def _certificate(options: HubOptions) -> Certificate | None:
@@ -126,15 +144,11 @@ def _certificate(options: HubOptions) -> Certificate | None:
 
 
 @contextlib.contextmanager
-def _audit_lines(path: str | None) -> Iterator[IO[bytes] | None]:
+def _audit_lines(path: str | None) -> Iterator[AuditLines | None]:
     if path is None:
         yield None
         return
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    except OSError as exc:
-        raise ConfigurationError(f"cannot write the audit log {path}: {exc.strerror}") from exc
-    with os.fdopen(descriptor, "ab") as lines:
+    with contextlib.closing(AuditLines(path)) as lines:
         yield lines
 
 
@@ -177,7 +191,7 @@ def _assemble(
     signer: Signer,
     bus: Bus,
     registrations: Registrations,
-    lines: IO[bytes] | None,
+    lines: AuditLines | None,
     *,
     limits: Limits,
     clock: Callable[[], float],

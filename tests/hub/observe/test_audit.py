@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import io
 
 import pytest
 from msgspec.structs import replace
 
 from exec_server.hub.observe import audit as audit_module
 from exec_server.hub.observe.audit import Audit
+from exec_server.hub.observe.audit_lines import AuditLines
 from exec_server.hub.store import StoreUnavailable
 from exec_server.hub.store.open_store import open_store
 from exec_server.limits import DEFAULT_LIMITS
@@ -131,24 +131,25 @@ async def test_events_that_cannot_be_kept_hold_up_no_others(shelf, no_leaks):
     assert shelf.kept[-1].detail == "3"
 
 
-async def test_lines_are_written_at_once_and_a_full_disk_is_told_of_once(shelf, no_leaks, caplog):
-    class Full(io.BytesIO):
-        is_full = False
+async def test_lines_are_written_at_once_and_a_full_disk_is_told_of_once(
+    shelf, no_leaks, caplog, tmp_path, monkeypatch
+):
+    def full(descriptor, data):
+        raise OSError(28, "No space left on device")
 
-        def flush(self):
-            if self.is_full:
-                raise OSError(28, "No space left on device")
-
-    lines = Full()
+    path = tmp_path / "audit.log"
+    lines = AuditLines(str(path))
     audit = make(shelf, lines=lines)
     shelf.failure = StoreUnavailable("away")
     async with audit.kept():
         await audit.note("one")
-        assert lines.getvalue().count(b"\n") == 1
-        lines.is_full = True
+        assert path.read_bytes().count(b"\n") == 1
+        monkeypatch.setattr("os.write", full)
         await audit.note("two")
         await audit.note("three")
+        monkeypatch.undo()
         shelf.failure = None
+    lines.close()
     assert shelf.names == ["one", "two", "three"]
     assert caplog.text.count("No space left on device") == 1
 

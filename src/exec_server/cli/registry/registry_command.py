@@ -109,7 +109,11 @@ def serve_parser() -> Parser:
         help="the URL of this node; clients are sent to the node of their executor",
     )
     add("--bus-credentials", metavar="<FILE>", help="a NATS credentials file for --bus")
-    add("--audit-log", metavar="<FILE>", help="append events to this file, one line of JSON each")
+    add(
+        "--audit-log",
+        metavar="<FILE>",
+        help="append events to this file, one line of JSON each; it may be rotated",
+    )
     add(
         "--audit-days",
         metavar="<N>",
@@ -160,6 +164,7 @@ async def _serve(given: dict[str, Any]) -> int:
         loop.add_signal_handler(signum, stopped.set)
     limits = msgspec.structs.replace(DEFAULT_LIMITS, hub_audit_days=given["audit_days"])
     async with serve_hub(options, limits=limits) as hub:
+        loop.add_signal_handler(signal.SIGHUP, hub.reopen_files)
         print_or_log(hub.url)
         if not options.allows_open_pairing and not await hub.store.tokens():
             logger.warning(

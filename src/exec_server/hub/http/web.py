@@ -83,6 +83,7 @@ class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
             *self.admission.metrics(),
             *self.connections.metrics(),
             *bus_metrics(self.bus),
+            *self.audit.metrics(),
             *self.telemetry.metrics(),
         ]
 

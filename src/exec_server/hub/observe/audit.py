@@ -7,10 +7,11 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import IO
 
 import msgspec
 
+from exec_server.hub.observe.audit_lines import AuditLines
+from exec_server.hub.observe.metrics import Metric
 from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.entities import AccessToken, AuditEvent
 from exec_server.limits import Limits
@@ -24,7 +25,7 @@ _PAUSE_SECONDS = 0.5
 
 
 class Audit:
-    """Keeps events in the store, and also writes each as a line of JSON to *lines* if given.
+    """Keeps events in the store, and also appends each to *lines*, a file, if given.
 
     `note` never fails and never waits. While the store is away, events wait in memory. If too many
     wait, the oldest are dropped, and an event reports how many. An event may be kept twice if the
@@ -37,7 +38,7 @@ class Audit:
         *,
         limits: Limits,
         clock: Callable[[], float],
-        lines: IO[bytes] | None = None,
+        lines: AuditLines | None = None,
     ) -> None:
         self._store = store
         self._limits = limits
@@ -48,8 +49,8 @@ class Audit:
         self._noted = 0
         self._settled = 0
         self._lost = 0
+        self._all_lost = 0
         self._is_away = False
-        self._are_lines_failing = False
         self._is_any = asyncio.Event()
         self._progress = asyncio.Condition()
 
@@ -72,8 +73,25 @@ class Audit:
             address=address,
             detail=detail,
         )
-        self._write_line(event)
+        if self._lines is not None:
+            self._lines.write(msgspec.json.encode(event))
         self._queue(event)
+
+    def metrics(self) -> list[Metric]:
+        return [
+            Metric(
+                "events_waiting",
+                "gauge",
+                "Audit events that wait for the state.",
+                self._noted - self._settled,
+            ),
+            Metric(
+                "events_lost_total",
+                "counter",
+                "Audit events that were dropped, because too many waited.",
+                self._all_lost,
+            ),
+        ]
 
     async def settled(self) -> None:
         """Return once the store has all earlier events, or is known to be away."""
@@ -100,19 +118,6 @@ class Audit:
         except TimeoutError:
             logger.error("%d events could not be kept", self._noted - self._settled)
 
-    def _write_line(self, event: AuditEvent) -> None:
-        if self._lines is None:
-            return
-        try:
-            self._lines.write(msgspec.json.encode(event) + b"\n")
-            self._lines.flush()
-        except OSError as exc:
-            if not self._are_lines_failing:
-                logger.error("the audit log cannot be written: %s", exc.strerror)
-            self._are_lines_failing = True
-        else:
-            self._are_lines_failing = False
-
     def _queue(self, event: AuditEvent) -> None:
         if self._is_full:
             self._waiting.popleft()
@@ -129,6 +134,7 @@ class Audit:
         if not self._lost:
             logger.error("events are lost from now on")
         self._lost += count
+        self._all_lost += count
         self._settled += count
 
     async def _keep(self) -> None:

@@ -7,6 +7,7 @@
     rows.py       turns rows into records
     batching.py   reads rows that many ask for at the same time with one statement
     ranges.py     the ranges of names that patterns can match
+    disk_reserve.py  disk space for a registry whose disk is full
     sqlite.py     the engine of a single node, with its migrations
     postgres.py   the engine that several nodes share, with its migrations
 
@@ -120,7 +121,7 @@ class Store(Protocol):
     # Audit events.
 
     async def add_events(self, events: Sequence[AuditEvent]) -> None:
-        """Keep all of the events or none."""
+        """Keep all of the events or none. StoreUnavailable if the disk is full."""
 
     async def events(
         self,

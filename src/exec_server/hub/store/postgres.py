@@ -105,6 +105,9 @@ class PostgresEngine:
         r"LIKE translate(replace(CAST(? AS text), '_', '\_'), '*' || chr(63), chr(37) || '_')"
     )
 
+    async def has_space(self) -> bool:
+        return True
+
     def __init__(self, options: dict[str, Any], *, seconds: float) -> None:
         self._seconds = seconds
         self._pool = AsyncConnectionPool(

@@ -63,6 +63,9 @@ class Engine(Protocol):
     async def write(self, statement: str, values: Sequence[Any]) -> int:
         """The number of rows that a statement has changed."""
 
+    async def has_space(self) -> bool:
+        """False if only what clients wait for should be written, because the disk is full."""
+
     async def close(self) -> None: ...
 
 
@@ -258,6 +261,8 @@ class SqlStore:
     # Audit events.
 
     async def add_events(self, events: Sequence[AuditEvent]) -> None:
+        if not await self._engine.has_space():
+            raise StoreUnavailable("the disk is full")
         await self._insert("events", [msgspec.structs.asdict(event) for event in events])
 
     async def events(

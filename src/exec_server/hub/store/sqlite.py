@@ -7,6 +7,7 @@ event loop never waits for the disk. Each statement is a transaction.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 from exec_server.errors import ConfigurationError
 from exec_server.hub.store import StoreUnavailable
+from exec_server.hub.store.disk_reserve import DiskReserve
 
 _T = TypeVar("_T")
 
@@ -71,21 +73,27 @@ class SqliteEngine:
 
     def __init__(self, path: str, *, seconds: float) -> None:
         self._path = path
+        self._reserve: DiskReserve | None = None
         self._seconds = seconds
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry store")
 
     @classmethod
-    async def open(cls, path: str, *, seconds: float) -> SqliteEngine:
+    async def open(cls, path: str, *, seconds: float, has_reserve: bool = False) -> SqliteEngine:
         """Open the file; *seconds* is the timeout of each statement.
+
+        With *has_reserve*, disk space is set aside for the time when the disk is full.
 
         Raises ConfigurationError if the file cannot be used.
         """
         engine = cls(path, seconds=seconds)
         try:
             engine._db = await engine._in_thread(lambda: _connect(path, seconds))
+            if has_reserve:
+                engine._reserve = await engine._in_thread(lambda: DiskReserve(path))
         except (sqlite3.Error, OSError) as exc:
             engine._thread.shutdown()
-            raise ConfigurationError(f"cannot open the registry's state {path}: {exc}") from exc
+            why = "the disk is full" if _is_full(exc) else exc
+            raise ConfigurationError(f"cannot open the registry's state {path}: {why}") from exc
         except ConfigurationError:
             engine._thread.shutdown()
             raise
@@ -98,11 +106,31 @@ class SqliteEngine:
         self._thread.shutdown()
 
     async def write(self, statement: str, values: Sequence[Any]) -> int:
-        return await self._in_time(lambda: self._db.execute(statement, values).rowcount)
+        return await self._in_time(lambda: self._run(statement, values)[1])
 
     async def read(self, statement: str, values: Sequence[Any]) -> list[dict[str, Any]]:
-        rows = await self._in_time(lambda: self._db.execute(statement, values).fetchall())
+        rows, _ = await self._in_time(lambda: self._run(statement, values))
         return [dict(row) for row in rows]
+
+    def _run(self, statement: str, values: Sequence[Any]) -> tuple[list[sqlite3.Row], int]:
+        """The rows that a statement returns, and the number of those that it has changed."""
+        try:
+            return self._run_once(statement, values)
+        except sqlite3.OperationalError as exc:
+            # Full disks are also reported as failed writes, of one of SQLite's other files.
+            kind = exc.sqlite_errorcode & 0xFF
+            is_full = kind in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+            if not is_full or self._reserve is None or not self._reserve.release():
+                raise
+        return self._run_once(statement, values)
+
+    def _run_once(self, statement: str, values: Sequence[Any]) -> tuple[list[sqlite3.Row], int]:
+        cursor = self._db.execute(statement, values)
+        return cursor.fetchall(), cursor.rowcount
+
+    async def has_space(self) -> bool:
+        reserve = self._reserve
+        return reserve is None or not reserve.is_released or await self._in_time(reserve.restore)
 
     async def _in_time(self, work: Callable[[], _T]) -> _T:
         try:
@@ -111,7 +139,8 @@ class SqliteEngine:
         except TimeoutError:
             raise StoreUnavailable(f"{self._path} is too slow") from None
         except sqlite3.OperationalError as exc:
-            raise StoreUnavailable(f"{self._path}: {exc}") from exc
+            why = "the disk is full" if _is_full(exc) else exc
+            raise StoreUnavailable(f"cannot use the registry's state {self._path}: {why}") from exc
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -145,8 +174,17 @@ def _migrate(db: sqlite3.Connection, path: str) -> None:
         for script in MIGRATIONS[version:]:
             for statement in filter(str.strip, script.split(";")):
                 db.execute(statement)
-        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        if version < len(MIGRATIONS):
+            db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        # After some errors, such as a full disk, SQLite has rolled back itself.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
         raise
+
+
+def _is_full(exc: BaseException) -> bool:
+    if isinstance(exc, OSError):
+        return exc.errno in (errno.ENOSPC, errno.EDQUOT)
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL

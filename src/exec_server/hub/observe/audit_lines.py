@@ -1,0 +1,62 @@
+"""The file to which a registry appends its audit events, one line of JSON each."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from exec_server.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+class AuditLines:
+    """An audit log that may be rotated: if the file at its path is another one, that is opened."""
+
+    def __init__(self, path: str) -> None:
+        """Raises ConfigurationError if the file cannot be written."""
+        self._path = path
+        self._is_failing = False
+        # True if a line was written only in part, so that the next one needs a new line.
+        self._is_torn = False
+        try:
+            self._descriptor = os.open(path, _FLAGS, 0o600)
+        except OSError as exc:
+            raise ConfigurationError(f"cannot write the audit log {path}: {exc.strerror}") from exc
+
+    def write(self, line: bytes) -> None:
+        """Append a line. Errors are logged when they begin, and never raised."""
+        try:
+            if not self._is_current():
+                self.reopen()
+            data = (b"\n" if self._is_torn else b"") + line + b"\n"
+            written = os.write(self._descriptor, data)
+            self._is_torn = written < len(data)
+            if self._is_torn:
+                raise OSError(0, "only a part of a line could be written")
+        except OSError as exc:
+            if not self._is_failing:
+                logger.error("the audit log cannot be written: %s", exc.strerror)
+            self._is_failing = True
+        else:
+            self._is_failing = False
+
+    def reopen(self) -> None:
+        """Open the file at the path again. If that fails, the old file stays. Raises OSError."""
+        opened = os.open(self._path, _FLAGS, 0o600)
+        os.close(self._descriptor)
+        self._descriptor, self._is_torn = opened, False
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _is_current(self) -> bool:
+        """True if the open file is still the one at the path."""
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        here = os.fstat(self._descriptor)
+        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
