@@ -194,7 +194,7 @@ def test_a_flood_of_invented_ids_is_thinned_out_and_is_over_at_once():
         fail(mux, 1, stream_id=f"flood-{number}")
     assert is_paused(mux, now=0)
     assert is_alive(mux, harness)
-    # The next handshake after a tenth of a second is read, whoever sends it.
+    # The next handshake after a tenth of a second is read again.
     assert not is_paused(mux, now=0.11)
 
 
