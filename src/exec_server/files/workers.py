@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+
+from exec_server.files.operations.oserrors import os_error
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -49,9 +52,25 @@ class Workers:
             if is_short:
                 self._threads += 1
                 self._idle += 1
+        if is_short and not self._start_thread():
+            job.settle(None, os_error(errno.EAGAIN))
+            return
         self._jobs.put(job)
-        if is_short:
+
+    def _start_thread(self) -> bool:
+        """Start one more thread. False means that there is none at all to do the job."""
+        try:
             threading.Thread(target=self._work, name="exec-server files", daemon=True).start()
+        except (RuntimeError, MemoryError):
+            with self._lock:
+                self._threads -= 1
+                self._idle -= 1
+                if self._threads:
+                    return True
+                # The job does not wait any more.
+                self._idle += 1
+                return False
+        return True
 
     def call(
         self, function: Callable[[*Args], object], *args: *Args, settle: Settle | None = None

@@ -55,6 +55,9 @@ class Outlet(Protocol):
 
     def push(self, *parts: bytes) -> None: ...
 
+    def interrupt(self) -> None:
+        """Lose the connection: an event could not be sent."""
+
     @property
     def is_attached(self) -> bool: ...
 
@@ -204,9 +207,14 @@ class Child:
         if self._granted and self.log.is_full:
             self._window_gate.close()
         if self._outlet.is_attached:
-            self._outlet.push(
-                self._output_head, b"%d" % seq, middle, encode_base64(data), process.OUTPUT_TAIL
-            )
+            try:
+                self._outlet.push(
+                    self._output_head, b"%d" % seq, middle, encode_base64(data), process.OUTPUT_TAIL
+                )
+            except MemoryError:
+                # The client must not miss an event. It can resume, and read it from the log.
+                logger.warning("no memory for an event; the client has to resume its session")
+                self._outlet.interrupt()
         if not self._is_bulk and self.log.total_bytes > self._limits.retained_bytes:
             self._is_bulk = True
             for pump in self._pumps:

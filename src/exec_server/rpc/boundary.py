@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +20,20 @@ T = TypeVar("T")
 
 _encode = msgspec.json.Encoder(enc_hook=encode_hook).encode
 _MISSING = re.compile(r"^Object missing required field (`[^`]*`)(.*)")
+
+
+# The operating system has no more of something; the client is told of what.
+_LACKS = frozenset(
+    (
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.EAGAIN,
+        errno.ENOMEM,
+        errno.ENOBUFS,
+        errno.ENOSPC,
+        errno.EDQUOT,
+    )
+)
 
 
 class ErrorBody(NamedTuple):
@@ -56,5 +72,21 @@ def error_body(exc: BaseException, *, method: str) -> ErrorBody:
     """The error that the peer is told. Only an RpcError is told in its own words."""
     if isinstance(exc, RpcError):
         return ErrorBody(exc.code, exc.message)
+    lack = _lack_of_resources(exc)
+    if lack is not None:
+        logger.warning("%s failed: %s", method, lack)
+        return ErrorBody(InternalError.code, lack)
     logger.error("%s failed", method, exc_info=exc)
     return ErrorBody(InternalError.code, "internal error")
+
+
+def _lack_of_resources(exc: BaseException) -> str | None:
+    """The system's text if *exc* says that it has no room for more; None for other faults."""
+    number: int | None = None
+    if isinstance(exc, OSError) and exc.errno in _LACKS:
+        number = exc.errno
+    elif isinstance(exc, MemoryError):
+        number = errno.ENOMEM
+    elif isinstance(exc, RuntimeError) and "can't start new thread" in str(exc):
+        number = errno.EAGAIN
+    return None if number is None else f"{os.strerror(number)} (os error {number})"

@@ -19,9 +19,12 @@ class SandboxTrial:
 
     async def found(self) -> SandboxInfo | UnsetType:
         """The outcome; UNSET if it takes too long. A later call gets it."""
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, OSError, MemoryError):
             async with asyncio.timeout(_PATIENCE):
                 return await asyncio.shield(self._trial)
+        if self._trial.done() and not self._trial.cancelled() and self._trial.exception():
+            # The machine lacked something, which a later trial may find.
+            del self._trial
         return UNSET
 
     @cached_property

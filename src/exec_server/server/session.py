@@ -46,6 +46,11 @@ class Session:
         if self._connection is not None:
             self._connection.send(*parts)
 
+    def interrupt(self) -> None:
+        """Lose the connection, if there is one; its client may resume the session."""
+        if self._connection is not None:
+            self._connection.abort()
+
     def ask_policy(self, params: network.PolicyRequestParams) -> asyncio.Future[Any] | None:
         """Ask the attached client; None if there is none, or if too many questions are open."""
         peer = self._peer

@@ -103,8 +103,9 @@ class OutputLog:
     def append(self, stream: Stream, data: bytes) -> int:
         """Retain *data* and return its number."""
         seq = self.next_seq
-        self.next_seq = seq + 1
+        # If there is no memory for it, no number is given out.
         self._chunks.append(Chunk(seq, stream, data))
+        self.next_seq = seq + 1
         self._bytes += len(data)
         if self.window is not None:
             self._unacknowledged += 1
