@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -189,12 +190,15 @@ def test_without_bubblewrap_it_says_what_cannot_be_protected(monkeypatch, worksp
 @needs_landlock
 def test_without_bubblewrap_metadata_can_be_given_up(monkeypatch, workspace, capfd):
     without(monkeypatch, "bubblewrap")
+    # A new name directly in the directory for temporary files, which must stay read-only.
+    outside = f"/tmp/out-{uuid.uuid4().hex}"
     (workspace / ".git").mkdir()
     words = [*WRITE, "--unprotected-metadata", "-n", "--cwd", str(workspace)]
-    assert sandbox_command([*words, *sh("touch made .git/x; touch /tmp/out ../out")]) == 1
+    assert sandbox_command([*words, *sh(f"touch made .git/x; touch {outside} ../out")]) == 1
     assert sorted(os.listdir(workspace)) == [".git", "made"]
     assert not (workspace.parent / "out").exists()
-    assert "cannot touch '/tmp/out'" in capfd.readouterr().err
+    assert not os.path.exists(outside)
+    assert f"cannot touch '{outside}'" in capfd.readouterr().err
 
 
 @requirement("cli/sandbox:closed")

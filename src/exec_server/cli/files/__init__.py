@@ -5,5 +5,6 @@ ls_tree_find_stat.py  `ls`, `tree`, `find`, `stat`
 cat_rm_mkdir.py       `cat`, `rm`, `mkdir`
 file_command.py       the options, errors and exit status that they share
 targets.py            `SERVER:/PATH`, and one client for each server
+unfinished_copy.py    the note beside a tree that is not complete yet
 progress_bar.py       the progress line of `cp`
 """

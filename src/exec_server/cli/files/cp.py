@@ -27,6 +27,7 @@ from exec_server.cli.files.targets import (
     not_remote,
     parse_target,
 )
+from exec_server.cli.files.unfinished_copy import UnfinishedCopy
 from exec_server.cli.parser import Flag, Parser
 from exec_server.client.files.transfer.download import Download
 from exec_server.client.files.transfer.progress import OnProgress
@@ -60,7 +61,8 @@ _DESCRIPTION = """\
 Copy files to a server, from it, within one server, or from one server to another through this
 machine. As with cp, a copy goes into the destination if that is a directory. Files that exist with
 the same size and time are not copied again, and large files continue where they stopped: repeat the
-command to finish a copy that was interrupted.
+command to finish a copy that was interrupted. A directory that the interrupted copy has made counts
+as its copy then, and not as a directory to copy into.
 """
 
 
@@ -119,18 +121,40 @@ class _Copying:
         self._has_many = has_many
 
     async def copy(self, source: Target) -> None:
-        if await self._is_directory(source) and not self._values.recursive:
+        is_tree = await self._is_directory(source)
+        if is_tree and not self._values.recursive:
             raise InvalidRequest("is a directory; use -r to copy it with everything in it")
-        destination = await self._exact(source)
+        unfinished = UnfinishedCopy(self._servers, source, self._destination) if is_tree else None
+        destination = await self._exact(source, unfinished)
+        if not is_tree:
+            await self._check_parent(destination)
         if source.is_remote and source.url == destination.url:
             await self._copy_within(source, destination)
-        else:
-            await self._transfer(source, destination)
+            return
+        if destination != self._destination or self._values.dry_run:
+            unfinished = None
+        elif unfinished is not None and not await self._is_directory(destination, may_miss=True):
+            await unfinished.begin()
+        await self._transfer(source, destination)
+        if unfinished is not None:
+            await unfinished.finish()
 
-    async def _exact(self, source: Target) -> Target:
-        """The path of the copy of *source*: in a directory, or exactly as given."""
+    async def _check_parent(self, destination: Target) -> None:
+        """Raise NotFound if there is no directory for a file; for a tree, it is made."""
+        parent = os.path.dirname(destination.path.rstrip("/"))
+        if parent and not await self._is_directory(Target(destination.url, parent), may_miss=True):
+            text = f"cannot be copied to {destination}: the directory {parent} does not exist"
+            raise NotFound(text)
+
+    async def _exact(self, source: Target, unfinished: UnfinishedCopy | None) -> Target:
+        """The path of the copy of *source*: in a directory, or exactly as given.
+
+        A directory that an unfinished copy has made is the copy itself.
+        """
         destination = self._destination
         is_directory = await self._is_directory(destination, may_miss=True)
+        if is_directory and unfinished is not None and await unfinished.exists():
+            return destination
         if is_directory:
             # A source without a name, such as "..", is copied into the directory itself.
             return destination if source.name in ("", ".", "..") else destination.below(source.name)
@@ -168,7 +192,11 @@ class _Copying:
         except TransferFailed as exc:
             _tell(exc.result)
             for problem in exc.result.problems:
-                complain(f"{source.below(problem.path)}: {reason(Exception(problem.text))}")
+                if problem.path == ".":
+                    shown = f"{source} (to {destination})"
+                else:
+                    shown = str(source.below(problem.path))
+                complain(f"{shown}: {reason(Exception(problem.text))}")
             count = len(exc.result.problems)
             plural = "problem" if count == 1 else "problems"
             raise InvalidRequest(f"not everything was copied ({count} {plural})") from exc

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import logging
 import re
 import time
@@ -14,7 +16,7 @@ from exec_server.client.files.transfer import local_tree, pack
 from exec_server.client.files.transfer.local_tree import Changed, LocalTree
 from exec_server.client.files.transfer.remote_tree import RemoteTree
 from exec_server.client.files.transfer.tree import TreeEntry
-from exec_server.errors import ProcessFailed, RpcError
+from exec_server.errors import ConnectionClosed, ProcessFailed, RpcError
 
 if TYPE_CHECKING:
     from exec_server.client.process.remote_process import RemoteProcess
@@ -37,8 +39,10 @@ rm -f -- "./$1"
 exec tar -x -p --no-same-owner -f -
 """
 # An archive of this name and age was left behind by a connection that was cut.
-_NAME = re.compile(rb"\.exec-server-[0-9a-f]{32}\.pack")
+_NAME = re.compile(rb"\.exec-server-([0-9a-f]{16})[0-9a-f]{16}\.pack")
 _STALE_SECONDS = 600
+# How long a failed copy may take to remove an archive.
+_REMOVE_SECONDS = 2.0
 
 
 class OnAdvance(Protocol):
@@ -67,9 +71,13 @@ class Archives:
     files. Failures to unpack are not reported: list the tree afterwards.
     """
 
-    def __init__(self, there: RemoteTree) -> None:
+    def __init__(self, there: RemoteTree, *, origin: bytes) -> None:
+        """*origin* names the source, so that a later attempt finds what this one may leave."""
         self._there = there
         self._files = there.files
+        self._prefix = hashlib.blake2b(origin, digest_size=8).hexdigest().encode()
+        # The archives that are on the server now.
+        self._written: set[bytes] = set()
         # The entries that could not be packed, and why.
         self.failed: list[tuple[TreeEntry, OSError | Changed]] = []
 
@@ -98,6 +106,7 @@ class Archives:
         finally:
             await asyncio.gather(packing, return_exceptions=True)
             archives.close()
+            await self._remove_written()
         return True
 
     async def set_directories(self, entries: Iterable[TreeEntry]) -> bool:
@@ -108,21 +117,35 @@ class Archives:
             process = await self._there.start(b"sh", b"-c", _SCRIPT, b"sh", name)
             if process is None:
                 await self._remove(name)
+            # The script removes the archive itself, before it sets the time of the directory.
+            self._written.discard(name)
             return process is not None and await process.wait() == 0
         except (RpcError, ProcessFailed):
             return False
+        finally:
+            await self._remove_written()
 
     async def remove_stale(self, existing: Iterable[TreeEntry]) -> None:
-        """Remove archives that earlier attempts have left."""
+        """Remove archives that earlier attempts have left: those of this source, and old ones."""
         for entry in existing:
+            match = _NAME.fullmatch(entry.path)
             age = time.time() - entry.mtime_ns / 1e9
-            if _NAME.fullmatch(entry.path) and age > _STALE_SECONDS:
+            if match is not None and (match[1] == self._prefix or age > _STALE_SECONDS):
                 await self._remove(entry.path)
 
     async def _write(self, data: bytes) -> bytes:
-        name = b".exec-server-%b.pack" % uuid.uuid4().hex.encode()
+        suffix = uuid.uuid4().hex[:16].encode()
+        name = b".exec-server-%b%b.pack" % (self._prefix, suffix)
+        self._written.add(name)
         await self._files.write_file(self._there.at(name), data)
         return name
+
+    async def _remove_written(self) -> None:
+        """Remove what an error, a full disk or Ctrl-C has left on the server, if it can be done."""
+        for name in tuple(self._written):
+            with contextlib.suppress(RpcError, ConnectionClosed, TimeoutError):
+                async with asyncio.timeout(_REMOVE_SECONDS):
+                    await self._remove(name)
 
     async def _finish(self, unpacking: _Unpacking) -> None:
         await unpacking.process.wait()
@@ -130,6 +153,7 @@ class Archives:
 
     async def _remove(self, name: bytes) -> None:
         await self._files.remove(self._there.at(name), force=True)
+        self._written.discard(name)
 
     def _packed(self, here: LocalTree, entries: Iterable[TreeEntry]) -> Generator[_Archive]:
         """Archives of a bounded size. It reads the files, so it blocks."""

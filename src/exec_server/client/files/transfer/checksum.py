@@ -88,7 +88,8 @@ async def _remote_sums(tree: RemoteTree, entries: list[TreeEntry]) -> dict[bytes
         if process is None:
             break
         try:
-            for line in (await process.stdout.read()).split(b"\0"):
+            # If the program was killed, the last line has no end, and may be a part of one.
+            for line in (await process.stdout.read()).split(b"\0")[:-1]:
                 digest, _, name = line.partition(b" *")
                 if name in paths:
                     sums[paths[name]] = digest

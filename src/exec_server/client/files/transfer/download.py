@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, TypeVarTuple
 from exec_server.client.files.file_streams import BLOCK_BYTES
 from exec_server.client.files.transfer import local_tree, pack
 from exec_server.client.files.transfer.checksum import Digest, local_digest
-from exec_server.client.files.transfer.local_tree import Changed, LocalPlace, LocalPlaces, LocalTree
+from exec_server.client.files.transfer.local_tree import (
+    Changed,
+    LocalPlace,
+    LocalPlaces,
+    LocalTree,
+    WithoutSize,
+)
 from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.remote_listing import Listing
 from exec_server.client.files.transfer.remote_tree import RemoteTree, batches, is_text
@@ -24,6 +30,8 @@ from exec_server.client.files.transfer.transfer import (
     PACK_FROM,
     SMALL_WIDTH,
     Transfer,
+    check_handle,
+    is_handle_lost,
     persist,
 )
 from exec_server.client.files.transfer.transfer_plan import (
@@ -31,6 +39,7 @@ from exec_server.client.files.transfer.transfer_plan import (
     Copy,
     TransferPlan,
     make_plan,
+    stale_parts,
 )
 from exec_server.client.files.transfer.tree import TreeEntry, part_name
 from exec_server.errors import NotFound, ProcessFailed, ProtocolError, RpcError, StdinClosed
@@ -52,7 +61,8 @@ _PACK = (
     *(b"--no-recursion", b"--hard-dereference"),
 )
 _NAMES_FROM_STDIN = (b"--null", b"--verbatim-files-from", b"-T", b"-")
-# tar prints one of these if a file changes while tar reads it.
+# tar prints one of these, and has this status, if a file changes while tar reads it.
+_SOME_DIFFER = 1
 _UNSTEADY = (b"file changed as we read it", b"shrank by")
 
 
@@ -82,10 +92,12 @@ class Download(Transfer):
         there: RemoteTree,
         plan: TransferPlan,
         listing: Listing,
+        existing: Iterable[bytes],
         on_progress: OnProgress | None,
     ) -> None:
         super().__init__(there, plan, on_progress)
         self._here = here
+        self._existing = existing
         for path, text in listing.errors:
             self._fail(path, text)
         if not listing.is_full:
@@ -108,10 +120,11 @@ class Download(Transfer):
         here = await asyncio.to_thread(LocalTree, destination)
         existing = await asyncio.to_thread(_existing, here)
         plan = make_plan(listing.entries, existing)
-        return cls(here, there, plan, listing, on_progress)
+        return cls(here, there, plan, listing, existing, on_progress)
 
     async def _copy(self) -> None:
         await asyncio.to_thread(self._make_directories)
+        await asyncio.to_thread(self._remove_stale_parts)
         todo = await self._unpack([copy for copy in self.plan.files if copy.is_small])
         await each(todo, self._copy_small, width=SMALL_WIDTH)
         large = [copy for copy in self.plan.files if not copy.is_small]
@@ -135,6 +148,14 @@ class Download(Transfer):
         else:
             local_tree.make_directory(place, copy.entry)
             self.result.directories += 1
+
+    def _remove_stale_parts(self) -> None:
+        """Remove the parts that earlier attempts at other versions have left."""
+        with self._here.places() as places:
+            for path in stale_parts(self.plan, self._existing):
+                place = places.of(path)
+                with contextlib.suppress(OSError):
+                    os.unlink(place.name, dir_fd=place.directory)
 
     # Many at once.
 
@@ -191,8 +212,9 @@ class Download(Transfer):
                 data, size = [], 0
         came += await self._write_packed(unpacker, b"".join(data), wanted)
         # If a file has changed, all files are requested again, because tar does not name that file
-        # in a reliable way.
-        return [] if any(text in errors for text in _UNSTEADY) else came
+        # in a reliable way. After any other end, those that have not arrived are requested.
+        has_changed = any(text in errors for text in _UNSTEADY)
+        return [] if has_changed or await process.wait() == _SOME_DIFFER else came
 
     async def _write_packed(
         self, unpacker: pack.Unpacker, data: bytes, wanted: dict[bytes, Copy]
@@ -231,7 +253,7 @@ class Download(Transfer):
                 self._there.at(entry.path), follow_symlinks=self._follow
             )
             if len(data) != entry.size:
-                raise Changed
+                raise Changed if entry.size else WithoutSize
             await asyncio.to_thread(self._write_one, entry, data)
         except (OSError, RpcError, Changed) as exc:
             self._fail(entry.path, exc)
@@ -249,6 +271,7 @@ class Download(Transfer):
                 await self._receive_large(place, entry)
             self._count(entry)
         except (OSError, RpcError, Changed) as exc:
+            check_handle(exc)
             self._fail(entry.path, exc)
         self._tracker.advance(files=1)
 
@@ -268,9 +291,10 @@ class Download(Transfer):
                     self._tracker.advance(bytes=len(data))
             await self._check_unchanged(entry)
             await asyncio.to_thread(local_tree.finish_part, fd, part, place, entry)
-        except Changed:
-            # The part cannot be continued later.
-            os.unlink(part.name, dir_fd=part.directory)
+        except (Changed, OSError, RpcError) as exc:
+            if not is_handle_lost(exc):
+                # The part cannot be continued later, or fills a disk that has no room for it.
+                os.unlink(part.name, dir_fd=part.directory)
             raise
         finally:
             os.close(fd)

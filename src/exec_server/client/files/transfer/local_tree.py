@@ -22,6 +22,10 @@ class Changed(Exception):
     """A file is no longer as it was when it was listed."""
 
 
+class WithoutSize(Changed):
+    """A file has content although its size is 0, as those of /proc have."""
+
+
 class LocalScan(NamedTuple):
     """What a scan of a tree has found."""
 
@@ -45,6 +49,11 @@ class LocalTree:
         self._base, name = os.path.split(os.path.realpath(os.fsencode(root)))
         self._top = [name] if name else []
 
+    @property
+    def root(self) -> bytes:
+        """The absolute path, without links."""
+        return os.path.join(self._base, *self._top)
+
     def make_base(self) -> None:
         """Make the directory that contains the root, unless it exists."""
         os.makedirs(self._base, exist_ok=True)
@@ -57,14 +66,20 @@ class LocalTree:
         return LocalPlaces(self)
 
     def open_base(self) -> int:
-        return os.open(self._base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(os.fsdecode(self._base), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _stat_root(self, places: LocalPlaces) -> os.stat_result:
+        try:
+            return _stat(places.of(b""))
+        except OSError as exc:
+            # The error names the path that the caller knows, and not its last part.
+            raise OSError(exc.errno, exc.strerror, os.fsdecode(self.root)) from None
 
     def scan(self) -> LocalScan:
         """All entries, each directory before its content. Raises OSError only for the root."""
         scan = LocalScan([], [])
         with self.places() as places:
-            root = places.of(b"")
-            scan.entries.append(_entry(b"", _stat(root)))
+            scan.entries.append(_entry(b"", self._stat_root(places)))
             waiting = [b""] if scan.entries[0].kind == "directory" else []
             while waiting:
                 _scan_directory(places, waiting.pop(), scan, waiting)
@@ -204,7 +219,7 @@ def read_file(place: LocalPlace, entry: TreeEntry) -> bytes:
     finally:
         os.close(fd)
     if len(data) != entry.size:
-        raise Changed
+        raise Changed if entry.size else WithoutSize
     return data
 
 

@@ -24,7 +24,7 @@ from exec_server.client.files.transfer.tree import (
     check_path,
     parent,
 )
-from exec_server.errors import InvalidRequest, NotFound, ProtocolError, RpcError
+from exec_server.errors import InvalidRequest, NotFound, ProcessFailed, ProtocolError, RpcError
 from exec_server.protocol.fs import Metadata
 from exec_server.protocol.paths import to_uri
 
@@ -37,6 +37,9 @@ _FORMAT = r"%y %m %s %T@ %P\0%l\0"
 _KINDS: dict[bytes, Kind] = {b"f": "file", b"d": "directory", b"l": "symlink"}
 _ERROR = re.compile(rb"find: '(?:\./)?(.*)': ([^:]*)")
 _C_LOCALE = {"LC_ALL": "C"}
+# The status of find after it has printed errors about some files, and the one after signal 0.
+_FOUND_ERRORS = 1
+_BY_SIGNAL = 128
 
 # The number of requests under way at once when each name needs its own request.
 _WIDTH = 32
@@ -113,14 +116,25 @@ async def _find(
     try:
         async for entry in _records(process, errors):
             listing.entries.append(entry)
-        await process.wait()
+        status = await process.wait()
     finally:
         process.abandon()
     if not listing.entries or listing.entries[0].path:
         # It is another program of that name, which does not know these options.
         return None
     listing.errors = [_error(line) for line in bytes(errors).splitlines()]
+    if status and not (status == _FOUND_ERRORS and listing.errors):
+        # A listing that is not complete would look like a tree with fewer files.
+        shown = os.fsdecode(root)
+        raise ProcessFailed(f"the listing of {shown} is not complete: find {_ended(status)}")
     return listing
+
+
+def _ended(status: int) -> str:
+    """How a program has ended, for people."""
+    if status > _BY_SIGNAL:
+        return f"was ended by signal {status - _BY_SIGNAL}"
+    return f"has ended with status {status}"
 
 
 async def start_command(

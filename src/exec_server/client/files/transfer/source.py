@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 from collections.abc import AsyncIterator
 from typing import Protocol
 
 from exec_server.client.files.transfer import local_tree
 from exec_server.client.files.transfer.checksum import Digest, local_digest, remote_digest
-from exec_server.client.files.transfer.local_tree import Changed, LocalTree
+from exec_server.client.files.transfer.local_tree import Changed, LocalTree, WithoutSize
 from exec_server.client.files.transfer.remote_tree import RemoteTree
 from exec_server.client.files.transfer.tree import TreeEntry
 from exec_server.errors import NotFound
@@ -33,6 +34,10 @@ class Source(Protocol):
     def local(self) -> LocalTree | None:
         """The tree on this machine, whose files can be packed; None for another server."""
 
+    @property
+    def origin(self) -> bytes:
+        """A name of the source, the same for every attempt to copy it."""
+
     async def read(self, entry: TreeEntry) -> bytes:
         """The content of a small file."""
 
@@ -48,6 +53,10 @@ class LocalSource:
 
     def __init__(self, tree: LocalTree) -> None:
         self.local = tree
+
+    @property
+    def origin(self) -> bytes:
+        return socket.gethostname().encode() + b":" + self.local.root
 
     async def read(self, entry: TreeEntry) -> bytes:
         return await asyncio.to_thread(self._read, entry)
@@ -98,6 +107,10 @@ class RemoteSource:
     def __init__(self, tree: RemoteTree) -> None:
         self._tree = tree
 
+    @property
+    def origin(self) -> bytes:
+        return self._tree.root
+
     async def read(self, entry: TreeEntry) -> bytes:
         try:
             data = await self._tree.files.read_file(
@@ -106,7 +119,7 @@ class RemoteSource:
         except NotFound:
             raise Changed from None
         if len(data) != entry.size:
-            raise Changed
+            raise Changed if entry.size else WithoutSize
         return data
 
     @contextlib.asynccontextmanager

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from exec_server.client.files.transfer.checksum import Digest, differing, remote_digest
-from exec_server.client.files.transfer.local_tree import Changed
+from exec_server.client.files.transfer.local_tree import Changed, WithoutSize
 from exec_server.client.files.transfer.progress import OnProgress, Tracker
 from exec_server.client.files.transfer.remote_tree import RemoteTree
 from exec_server.client.files.transfer.result import TransferResult, Verify, remark
 from exec_server.client.files.transfer.transfer_plan import TransferPlan
 from exec_server.client.files.transfer.tree import TreeEntry
-from exec_server.errors import ConnectionClosed, RpcError, SessionLost
+from exec_server.errors import ConnectionClosed, NotFound, RpcError, SessionLost
 
 if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
@@ -28,8 +28,24 @@ SMALL_WIDTH = 32
 LARGE_WIDTH = 3
 
 
-# How often a connection may be lost before a transfer is given up.
+# How often in a row a connection may be lost, without progress, before a transfer is given up.
 _ATTEMPTS = 10
+_UNKNOWN_HANDLE = "unknown file handle"
+
+
+class HandleLost(ConnectionClosed):
+    """A file that was open on the server was closed there together with a lost connection."""
+
+
+def is_handle_lost(exc: BaseException) -> bool:
+    """True if a server says that it does not have an open file any more."""
+    return isinstance(exc, NotFound) and _UNKNOWN_HANDLE in str(exc)
+
+
+def check_handle(exc: BaseException) -> None:
+    """Raise HandleLost if *exc* means that: the transfer can be taken up again."""
+    if is_handle_lost(exc):
+        raise HandleLost("the connection was lost while a file was open") from exc
 
 
 async def persist(prepare: Callable[[], Awaitable[Transfer]], *, verify: Verify) -> TransferResult:
@@ -37,14 +53,21 @@ async def persist(prepare: Callable[[], Awaitable[Transfer]], *, verify: Verify)
 
     Files that were copied before count as kept then. Raises what `run` does.
     """
-    for _ in range(_ATTEMPTS - 1):
+    losses = best = 0
+    while True:
+        transfer: Transfer | None = None
         try:
-            return await (await prepare()).run(verify=verify)
+            transfer = await prepare()
+            return await transfer.run(verify=verify)
         except SessionLost:
             raise
         except ConnectionClosed as exc:
+            # What this attempt has found at the destination is the progress of those before.
+            found = 0 if transfer is None else transfer.found
+            losses, best = (0, found) if found > best else (losses + 1, best)
+            if losses >= _ATTEMPTS:
+                raise
             logger.info("a transfer is taken up again: %s", exc)
-    return await (await prepare()).run(verify=verify)
 
 
 class Transfer(ABC):
@@ -61,6 +84,11 @@ class Transfer(ABC):
         self._tracker = Tracker(on_progress)
         # The paths that were given up; the result says why.
         self._failed: set[bytes] = set()
+
+    @property
+    def found(self) -> int:
+        """A number that grows with what was at the destination already."""
+        return self._tracker.progress.kept_bytes + len(self.plan.kept)
 
     async def run(self, *, verify: Verify = "size") -> TransferResult:
         """Do the transfer. Raises TransferFailed if some of it could not be done."""
@@ -106,6 +134,8 @@ class Transfer(ABC):
             why = why.strerror or str(why)
         elif isinstance(why, RpcError):
             why = why.message
+        elif isinstance(why, WithoutSize):
+            why = "its size is not known before it is read, as in /proc; copy it with `cat`"
         elif isinstance(why, Changed):
             why = "changed while it was copied"
         self.result.problems.append(remark(path, str(why)))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from exec_server.client.files.transfer.tree import TreeEntry, is_same, parent
+from exec_server.client.files.transfer.tree import TreeEntry, below, is_same, parent, part_name
 
 # A file up to this size is sent whole, together with others; a larger one alone, in blocks.
 SMALL_BYTES = 256 * 1024
+# The name of a part, as `part_name` makes it.
+_PART = re.compile(rb"(.+)\.[0-9a-f]{8}\.part", re.DOTALL)
 
 
 class Copy(NamedTuple):
@@ -68,6 +71,26 @@ def make_plan(source: Iterable[TreeEntry], destination: Mapping[bytes, TreeEntry
         else:
             _add(plan, entry, found)
     return plan
+
+
+def stale_parts(plan: TransferPlan, existing: Iterable[bytes]) -> list[bytes]:
+    """The paths of parts at the destination that no copy of this plan continues.
+
+    Only names that a copy of one of the files of the plan may have had are taken for parts.
+    """
+    wanted = {copy.entry.path: copy.entry for copy in plan.files}
+    complete = {entry.path for entry in plan.kept}
+    found = []
+    for path in existing:
+        match = _PART.fullmatch(path)
+        if match is None or path in wanted or path in complete:
+            continue
+        entry, directory = wanted.get(match[1]), parent(path)
+        name = match[1].rpartition(b"/")[2]
+        is_current = entry is not None and below(directory, part_name(entry, name)) == path
+        if not is_current and (entry is not None or match[1] in complete):
+            found.append(path)
+    return found
 
 
 def _obstacle(entry: TreeEntry, found: TreeEntry | None) -> str | None:

@@ -25,9 +25,16 @@ from exec_server.client.files.transfer.transfer import (
     PACK_FROM,
     SMALL_WIDTH,
     Transfer,
+    check_handle,
+    is_handle_lost,
     persist,
 )
-from exec_server.client.files.transfer.transfer_plan import Copy, TransferPlan, make_plan
+from exec_server.client.files.transfer.transfer_plan import (
+    Copy,
+    TransferPlan,
+    make_plan,
+    stale_parts,
+)
 from exec_server.client.files.transfer.tree import TreeEntry, part_name
 from exec_server.client.files.transfer.upload_checks import (
     difference,
@@ -82,7 +89,7 @@ class Upload(Transfer):
         super().__init__(there, plan, on_progress)
         self._source = source
         self._existing = existing
-        self._archives = Archives(there)
+        self._archives = Archives(there, origin=source.origin)
         self._has_rename = self._has_append = self._has_permissions = False
 
     @classmethod
@@ -223,6 +230,8 @@ class Upload(Transfer):
         if self._has_permissions:
             await each(closed, self._open_directory, width=SMALL_WIDTH)
         await self._archives.remove_stale(self._existing.entries)
+        for path in stale_parts(self.plan, (entry.path for entry in self._existing.entries)):
+            await self._discard(self._there.at(path))
 
     async def _open_directory(self, entry: TreeEntry) -> None:
         await self._try(entry, self._set(entry.path, mode=(entry.mode or 0) | _OWNER))
@@ -268,6 +277,10 @@ class Upload(Transfer):
                 # It cannot be continued later, and must not be taken for a complete file.
                 await self._discard(part or target)
             raise
+        except (OSError, RpcError) as exc:
+            if not is_handle_lost(exc) and (part is not None or copy.replaces is None):
+                await self._discard_incomplete(part or target, entry)
+            raise
         if self._has_permissions:
             await self._files.set_permissions(
                 part or target,
@@ -284,6 +297,14 @@ class Upload(Transfer):
         with contextlib.suppress(RpcError, ConnectionClosed, TimeoutError):
             async with asyncio.timeout(_DISCARD_SECONDS):
                 await self._files.remove(path, force=True)
+
+    async def _discard_incomplete(self, path: bytes, entry: TreeEntry) -> None:
+        """Remove what a failed write has left, for example on a full disk."""
+        with contextlib.suppress(RpcError, ConnectionClosed, TimeoutError):
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                found = await self._files.get_metadata(path, follow_symlinks=self._follow)
+                if found.is_file and found.size < entry.size:
+                    await self._files.remove(path, force=True)
 
     # Large files.
 
@@ -382,4 +403,5 @@ class Upload(Transfer):
         try:
             await work
         except (OSError, RpcError, Changed) as exc:
+            check_handle(exc)
             self._fail(entry.path, exc)

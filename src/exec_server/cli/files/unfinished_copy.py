@@ -1,0 +1,81 @@
+"""A note beside the destination of a tree that is not complete yet.
+
+`cp -r SRC DST` makes DST if it does not exist, and copies into DST/SRC if it does. After an
+interrupted copy DST exists, and the same command must finish DST instead of making DST/SRC. The
+note tells the two cases apart; the copy that finishes removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import socket
+
+from exec_server.cli.files.targets import Servers, Target
+from exec_server.errors import RpcError
+
+_TEXT = "This copy is not complete. Repeat the command `exec-server cp -r` to finish it.\n"
+# The longest name that every common file system allows, less the rest of a note's name.
+_NAME_BYTES = 200
+
+
+class UnfinishedCopy:
+    """The note for one source and one destination; every attempt finds the same note."""
+
+    def __init__(self, servers: Servers, source: Target, destination: Target) -> None:
+        self._servers = servers
+        directory, name = os.path.split(destination.path.rstrip("/"))
+        digest = hashlib.blake2b(_identity(source), digest_size=4).hexdigest()
+        shown = os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
+        self._directory = directory
+        self._note = Target(
+            destination.url, os.path.join(directory, f".{shown}.{digest}.unfinished")
+        )
+
+    async def exists(self) -> bool:
+        """True if an earlier attempt has made the destination and has not finished it."""
+        if not self._note.is_remote:
+            return _is_here(self._note.path)
+        files = await self._servers.files(self._note)
+        try:
+            return await files.exists(self._note.path)
+        except RpcError:
+            return False
+
+    async def begin(self) -> None:
+        """Write the note. If that cannot be done, the copy itself tells why."""
+        with contextlib.suppress(RpcError, OSError):
+            if self._note.is_remote:
+                files = await self._servers.files(self._note)
+                if self._directory:
+                    await files.create_directory(self._directory, recursive=True)
+                await files.write_file(self._note.path, _TEXT.encode())
+            else:
+                _write_here(self._note.path)
+
+    async def finish(self) -> None:
+        """Remove the note: the copy is complete."""
+        with contextlib.suppress(RpcError, OSError):
+            if self._note.is_remote:
+                files = await self._servers.files(self._note)
+                await files.remove(self._note.path, force=True)
+            else:
+                os.unlink(self._note.path)
+
+
+def _is_here(path: str) -> bool:
+    return os.path.exists(path)
+
+
+def _write_here(path: str) -> None:
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(_TEXT)
+
+
+def _identity(source: Target) -> bytes:
+    if source.is_remote:
+        # The URL may have another port after the server was started again.
+        return os.fsencode(source.path.rstrip("/"))
+    return os.fsencode(f"{socket.gethostname()}:{os.path.realpath(source.path)}")
