@@ -908,6 +908,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         tty: bool = False,
         sandbox: Sandboxed = None,
         ensure: bool = True,
+        max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
     ) -> CompletedProcess:
         """Run a command to its end, like `subprocess.run`.
 
@@ -917,8 +918,10 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         CommandFailed. The other parameters are those of `start`; unlike there, *ensure* is true, so
         that a connection that is lost during the start does not matter.
 
-        If the server could not retain all output during an outage, the result lacks it and its
-        `truncated` is true.
+        Of each stream at most *max_output* bytes are kept, 64 MiB by default: the first half, and
+        as much of the end; None keeps everything. If there was more, or if the server could not retain
+        all output during an outage, the result's `truncated` is true and its `dropped_bytes` says
+        how much is missing. Use `start` to read a long output piece by piece.
         """
         return self._portal.wait(
             self._inner.run(
@@ -932,6 +935,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                 tty=tty,
                 sandbox=sandbox,
                 ensure=ensure,
+                max_output=max_output,
             )
         )
 
