@@ -84,9 +84,9 @@ class Processes:
         that a connection that is lost during the start does not matter.
 
         Of each stream at most *max_output* bytes are kept, 64 MiB by default: the first half, and
-        as much of the end; None keeps everything. If there was more, or if the server could not retain
-        all output during an outage, the result's `truncated` is true and its `dropped_bytes` says
-        how much is missing. Use `start` to read a long output piece by piece.
+        as much of the end; None keeps everything. If there was more, or if the server could not
+        retain all output during an outage, the result's `truncated` is true and its
+        `dropped_bytes` says how much is missing. Use `start` to read a long output piece by piece.
         """
         words = as_argv(argv)
         data = None if input is None else as_bytes(input, "input")
