@@ -39,6 +39,7 @@ _OF_OURS = {
     "fsSetPermissions": True,
     "fsAppend": True,
     "fsAtomicWrite": True,
+    "fsCompleteListing": True,
 }
 
 CAPABILITIES: dict[str, bool] = {**_OF_THE_REFERENCE, **_OF_OURS}

@@ -415,8 +415,9 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
     def read_directory(self, path: AnyPath) -> list[fs.DirectoryEntry]:
         """`fs/readDirectory`: the names in a directory, in no particular order.
 
-        A link is listed as the kind that it leads to, or not at all; bytes that are not UTF-8 are
-        replaced.
+        A link is listed as the kind that it leads to. From servers of this package, links that lead
+        nowhere are listed, too, and `entry.name` is exact. Other servers leave out such links, and
+        replace the bytes of names that are not UTF-8.
         """
         return self._portal.wait(self._inner.read_directory(unwrapped(path)))
 
