@@ -35,6 +35,7 @@ _OF_OURS = {
     "sessionRetain": True,
     "sessionTakeOver": True,
     "sessionPing": True,
+    "serverInstance": True,
     "fsRename": True,
     "fsSetPermissions": True,
     "fsAppend": True,

@@ -1125,6 +1125,14 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         """What the server says about its machine; it is asked at most once."""
         return self._portal.wait(self._inner.environment_info())
 
+    @property
+    def server_instance(self) -> str | None:
+        """A random text that names this run of the server; None if the server does not say.
+
+        Only the run that created a session can say that the session has expired.
+        """
+        return self._inner.server_instance
+
     def sandbox_info(self) -> environment.SandboxInfo | None:
         """How the server enforces sandboxes; None from a server that does not say."""
         return self._portal.wait(self._inner.sandbox_info())

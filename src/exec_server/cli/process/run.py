@@ -147,7 +147,12 @@ async def start_command(
     except (RpcError, CannotConfine) as exc:
         is_missing = os_error_number(str(exc)) == errno.ENOENT
         status = exit_codes.NOT_FOUND if is_missing else exit_codes.NOT_STARTED
-        raise exit_codes.StatusError(f"cannot run `{options.argv[0]}`: {exc}", status) from exc
+        program = options.argv[0]
+        why = str(exc)
+        if isinstance(exc, RpcError) and exc.subject == repr(program):
+            # The program is named already.
+            why = exc.message
+        raise exit_codes.StatusError(f"cannot run `{program}`: {why}", status) from exc
     return process
 
 

@@ -44,6 +44,8 @@ class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     token_file: str | None = None
     # The pin of the executor's key, as it was given.
     pin: str | None = None
+    # The run of the server that has the session; None if the server does not say.
+    server_instance: str | None = None
     # The exit status; it is known after all output was shown.
     exit_code: int | None = None
 
