@@ -329,6 +329,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # not read, if that does not delay other processes. Above the second the output is discarded.
     untaken_bytes: int = 1 * MIB
     untaken_max_bytes: int = 64 * MIB
+    # Output of each stream that `run` collects: the first half, and as much of the end.
+    run_output_bytes: int = 64 * MIB
     # The window that the client asks for if the server supports windows; 0 asks for none. A larger
     # one is not faster on a fast link. With 50 ms of latency this one allows 80 MB/s.
     flow_window: int = 4 * MIB

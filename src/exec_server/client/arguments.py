@@ -99,6 +99,16 @@ def check_seconds(value: object, name: str) -> None:
         raise TypeError(f"{name} must be a number of seconds or None, not {_kind(value)}")
 
 
+def check_size(value: object, name: str) -> None:
+    """Raise TypeError or ValueError unless *value* is a number of bytes or None."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a number of bytes or None, not {_kind(value)}")
+    if value < 0:
+        raise ValueError(f"{name} must not be negative: {value}")
+
+
 def signal_name(signum: object) -> str:
     """The name of a signal on the wire: `interrupt`, which every server knows, or POSIX's.
 

@@ -123,6 +123,14 @@ class ExecServerClient(Processes):
         """What the server says about its machine; it is asked at most once."""
         return await self._session.environment_info()
 
+    @property
+    def server_instance(self) -> str | None:
+        """A random text that names this run of the server; None if the server does not say.
+
+        Only the run that created a session can say that the session has expired.
+        """
+        return self._session.server_instance
+
     async def sandbox_info(self) -> environment.SandboxInfo | None:
         """How the server enforces sandboxes; None from a server that does not say."""
         return await self._session.sandbox_info()

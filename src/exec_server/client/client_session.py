@@ -108,6 +108,11 @@ class ClientSession:
         """True if the server has said that it knows output windows."""
         return self.has_announced("processFlow")
 
+    @property
+    def server_instance(self) -> str | None:
+        """The random text of the server's run, if the handshake has it."""
+        return None if self._info is None else self._info.server_instance or None
+
     def has_announced(self, capability: str) -> bool:
         """True if the server has said, without being asked now, that it has *capability*."""
         return self._info is not None and bool(self._info.capabilities.get(capability))

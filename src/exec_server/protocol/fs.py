@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote_to_bytes
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from exec_server.errors import InvalidParams
 from exec_server.protocol.base64 import Blob, LazyBlob
@@ -156,6 +158,8 @@ class ReadDirectoryParams(Confined, rename="camel", omit_defaults=True):
     path: PathUri
     sandbox: Sandbox = None
     sandbox_policy: OldSandbox | None = None
+    # Ours: also list links that lead nowhere, and names that are not UTF-8 exactly.
+    complete: bool = False
 
 
 class DirectoryEntry(msgspec.Struct, rename="camel", gc=False):
@@ -163,6 +167,16 @@ class DirectoryEntry(msgspec.Struct, rename="camel", gc=False):
     file_name: str
     is_directory: bool
     is_file: bool
+    # Ours, with `complete`: true for a link, and a name that is not UTF-8, percent-encoded.
+    is_symlink: bool | UnsetType = UNSET
+    encoded_name: str | UnsetType = UNSET
+
+    @property
+    def name(self) -> str:
+        """The name, in which bytes that are not UTF-8 are surrogates, as in `os.fsdecode`."""
+        if isinstance(self.encoded_name, str):
+            return unquote_to_bytes(self.encoded_name).decode("utf-8", "surrogateescape")
+        return self.file_name
 
 
 class ReadDirectoryResult(msgspec.Struct, rename="camel"):

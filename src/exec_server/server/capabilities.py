@@ -37,11 +37,13 @@ _OF_OURS = {
     "sessionRetain": True,
     "sessionTakeOver": True,
     "sessionPing": True,
+    "serverInstance": True,
     "fsRename": True,
     "fsSetPermissions": True,
     "fsAppend": True,
     "fsAtomicWrite": True,
     "fsWalkExactNames": True,
+    "fsCompleteListing": True,
 }
 
 CAPABILITIES: dict[str, bool] = {**_OF_THE_REFERENCE, **_OF_OURS}

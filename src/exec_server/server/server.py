@@ -103,7 +103,8 @@ class ExecServer:
     @cached_property
     def environment_info(self) -> EnvironmentInfo:
         """Facts about this machine that do not change while the server runs."""
-        return host.environment_info(version=VERSION, capabilities=CAPABILITIES)
+        info = host.environment_info(version=VERSION, capabilities=CAPABILITIES)
+        return structs.replace(info, server_instance=uuid.uuid4().hex)
 
     async def full_environment_info(self) -> EnvironmentInfo:
         """The same facts with the sandbox backends, which have to be tried out once."""

@@ -415,8 +415,9 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
     def read_directory(self, path: AnyPath) -> list[fs.DirectoryEntry]:
         """`fs/readDirectory`: the names in a directory, in no particular order.
 
-        A link is listed as the kind that it leads to, or not at all; bytes that are not UTF-8 are
-        replaced.
+        A link is listed as the kind that it leads to. From servers of this package, links that lead
+        nowhere are listed, too, and `entry.name` is exact. Other servers leave out such links, and
+        replace the bytes of names that are not UTF-8.
         """
         return self._portal.wait(self._inner.read_directory(unwrapped(path)))
 
@@ -914,6 +915,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         tty: bool = False,
         sandbox: Sandboxed = None,
         ensure: bool = True,
+        max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
     ) -> CompletedProcess:
         """Run a command to its end, like `subprocess.run`.
 
@@ -923,8 +925,10 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         CommandFailed. The other parameters are those of `start`; unlike there, *ensure* is true, so
         that a connection that is lost during the start does not matter.
 
-        If the server could not retain all output during an outage, the result lacks it and its
-        `truncated` is true.
+        Of each stream at most *max_output* bytes are kept, 64 MiB by default: the first half, and
+        as much of the end; None keeps everything. If there was more, or if the server could not
+        retain all output during an outage, the result's `truncated` is true and its
+        `dropped_bytes` says how much is missing. Use `start` to read a long output piece by piece.
         """
         return self._portal.wait(
             self._inner.run(
@@ -938,6 +942,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                 tty=tty,
                 sandbox=sandbox,
                 ensure=ensure,
+                max_output=max_output,
             )
         )
 
@@ -1125,6 +1130,14 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
     def environment_info(self) -> environment.EnvironmentInfo:
         """What the server says about its machine; it is asked at most once."""
         return self._portal.wait(self._inner.environment_info())
+
+    @property
+    def server_instance(self) -> str | None:
+        """A random text that names this run of the server; None if the server does not say.
+
+        Only the run that created a session can say that the session has expired.
+        """
+        return self._inner.server_instance
 
     def sandbox_info(self) -> environment.SandboxInfo | None:
         """How the server enforces sandboxes; None from a server that does not say."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from picows import WSAutoPingStrategy, WSListener, WSTransport
@@ -142,12 +142,14 @@ def consume_violation(transport: WSTransport) -> asyncio.Task[None]:
     picows keeps the violation in a future of its own, and the event loop complains about a future
     that is never read. The task ends as soon as the callback of the listener has returned.
     """
-    return asyncio.get_running_loop().create_task(_read_violation(transport.wait_disconnected()))
+    return asyncio.get_running_loop().create_task(_read_violation(transport))
 
 
-async def _read_violation(disconnected: Awaitable[None]) -> None:
+async def _read_violation(transport: WSTransport) -> None:
+    # The coroutine of picows is made here: a task that is cancelled before it begins, as at the end
+    # of `asyncio.run`, would leave it without ever awaiting it.
     try:
-        await disconnected
+        await transport.wait_disconnected()
     except Exception as exc:
         logger.debug("the connection ended: %s", exc)
 

@@ -28,7 +28,10 @@ def tcp_activity(raw: Any) -> TcpActivity:
     A message of many megabytes takes its time in either direction, and until it has arrived there
     is nothing else to hear.
     """
-    if sys.platform != "linux" or raw.family not in (socket.AF_INET, socket.AF_INET6):
+    if sys.platform != "linux" or getattr(raw, "family", None) not in (
+        socket.AF_INET,
+        socket.AF_INET6,
+    ):
         return TcpActivity()
     try:
         info = raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)

@@ -319,6 +319,44 @@ async def test_the_note_of_a_program_that_was_killed_is_ignored(server):
     assert (done.status, done.stdout) == (0, b"begun\n")
 
 
+def _move(home: Path, session_id: str, url: str) -> None:
+    """Make the record lead to another server, as when that one has taken a name over."""
+    record = home / "state" / "exec-server" / "sessions" / f"{session_id}.json"
+    facts = json.loads(record.read_text())
+    record.write_text(json.dumps({**facts, "server": url}))
+
+
+@requirement("cli/ps:unknown-here")
+async def test_another_server_does_not_make_ps_forget_a_process(server, home):
+    session_id = await detach(server.url, "sleep 60")
+    async with server_with() as other:
+        _move(home, session_id, other.url)
+        assert await states() == {session_id: "unknown here"}
+        for words in (["attach"], ["logs"], ["kill"]):
+            done = await finished(*words, session_id)
+            assert done.status == 1
+            assert f"the server that answers now does not know `{session_id}`" in done.stderr
+        # The first server still has it.
+        _move(home, session_id, server.url)
+        assert await states() == {session_id: "running"}
+        _move(home, session_id, other.url)
+        assert await states("--prune") == {session_id: "unknown here"}
+        assert await states() == {}
+
+
+@requirement("cli/ps:unknown-here")
+async def test_a_restarted_server_is_not_an_expiry(home):
+    async with server_with() as first:
+        session_id = await detach(first.url, "sleep 60")
+    async with server_with() as second:
+        _move(home, session_id, second.url)
+        assert await states() == {session_id: "unknown here"}
+    assert await states() == {session_id: "unreachable"}
+    assert (await finished("ps", "--forget", session_id)).status == 0
+    assert await states() == {}
+    assert (await finished("ps", "--forget", session_id)).status == 1
+
+
 @requirement("cli/attach:expired", "cli/ps:states")
 async def test_what_has_expired_is_told_once(home):
     limits = {"detached_session_seconds": 0.01, "max_detached_session_seconds": 0.01}

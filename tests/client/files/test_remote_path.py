@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +95,36 @@ async def test_glob(client, tmp_path, pattern, expected):
 async def test_a_pattern_is_relative(client):
     with pytest.raises(ValueError, match="not a relative pattern"):
         await anext(client.fs.path("/").glob("/etc/*"))
+
+
+@requirement("client/path:every-name")
+async def test_names_that_are_not_utf8_and_links_that_lead_nowhere_are_listed(client, tmp_path):
+    raw = os.fsencode(tmp_path)
+    os.mkdir(raw + b"/\xff")
+    Path(os.fsdecode(raw + b"/\xff/caf\xe9")).write_bytes(b"content")
+    (tmp_path / "plain").write_bytes(b"x")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "again").symlink_to(".")
+    (tmp_path / "locked").mkdir(mode=0o000)
+    root = client.fs.path(str(tmp_path))
+    names = {path.name async for path in root.iterdir()}
+    assert names == {"\udcff", "plain", "dangling", "loop", "again", "locked"}
+    found = {str(path): path async for path in root.glob("**/*")}
+    inner = os.fsdecode(raw + b"/\xff/caf\xe9")
+    assert set(found) == {f"{tmp_path}/{name}" for name in names} | {inner}
+    assert await found[inner].read_bytes() == b"content"
+    await found[inner].write_bytes(b"new")
+    assert await found[inner].is_file()
+    await found[inner].unlink()
+    assert not os.listdir(raw + b"/\xff")
+    assert not await found[f"{tmp_path}/dangling"].exists()
+
+
+@requirement("client/path:every-name")
+async def test_a_server_without_exact_names_does_not_end_a_search(client, tmp_path):
+    client._session._info.capabilities.pop("fsCompleteListing")
+    os.mkdir(os.fsencode(tmp_path) + b"/\xff")
+    (tmp_path / "plain").touch()
+    found = [path.name async for path in client.fs.path(str(tmp_path)).glob("**/*")]
+    assert "plain" in found

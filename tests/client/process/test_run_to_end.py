@@ -6,7 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from exec_server.client.process.bounded_output import BoundedOutput
 from exec_server.client_urls import connect
 from exec_server.errors import (
     CommandFailed,
@@ -156,3 +159,48 @@ async def test_a_refusal_to_close_stdin_ends_the_command():
             await client.run(["x"], cwd="/", input=b"x")
         async with asyncio.timeout(PATIENCE):
             await ended.wait()
+
+
+# Long output.
+
+
+@requirement("client/run:bounded")
+@given(
+    pieces=st.lists(st.binary(max_size=20), max_size=30),
+    max_bytes=st.none() | st.integers(0, 60),
+)
+def test_of_a_long_output_the_beginning_and_the_end_are_kept(pieces, max_bytes):
+    output = BoundedOutput(max_bytes)
+    for piece in pieces:
+        output.add(piece)
+    whole, kept = b"".join(pieces), output.content()
+    if max_bytes is None or len(whole) <= max_bytes:
+        assert (kept, output.dropped_bytes) == (whole, 0)
+    else:
+        tail = max_bytes // 2
+        assert kept == whole[: max_bytes - tail] + whole[len(whole) - tail :]
+        assert output.dropped_bytes == len(whole) - max_bytes
+
+
+@requirement("client/run:bounded")
+async def test_the_result_says_how_much_is_missing(client):
+    done = await client.run(["seq", "200000"], max_output=1000)
+    whole = b"".join(b"%d\n" % n for n in range(1, 200_001))
+    assert done.stdout == whole[:500] + whole[-500:]
+    assert done.is_truncated and done.truncated
+    assert done.dropped_bytes == len(whole) - 1000
+    assert not (await client.run(["seq", "10"], max_output=1000)).truncated
+
+
+@requirement("client/run:bounded")
+async def test_a_command_that_never_stops_writing_is_bounded_when_it_times_out(client):
+    with pytest.raises(CommandTimeout) as caught:
+        await client.run(["yes"], timeout=0.5, max_output=100_000)
+    assert len(caught.value.stdout) == 100_000
+
+
+@requirement("client/run:bounded")
+@pytest.mark.parametrize(("size", "kind"), [("1", TypeError), (1.5, TypeError), (-1, ValueError)])
+async def test_a_bound_is_a_number_of_bytes(client, size, kind):
+    with pytest.raises(kind, match="max_output"):
+        await client.run(["true"], max_output=size)

@@ -26,7 +26,7 @@ from exec_server.errors import (
 )
 from exec_server.limits import DEFAULT_LIMITS
 
-State = Literal["attached", "expired", "refused", "unreachable"]
+State = Literal["attached", "expired", "unknown here", "refused", "unreachable"]
 
 
 class SessionUnavailable(ExecServerError):
@@ -81,6 +81,7 @@ def new_record(
         kept_seconds=kept,
         token_file=None if token_file is None else os.path.abspath(token_file),
         pin=pin,
+        server_instance=client.server_instance,
     )
     store.save(session)
     return session
@@ -114,7 +115,8 @@ async def open_saved(
     """Resume a saved session for the length of a block. Raises SessionUnavailable.
 
     If *is_patient*, it waits some seconds for a session that is attached elsewhere. The record of
-    an expired session is removed.
+    an expired session is removed, but only if the server that says so is the one that had it:
+    another executor may have the name by now, and the record is the only way back to the process.
     """
     if token is None and session.token_file is not None:
         token = read_token_file(session.token_file)
@@ -134,9 +136,26 @@ async def open_saved(
     async with contextlib.AsyncExitStack() as stack:
         try:
             client = await stack.enter_async_context(opening)
-        except (SessionAttached, InvalidRequest, ConnectError) as exc:
-            raise _unavailable(store, session, exc) from exc
+        except InvalidRequest as exc:
+            found = await _instance_at(session, token=token, pin=pin)
+            if found is not None and found == session.server_instance:
+                raise expired(store, session) from exc
+            raise _unknown_here(session) from exc
+        except (SessionAttached, ConnectError) as exc:
+            raise _unavailable(session, exc) from exc
         yield client
+
+
+async def _instance_at(session: SavedSession, *, token: str | None, pin: str | None) -> str | None:
+    """The run of the server that is reached now; None if it does not say."""
+    opening = server_access.open_server(
+        session.server, token=token, pin=pin or session.pin, client_name="exec-server"
+    )
+    try:
+        async with opening as client:
+            return client.server_instance
+    except ExecServerError:
+        return None
 
 
 def expired(store: SessionStore, session: SavedSession) -> SessionUnavailable:
@@ -145,13 +164,17 @@ def expired(store: SessionStore, session: SavedSession) -> SessionUnavailable:
     return SessionUnavailable(f"`{session.id}` has expired: the server no longer has it", "expired")
 
 
-def _unavailable(
-    store: SessionStore, session: SavedSession, exc: ExecServerError
-) -> SessionUnavailable:
+def _unknown_here(session: SavedSession) -> SessionUnavailable:
+    text = (
+        f"the server that answers now does not know `{session.id}`: it was restarted, or it is "
+        f"another server under the same name; remove the record with `exec-server ps --prune`"
+    )
+    return SessionUnavailable(text, "unknown here")
+
+
+def _unavailable(session: SavedSession, exc: ExecServerError) -> SessionUnavailable:
     if isinstance(exc, SessionAttached):
         text = f"`{session.id}` is attached elsewhere; detach it there first, with ~d or Ctrl-C"
         return SessionUnavailable(text, "attached")
-    if isinstance(exc, InvalidRequest):
-        return expired(store, session)
     is_refused = isinstance(exc, ConnectionRejected)
     return SessionUnavailable(str(exc), "refused" if is_refused else "unreachable")

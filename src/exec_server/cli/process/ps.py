@@ -24,8 +24,10 @@ _AT_ONCE = 16
 
 _DESCRIPTION = """\
 List the processes that were detached on this machine, with `run --detach` or ~d. Their servers are
-asked for the state of each: running, exited with a status, attached elsewhere, or unreachable. An
-expired process is listed once more, and its record is removed.
+asked for the state of each: running, exited with a status, attached elsewhere, unreachable, or
+unknown here, which means that the server was restarted or is another one under the same name. An
+expired process is listed once more, and its record is removed. All other records are kept until
+`--forget` or `--prune`.
 """
 
 _EXAMPLES = """\
@@ -34,6 +36,9 @@ _EXAMPLES = """\
 
   Those of one server, as JSON:
       exec-server ps -o json build
+
+  Remove the record of a process whose server is gone:
+      exec-server ps --forget 3f2a9c01
 """
 
 
@@ -73,6 +78,14 @@ def ps_command(words: list[str]) -> int:
     parser.add_argument(
         "server", metavar="SERVER", nargs="?", help="list only those on this server"
     )
+    parser.add_argument(
+        "--forget",
+        metavar="<ID>",
+        help="remove the record of this process and ask no server; the process is left alone",
+    )
+    parser.add_argument(
+        "--prune", action=Flag, help="also remove the records of processes that are unknown here"
+    )
     parser.add_argument("-q", "--quiet", action=Flag, help="print only the ids, and ask no server")
     add_output(parser)
     values = parser.parse_words(words)
@@ -80,6 +93,9 @@ def ps_command(words: list[str]) -> int:
     async def ps() -> int:
         token = server_token(parser, values)
         store = SessionStore()
+        if values.forget is not None:
+            store.remove(store.find(values.forget).id)
+            return exit_codes.OK
         sessions = [each for each in store.all() if values.server in (None, each.server)]
         if values.quiet:
             for each in sessions:
@@ -89,6 +105,10 @@ def ps_command(words: list[str]) -> int:
         found = await asyncio.gather(
             *(_look(store, each, token, values.pin, slots) for each in sessions)
         )
+        if values.prune:
+            for listed in found:
+                if listed.state == "unknown here":
+                    store.remove(listed.session.id)
         if values.output == "json":
             print_json([each.facts for each in found])
         elif found:

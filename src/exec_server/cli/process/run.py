@@ -194,7 +194,9 @@ async def _not_started(
             return exit_codes.StatusError(text, exit_codes.NOT_STARTED)
         command += f" in `{options.cwd}`"
     status = exit_codes.NOT_FOUND if number == errno.ENOENT else exit_codes.NOT_STARTED
-    return exit_codes.StatusError(f"{command}: {exc}", status)
+    # The message without its subject: the program is named already.
+    why = exc.message if isinstance(exc, RpcError) else str(exc)
+    return exit_codes.StatusError(f"{command}: {why}", status)
 
 
 async def _obstacle(client: ExecServerClient, directory: str) -> str | None:

@@ -46,6 +46,8 @@ class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pin: str | None = None
     # The modes of its terminal that the program has switched on, as control sequences.
     modes: bytes = b""
+    # The run of the server that has the session; None if the server does not say.
+    server_instance: str | None = None
     # The exit status; it is known after all output was shown.
     exit_code: int | None = None
 

@@ -230,10 +230,12 @@ class FileMethods:
     async def read_directory(self, path: AnyPath) -> list[fs.DirectoryEntry]:
         """`fs/readDirectory`: the names in a directory, in no particular order.
 
-        A link is listed as the kind that it leads to, or not at all; bytes that are not UTF-8 are
-        replaced.
+        A link is listed as the kind that it leads to. From servers of this package, links that lead
+        nowhere are listed, too, and `entry.name` is exact. Other servers leave out such links, and
+        replace the bytes of names that are not UTF-8.
         """
-        params = fs.ReadDirectoryParams(await self.uri(path), self._sandbox)
+        is_complete = self._session.has_announced("fsCompleteListing")
+        params = fs.ReadDirectoryParams(await self.uri(path), self._sandbox, complete=is_complete)
         return (await self._call(fs.READ_DIRECTORY, params)).entries
 
     async def walk(

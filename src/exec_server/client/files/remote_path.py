@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from exec_server.errors import NotFound
-from exec_server.protocol.fs import Metadata
+from exec_server.errors import InvalidRequest, NotFound
+from exec_server.protocol.fs import DirectoryEntry, Metadata
 
 if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
@@ -129,7 +129,7 @@ class RemotePath:
     async def iterdir(self) -> AsyncIterator[RemotePath]:
         """The paths in the directory, in no particular order."""
         for entry in await self._files.read_directory(self):
-            yield self / entry.file_name
+            yield self / entry.name
 
     async def glob(self, pattern: str) -> AsyncIterator[RemotePath]:
         """The paths that match *pattern*, in which `**` stands for any number of directories.
@@ -188,16 +188,28 @@ async def _matches(directory: RemotePath, parts: Sequence[str]) -> AsyncIterator
     if part == "**":
         async for path in _matches(directory, rest or ("*",)):
             yield path
-    entries = await directory._files.read_directory(directory)
-    for entry in sorted(entries, key=lambda entry: entry.file_name):
-        path = directory / entry.file_name
+    for entry in sorted(await _listed(directory), key=lambda entry: entry.name):
+        path = directory / entry.name
         if part == "**":
-            if entry.is_directory and not await path.is_symlink():
+            if entry.is_directory and not await _is_link(path, entry):
                 async for match in _matches(path, parts):
                     yield match
-        elif fnmatchcase(entry.file_name, part):
+        elif fnmatchcase(entry.name, part):
             if not rest:
                 yield path
             elif entry.is_directory:
                 async for match in _matches(path, rest):
                     yield match
+
+
+async def _listed(directory: RemotePath) -> list[DirectoryEntry]:
+    """The entries of a directory; none if it may not be read or has vanished, as in pathlib."""
+    try:
+        return await directory._files.read_directory(directory)
+    except (NotFound, InvalidRequest):
+        return []
+
+
+async def _is_link(path: RemotePath, entry: DirectoryEntry) -> bool:
+    """True if *entry* is a link; servers that list links say so at once."""
+    return bool(entry.is_symlink) or await path.is_symlink()

@@ -5,5 +5,6 @@ remote_process.py     RemoteProcess: the handle that users hold
 tracked_process.py    the inside of a handle: events in order, recovery
 tracked_processes.py  all processes of a client: routes events, recovers after a reconnect
 output_buffer.py      output that is not read yet; the events that users see
+bounded_output.py     the beginning and the end of a long output
 run_to_end.py         `run`: write input, collect output, enforce the timeout
 """

@@ -20,6 +20,7 @@ from exec_server.client.arguments import (
     as_env,
     as_text,
     check_seconds,
+    check_size,
     signal_name,
 )
 from exec_server.client.client_session import ClientSession
@@ -36,6 +37,7 @@ from exec_server.errors import (
     NotFound,
     RpcError,
 )
+from exec_server.limits import DEFAULT_LIMITS
 from exec_server.protocol import fs, process
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.env_policy import EnvPolicy
@@ -71,6 +73,7 @@ class Processes:
         tty: bool = False,
         sandbox: Sandboxed = None,
         ensure: bool = True,
+        max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
     ) -> CompletedProcess:
         """Run a command to its end, like `subprocess.run`.
 
@@ -80,12 +83,15 @@ class Processes:
         CommandFailed. The other parameters are those of `start`; unlike there, *ensure* is true, so
         that a connection that is lost during the start does not matter.
 
-        If the server could not retain all output during an outage, the result lacks it and its
-        `truncated` is true.
+        Of each stream at most *max_output* bytes are kept, 64 MiB by default: the first half, and
+        as much of the end; None keeps everything. If there was more, or if the server could not
+        retain all output during an outage, the result's `truncated` is true and its
+        `dropped_bytes` says how much is missing. Use `start` to read a long output piece by piece.
         """
         words = as_argv(argv)
         data = None if input is None else as_bytes(input, "input")
         check_seconds(timeout, "timeout")
+        check_size(max_output, "max_output")
         if input is not None:
             await self._session.require("processCloseStdin", "it cannot end a command's input")
         handle = await self.start(
@@ -99,7 +105,9 @@ class Processes:
             ensure=ensure,
             on_gap="skip",
         )
-        completed = await complete(handle, words, input=data, time_limit=timeout)
+        completed = await complete(
+            handle, words, input=data, time_limit=timeout, max_output=max_output
+        )
         if check:
             completed.check_returncode()
         return completed

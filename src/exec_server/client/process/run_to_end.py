@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from exec_server.client.process.bounded_output import BoundedOutput
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import CommandFailed, CommandTimeout, ExecServerError, StdinClosed
 
@@ -22,8 +23,8 @@ class CompletedProcess(msgspec.Struct, frozen=True):
     returncode: int
     stdout: bytes
     stderr: bytes
-    # True if output is missing because the server could not retain it during an outage, and the
-    # number of missing bytes as far as the server tells.
+    # True if output is missing: the middle of more than `max_output` bytes, or what the server
+    # could not retain during an outage; and the number of missing bytes, as far as it is known.
     truncated: bool = False
     dropped_bytes: int = 0
     # How the server has confined the command, which backend has enforced that, and true if the
@@ -32,6 +33,11 @@ class CompletedProcess(msgspec.Struct, frozen=True):
     sandbox_rung: str | None = None
     sandbox_denied: bool = False
 
+    @property
+    def is_truncated(self) -> bool:
+        """The same as `truncated`; it has the name that handles of processes give it."""
+        return self.truncated
+
     def check_returncode(self) -> None:
         """Raise CommandFailed unless the command succeeded."""
         if self.returncode != 0:
@@ -39,18 +45,28 @@ class CompletedProcess(msgspec.Struct, frozen=True):
 
 
 class _Sink(NamedTuple):
-    stdout: bytearray
-    stderr: bytearray
+    stdout: BoundedOutput
+    stderr: BoundedOutput
+
+    @property
+    def dropped_bytes(self) -> int:
+        return self.stdout.dropped_bytes + self.stderr.dropped_bytes
 
 
 async def complete(
-    process: RemoteProcess, argv: list[str], *, input: bytes | None, time_limit: float | None
+    process: RemoteProcess,
+    argv: list[str],
+    *,
+    input: bytes | None,
+    time_limit: float | None,
+    max_output: int | None,
 ) -> CompletedProcess:
     """Write *input* to *process* and collect its output until it closes.
 
+    Of each stream at most *max_output* bytes are kept: the first half, and as much of the end.
     The process is killed after *time_limit*, after an error, and if the caller is cancelled.
     """
-    sink = _Sink(bytearray(), bytearray())
+    sink = _Sink(BoundedOutput(max_output), BoundedOutput(max_output))
     try:
         async with asyncio.timeout(time_limit):
             await _communicate(process, input, sink)
@@ -58,17 +74,19 @@ async def complete(
     except TimeoutError:
         assert time_limit is not None
         await _end(process, sink)
-        raise CommandTimeout(argv, time_limit, bytes(sink.stdout), bytes(sink.stderr)) from None
+        raise CommandTimeout(
+            argv, time_limit, sink.stdout.content(), sink.stderr.content()
+        ) from None
     except BaseException:
         process.abandon()
         raise
     return CompletedProcess(
         argv,
         returncode,
-        bytes(sink.stdout),
-        bytes(sink.stderr),
-        process.is_truncated,
-        process.dropped_bytes,
+        sink.stdout.content(),
+        sink.stderr.content(),
+        process.is_truncated or sink.dropped_bytes > 0,
+        process.dropped_bytes + sink.dropped_bytes,
         process.sandbox_type,
         process.sandbox_rung,
         process.sandbox_denied,
@@ -92,7 +110,7 @@ async def _communicate(process: RemoteProcess, input: bytes | None, sink: _Sink)
 
 async def _collect(process: RemoteProcess, sink: _Sink) -> None:
     async for chunk in process:
-        (sink.stderr if chunk.stream == "stderr" else sink.stdout).extend(chunk.data)
+        (sink.stderr if chunk.stream == "stderr" else sink.stdout).add(chunk.data)
 
 
 async def _feed(process: RemoteProcess, data: bytes) -> None:

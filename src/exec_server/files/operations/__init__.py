@@ -11,6 +11,7 @@ copy.py               fs/copy
 remove.py             removes a directory with everything in it
 walk.py               fs/walk
 directory_listing.py  fs/readDirectory
+complete_listing.py   the same with `complete`: every name and link
 content.py            reads and writes the whole content of open files
 status.py             the attributes of files
 oserrors.py           errors of the system as errors of the protocol

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from exec_server.files.operations import atomic_write, attributes, local, nofollow
+from exec_server.files.operations.complete_listing import complete_listing
 from exec_server.files.operations.content import Content, IsCancelled, content_of
 from exec_server.files.operations.copy import copy
 from exec_server.files.operations.directory_listing import read_directory
@@ -149,10 +150,18 @@ SET_PERMISSIONS = Operation(
 
 # Trees.
 
+
+def _read_directory(
+    path: bytes, limit: int, is_complete: bool, is_cancelled: IsCancelled
+) -> Encoded:
+    listing = complete_listing if is_complete else read_directory
+    return listing(path, limit, is_cancelled)
+
+
 READ_DIRECTORY = BulkOperation(
     fs.READ_DIRECTORY,
-    lambda params, limits: (params.path.native, limits.directory_entries),
-    read_directory,
+    lambda params, limits: (params.path.native, limits.directory_entries, params.complete),
+    _read_directory,
 )
 
 

@@ -1,0 +1,44 @@
+"""BoundedOutput: the beginning and the end of an output that may be without end."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class BoundedOutput:
+    """Keeps up to *max_bytes*: the first half, and as much of the end. None keeps everything."""
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self._head_bytes = None if max_bytes is None else max_bytes - max_bytes // 2
+        self._tail_bytes = 0 if max_bytes is None else max_bytes // 2
+        self._head: list[bytes] = []
+        self._head_size = 0
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        # The number of bytes between the two that were not kept.
+        self.dropped_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        if self._head_bytes is not None:
+            room = self._head_bytes - self._head_size
+            if len(data) > room:
+                self._add_to_tail(data[room:])
+                data = data[:room]
+        if data:
+            self._head.append(data)
+            self._head_size += len(data)
+
+    def _add_to_tail(self, data: bytes) -> None:
+        self._tail.append(data)
+        self._tail_size += len(data)
+        while (excess := self._tail_size - self._tail_bytes) > 0:
+            oldest = self._tail.popleft()
+            if len(oldest) > excess:
+                self._tail.appendleft(oldest[excess:])
+            gone = min(len(oldest), excess)
+            self._tail_size -= gone
+            self.dropped_bytes += gone
+
+    def content(self) -> bytes:
+        """Everything that was kept."""
+        return b"".join((*self._head, *self._tail))
