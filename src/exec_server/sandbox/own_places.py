@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import sysconfig
 
 # Directories that an interpreter shares with the rest of the system; only its own parts of them are
 # protected.
@@ -38,6 +37,9 @@ def hidden() -> tuple[bytes, ...]:
 @functools.cache
 def protected() -> tuple[bytes, ...]:
     """The paths that no sandbox may change, free of symbolic links: interpreter and packages."""
+    # Only a server with sandboxes needs this module.
+    import sysconfig
+
     prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     found = {os.path.realpath(prefix) for prefix in prefixes} - set(_SHARED)

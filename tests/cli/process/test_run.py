@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -178,7 +179,9 @@ async def test_a_second_interrupt_leaves_what_has_exited(server, tmp_path):
         await eventually(lambda: not pending_signals(process.pid))
         process.send_signal(signal.SIGINT)
         assert await status(process) == 4
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    # The session has ended with the command, and everything that was started in it.
+    left = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}")
+    await eventually(lambda: not left.exists())
 
 
 @requirement("cli/run:terminated")

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.requirements import requirement
+from tests.sandbox import policies
 from tests.sandbox.escape.users import User, user
+from tests.support.backends import needs_bubblewrap, needs_landlock
 from tests.support.servers import start_server
 from tests.support.wire import Wire
 
@@ -88,3 +90,27 @@ async def test_a_command_cannot_look_into_a_server_that_holds_a_secret(
             assert (await wire.call("fs/readDirectory", params))["entries"]
             terminal = await wire.run("t", ["tty"], tty=True)
             assert b"/dev/pts/" in terminal.stream("pty")
+
+
+@requirement("security/own:secrets")
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("bubblewrap", marks=needs_bubblewrap),
+        pytest.param("landlock", marks=needs_landlock),
+    ],
+)
+async def test_a_sandboxed_command_cannot_read_the_files_of_its_server(tmp_path, backend):
+    token = tmp_path / "token"
+    token.write_text(SECRET)
+    token.chmod(0o600)
+    beside = tmp_path / "beside"
+    beside.write_text("readable")
+    options = ("--ws-auth", "capability-token", "--ws-token-file", str(token))
+    with start_server(*options) as server:
+        async with Wire(server.url, headers={"Authorization": f"Bearer {SECRET}"}) as wire:
+            await wire.initialize()
+            sandbox = {**policies.read_only(), "useLegacyLandlock": backend == "landlock"}
+            seen = await wire.run("p", ["cat", str(beside), str(token)], sandbox=sandbox)
+            assert seen.stdout == b"readable"
+            assert seen.exit_code != 0

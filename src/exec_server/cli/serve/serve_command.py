@@ -17,6 +17,7 @@ from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
 from exec_server.cli.serve.codex_config import check_config
+from exec_server.cli.serve.own_files import hide_from_sandboxes
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.cli.standard_streams import print_or_log
@@ -41,6 +42,7 @@ def serve_command(words: list[str]) -> int:
     log_setup.configure(options.log_level, options.log_format)
     if options.holds_secrets:
         hide_memory()
+    hide_from_sandboxes(options)
     if os.geteuid() == 0:
         logger.warning(
             "serving as root: unless a client asks for a sandbox, its commands are root's"

@@ -1,0 +1,32 @@
+"""The server's own secret files, which no sandboxed command may read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from exec_server.cli.serve.serve_options import ServeOptions
+from exec_server.remote.state_dir import state_home
+from exec_server.transport.address import UnixAddress, parse_listen_url
+
+
+def hide_from_sandboxes(options: ServeOptions) -> None:
+    """Hide the files that *options* name, our state directory and the server's Unix socket."""
+    paths = [path for path in _paths(options) if path is not None]
+    if paths:
+        from exec_server.sandbox.own_places import hide
+
+        for path in paths:
+            hide(path)
+
+
+def _paths(options: ServeOptions) -> Iterator[str | None]:
+    yield from (options.auth.token_file, options.auth.shared_secret_file)
+    remote = options.remote
+    yield from (remote.registry_token_file, remote.identity, remote.authorized_harness)
+    folder = state_home()
+    # Sessions that were detached, keys and tokens of registries.
+    yield str(folder) if os.path.exists(folder) else None
+    if not remote.is_requested and options.listen.startswith("unix:"):
+        address = parse_listen_url(options.listen)
+        yield address.path if isinstance(address, UnixAddress) else None
