@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import platform
 import re
 import sys
 from collections.abc import Iterator
@@ -46,7 +47,8 @@ async def claim(registry: str, typed: str, alias: str | None, *, is_json: bool =
     told, secret = pairing_code.split(typed)
     if alias is not None:
         check_id(alias, taken=_configured())
-    granted = read_granted(await ask(registry, "POST", PAIR_PATH, body={"code": told}))
+    body = {"code": told, "device": platform.node()}
+    granted = read_granted(await ask(registry, "POST", PAIR_PATH, body=body))
     kept = paired.Paired(registry=registry, environment=granted.environment_id, token=granted.token)
     try:
         check_proof(granted, secret)

@@ -89,6 +89,10 @@ MIGRATIONS = (
     ALTER TABLE pairings ADD COLUMN serves INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE pairings ADD COLUMN claimed_at DOUBLE PRECISION;
     """,
+    """
+    ALTER TABLE tokens ADD COLUMN label TEXT NOT NULL DEFAULT '';
+    ALTER TABLE tokens ADD COLUMN last_used_from TEXT NOT NULL DEFAULT '';
+    """,
 )
 
 
