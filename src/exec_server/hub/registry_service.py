@@ -17,11 +17,13 @@ from exec_server.hub.access.signing import Signer
 from exec_server.hub.access.tokens import TokenGate
 from exec_server.hub.bus import Bus
 from exec_server.hub.bus.memory_bus import MemoryBus
+from exec_server.hub.bus.nats_url import parse_nats_url
 from exec_server.hub.bus.signed_bus import SignedBus
 from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http.admission_gate import AdmissionGate
 from exec_server.hub.http.connection_guard import ConnectionGuard, fit_descriptors
 from exec_server.hub.http.registry_api import RegistryApi
+from exec_server.hub.http.registry_metrics import EnvironmentCount
 from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.http.tls import Certificate
 from exec_server.hub.http.web import RegistryParts, Site
@@ -37,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _FORGETTING_SECONDS = 600.0
+# For collectors, which do not wait for the store; `/metrics` counts at each request.
+_COUNTING_SECONDS = 60.0
 _DAY = 24 * 3600.0
 
 
@@ -95,7 +99,7 @@ async def serve_hub(
 
     If *bus* is given, it is used instead of the one in the options, and is not closed.
     """
-    _check_state(options)
+    _check_shared(options)
     certificate = _certificate(options)
     limits = fit_descriptors(limits)
     async with contextlib.AsyncExitStack() as stack:
@@ -120,9 +124,12 @@ async def serve_hub(
         yield RunningHub(url=url, store=store, rendezvous=parts.rendezvous, audit_lines=lines)
 
 
-def _check_state(options: HubOptions) -> None:
-    """Raises ConfigurationError if several nodes would have states of their own."""
-    if options.bus is not None and not is_shared(options.state):
+def _check_shared(options: HubOptions) -> None:
+    """Raises ConfigurationError if several nodes could not share their bus or their state."""
+    if options.bus is None:
+        return
+    parse_nats_url(options.bus)
+    if not is_shared(options.state):
         raise ConfigurationError(
             "--bus joins several nodes, which have to share one state: give all of them the same "
             "--state postgresql://USER@HOST/DATABASE instead of a file"
@@ -232,6 +239,7 @@ def _assemble(
         ),
         rendezvous=rendezvous,
         connections=ConnectionGuard(limits=limits, knows_addresses=not options.is_behind_proxy),
+        environments=EnvironmentCount(store),
         limits=limits,
         clock=clock,
         telemetry=telemetry,
@@ -298,13 +306,16 @@ async def _housekeeping(
 
 async def _keep_house(parts: RegistryParts, certificate: Certificate | None) -> None:
     """Look for changes that others make: tokens in the store, certificates on disk."""
-    forget_at = 0.0
+    forget_at = count_at = 0.0
     while True:
         try:
             if certificate is not None:
                 certificate.refresh()
             await parts.rendezvous.end_revoked()
             now = parts.clock()
+            if now >= count_at:
+                count_at = now + _COUNTING_SECONDS
+                await parts.environments.refresh()
             if now >= forget_at:
                 forget_at = now + _FORGETTING_SECONDS
                 days = parts.limits.hub_audit_days

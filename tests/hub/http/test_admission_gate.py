@@ -227,8 +227,8 @@ class HeldStore:
 async def held(monkeypatch):
     stores = []
 
-    async def opened(state, *, limits):
-        stores.append(HeldStore(await open_store(state, limits=limits)))
+    async def opened(state, **options):
+        stores.append(HeldStore(await open_store(state, **options)))
         return stores[-1]
 
     monkeypatch.setattr(registry_service, "open_store", opened)

@@ -127,7 +127,7 @@ async def _list(parser: Parser, values: argparse.Namespace, store: Store) -> int
     if values.output == "json":
         print_json([_as_json(token) for token in tokens])
     else:
-        headings = ["ID", "NAME", "RIGHTS", "ENVIRONMENTS", "CREATED", "STATE"]
+        headings = ["ID", "NAME", "RIGHTS", "ENVIRONMENTS", "CREATED", "LAST USE", "STATE"]
         print_table(headings, [_row(token) for token in tokens])
     return exit_codes.OK
 
@@ -158,6 +158,8 @@ def _as_json(token: AccessToken) -> dict[str, object]:
         "expiresAt": token.expires_at,
         "revokedAt": token.revoked_at,
         "lastUsedAt": token.last_used_at,
+        "lastUsedFrom": token.last_used_from or None,
+        "device": token.label or None,
     }
 
 
@@ -167,12 +169,24 @@ def _row(token: AccessToken) -> list[str]:
         environments += f" (once: {token.bound_to or 'not used'})"
     return [
         token.id,
-        token.principal,
+        f"{token.principal} ({token.label})" if token.label else token.principal,
         " ".join(token.rights),
         environments,
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(token.created_at)),
+        _moment(token.created_at),
+        _last_use(token),
         _state(token),
     ]
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def _last_use(token: AccessToken) -> str:
+    if token.last_used_at is None:
+        return "never"
+    source = f" from {token.last_used_from}" if token.last_used_from else ""
+    return _moment(token.last_used_at) + source
 
 
 def _state(token: AccessToken) -> str:

@@ -33,6 +33,7 @@ from exec_server.relay.keys import PublicKeys
 
 _PLEDGE_CHARACTERS = 200
 _TYPED_CHARACTERS = 64
+_DEVICE_CHARACTERS = 64
 _ENROL: tuple[Right, ...] = ("enrol",)
 # A token with this pattern may use all environments. A narrower pattern reserves its names, so that
 # machines without a token cannot take them.
@@ -233,6 +234,7 @@ class Pairings:
 
     # For the machine on which the code is typed.
 
+<<<<<<< HEAD
     async def claim(
         self, typed: str, *, address: str, version: int = PAIRING_VERSION
     ) -> dict[str, Any]:
@@ -240,12 +242,16 @@ class Pairings:
 
         *version* is that of the pairing which the client knows.
         """
+=======
+    async def claim(self, claim: Claim, *, address: str) -> dict[str, Any]:
+        """Use a code, and return a token for its environment. Raises RegistryRefusal."""
+>>>>>>> room/hub
         now = self._clock()
         _slow_down(self._guesses, address, "too_many_failures", "too many wrong codes", now=now)
         # It counts as wrong until the store says otherwise. If it counted afterwards, many codes at
         # the same moment would all be looked up.
         self._guesses.failed(address, now=now)
-        code = code_letters(typed)
+        code = code_letters(claim.code)
         pairing = await self._store.take_pairing(digest_of(code), now=now)
         if pairing is None or await self._has_ended(pairing, now=now):
             raise RegistryRefusal(404, "unknown_code", "this code is not known, or no longer good")
@@ -259,7 +265,13 @@ class Pairings:
             enrolment = _enrolment(pairing.environment_id, pairing.token_id, now=now)
             await self._store.add_token(enrolment, pairing.ticket)
         name = pairing.environment_id
-        token, secret = new_token(_user(name), ("connect", "list"), (name,), now=now)
+        token, secret = new_token(
+            _user(name),
+            ("connect", "list"),
+            (name,),
+            now=now,
+            label=_label(claim.device) or address,
+        )
         await self._store.add_token(token, digest_of(secret))
         await self._audit.note("paired", token=token, environment_id=name, address=address)
         return {
@@ -332,15 +344,31 @@ def read_pledge(body: bytes) -> Pledge:
     return pledge
 
 
-def read_code(body: bytes) -> str:
-    """The code in a request. Raises RegistryRefusal if it is malformed."""
+class Claim(msgspec.Struct, frozen=True):
+    """The body of a request that uses a code."""
+
+    code: str
+    # The name of the machine on which the code was typed. Lists of tokens show it.
+    device: str = ""
+
+    def __repr__(self) -> str:
+        return "Claim()"
+
+
+def read_claim(body: bytes) -> Claim:
+    """The body of a request with a code. Raises RegistryRefusal if it is malformed."""
     try:
-        code = msgspec.json.decode(body)["code"]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
-        code = None
-    if not isinstance(code, str) or len(code) > _TYPED_CHARACTERS:
+        claim = msgspec.json.decode(body, type=Claim)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        claim = None
+    if claim is None or len(claim.code) > _TYPED_CHARACTERS:
         raise RegistryRefusal(400, "invalid_request", "a code is needed")
-    return code
+    return claim
+
+
+def _label(device: str) -> str:
+    """The name of a device as lists show it; without characters that could change a terminal."""
+    return "".join(each for each in device if each.isprintable())[:_DEVICE_CHARACTERS].strip()
 
 
 def read_version(body: bytes) -> int:

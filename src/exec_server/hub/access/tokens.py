@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 
 from exec_server.hub.access.refusals import RegistryRefusal
 from exec_server.hub.access.throttle import Throttle
-from exec_server.hub.store import Store
+from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.entities import AccessToken, Right
 from exec_server.hub.store.names import fits, is_pattern
 from exec_server.limits import Limits
@@ -20,6 +21,8 @@ _SECRET_BYTES = 32
 _ID_BYTES = 6
 # The most patterns of one token. A list of environments searches for each of them.
 _PATTERNS = 100
+# The most that an error message names.
+_NAMED_PATTERNS = 5
 
 
 def digest_of(secret: str) -> bytes:
@@ -39,6 +42,7 @@ def new_token(
     now: float,
     lifetime: float | None = None,
     is_once: bool = False,
+    label: str = "",
 ) -> tuple[AccessToken, str]:
     """A token and its secret, which is shown once. Raises ValueError for invalid names."""
     if not principal.strip() or not principal.isprintable():
@@ -56,6 +60,7 @@ def new_token(
         created_at=now,
         expires_at=None if lifetime is None else now + lifetime,
         is_once=is_once,
+        label=label,
     )
     return token, new_secret()
 
@@ -74,6 +79,31 @@ def allows(token: AccessToken, right: Right, environment_id: str | None = None) 
     if token.is_once and token.bound_to not in (None, environment_id):
         return False
     return fits(environment_id, token.patterns)
+
+
+# What a token may do with each right, and the kind of token that has it.
+_NEEDS: dict[Right, tuple[str, str]] = {
+    "enrol": ("register environments", "enrol"),
+    "connect": ("connect to environments", "harness"),
+    "list": ("list environments", "harness"),
+    "observe": ("see the status of the registry", "observer"),
+}
+
+
+def _why_not(token: AccessToken, right: Right, environment_id: str | None) -> str:
+    """Why a token is refused: it is of another kind, or for other environments."""
+    if right not in token.rights:
+        what, kind = _NEEDS[right]
+        rights = ", ".join(token.rights)
+        return (
+            f"this token may not {what}, because it is of another kind (its rights: {rights}); "
+            f"that needs a token of the kind `{kind}`"
+        )
+    if token.is_once and token.bound_to not in (None, environment_id):
+        return f"this token is for one environment and was used for `{token.bound_to}`"
+    patterns = ", ".join(f"`{pattern}`" for pattern in token.patterns[:_NAMED_PATTERNS])
+    more = ", ..." if len(token.patterns) > _NAMED_PATTERNS else ""
+    return f"the name `{environment_id}` is not among those of this token: {patterns}{more}"
 
 
 class TokenGate:
@@ -109,16 +139,23 @@ class TokenGate:
         if token is None or not token.is_good(now):
             raise self._failure(address, now, is_missing=secret is None)
         if right is not None and not allows(token, right, environment_id):
-            raise RegistryRefusal(403, "forbidden", "this token does not allow that")
+            raise RegistryRefusal(403, "forbidden", _why_not(token, right, environment_id))
+        if environment_id is None:
+            # A use for an environment is noted by `bind`.
+            with contextlib.suppress(StoreUnavailable):
+                await self._store.note_use(token, now=now, address=address)
         return token
 
-    async def bind(self, token: AccessToken, environment_id: str) -> None:
+    async def bind(self, token: AccessToken, environment_id: str, *, address: str) -> None:
         """Use *token* for an environment.
 
         Raises RegistryRefusal if it is for one environment only and another request has used it for
         another one. Requests at the same moment may all have passed `admit`, so this decides.
         """
-        if not await self._store.bind_token(token, environment_id, now=self._clock()):
+        is_bound = await self._store.bind_token(
+            token, environment_id, now=self._clock(), address=address
+        )
+        if not is_bound:
             raise RegistryRefusal(
                 403, "forbidden", "this token is for one environment and was used for another one"
             )

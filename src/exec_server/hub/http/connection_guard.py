@@ -38,7 +38,7 @@ def fit_descriptors(limits: Limits) -> Limits:
     connections = min(limits.hub_connections, half)
     sockets = min(limits.hub_sockets, max(available - _OTHER_DESCRIPTORS - connections, 1))
     if sockets < limits.hub_sockets:
-        logger.info("%d open files allow %d rendezvous sockets", available, sockets)
+        logger.debug("%d open files allow %d rendezvous sockets", available, sockets)
     return msgspec.structs.replace(limits, hub_connections=connections, hub_sockets=sockets)
 
 

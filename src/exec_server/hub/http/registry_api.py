@@ -120,7 +120,7 @@ class RegistryApi:
 
     async def _enrolled(self, caller: Caller, environment_id: str) -> AccessToken:
         token = await self._admit(caller, environment_id, "enrol")
-        await self._gate.bind(token, environment_id)
+        await self._gate.bind(token, environment_id, address=caller.address)
         return token
 
     async def _register_plaintext(
@@ -204,7 +204,7 @@ class RegistryApi:
         presence = await self._rendezvous.presence(environment)
         if presence is None:
             raise RegistryRefusal(409, ENVIRONMENT_OFFLINE, "the executor is not connected")
-        await self._gate.bind(token, environment_id)
+        await self._gate.bind(token, environment_id, address=caller.address)
         authorization, secret = await self._authorize(environment, harness_key, token)
         await self._audit.note(
             "connect", token=token, environment_id=environment_id, address=caller.address
@@ -244,7 +244,7 @@ class RegistryApi:
             raise RegistryRefusal(
                 403, "noise_environment", "this environment serves only encrypted streams"
             )
-        await self._gate.bind(token, environment_id)
+        await self._gate.bind(token, environment_id, address=caller.address)
         return environment, token
 
     async def _authorize(

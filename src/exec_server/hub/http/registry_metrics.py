@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from exec_server.hub.access.tokens import TokenGate
 from exec_server.hub.bus import Bus
 from exec_server.hub.bus.signed_bus import SignedBus
 from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.observe.metrics import Metric
+from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.version import VERSION
 
 
@@ -55,3 +58,19 @@ def bus_metrics(bus: Bus) -> list[Metric]:
         return []
     text = "Messages of the bus that were dropped: forged, too late, or heard before."
     return [Metric("bus_rejected_total", "counter", text, bus.rejected)]
+
+
+class EnvironmentCount:
+    """The number of registered environments, as it was when it was last read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._count = 0
+
+    async def refresh(self) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            self._count = await self._store.count_environments()
+
+    def metrics(self) -> list[Metric]:
+        text = "Environments that are registered, connected or not; the same on all nodes."
+        return [Metric("environments", "gauge", text, self._count)]

@@ -11,8 +11,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+<<<<<<< HEAD
 from exec_server.hub.access.pairing import Pairings, read_code, read_pledge, read_version
 from exec_server.hub.access.pairing_reply import read_reply
+=======
+from exec_server.hub.access.pairing import Pairings, read_claim, read_pledge
+>>>>>>> room/hub
 from exec_server.hub.access.refusals import RegistryRefusal, no_socket, put_off
 from exec_server.hub.access.signing import PassRefused, Signer
 from exec_server.hub.access.throttle import forwarded_address
@@ -24,7 +28,7 @@ from exec_server.hub.http.admission_gate import AdmissionGate, Overloaded, Patie
 from exec_server.hub.http.connection_guard import SERVER_NAME, ConnectionGuard
 from exec_server.hub.http.environment_listing import listed, read_turn
 from exec_server.hub.http.registry_api import Caller, RegistryApi
-from exec_server.hub.http.registry_metrics import bus_metrics, registry_metrics
+from exec_server.hub.http.registry_metrics import EnvironmentCount, bus_metrics, registry_metrics
 from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.observe import metrics, telemetry
 from exec_server.hub.observe.audit import Audit
@@ -70,6 +74,7 @@ class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
     pairings: Pairings
     rendezvous: Rendezvous
     connections: ConnectionGuard
+    environments: EnvironmentCount
     limits: Limits
     clock: Callable[[], float]
     telemetry: telemetry.RegistryTelemetry
@@ -83,6 +88,7 @@ class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
             *self.admission.metrics(),
             *self.connections.metrics(),
             *bus_metrics(self.bus),
+            *self.environments.metrics(),
             *self.audit.metrics(),
             *self.telemetry.metrics(),
         ]
@@ -254,7 +260,7 @@ class Site:
             caller.authorization, "enrol", address=address, environment_id=environment_id
         )
         pledge = read_pledge(await self._body(request))
-        await self._parts.gate.bind(token, environment_id)
+        await self._parts.gate.bind(token, environment_id, address=address)
         return _json(await pairings.offer(token, environment_id, pledge, address=address))
 
     async def _offered(self, request: web.Request) -> web.Response:
@@ -267,6 +273,7 @@ class Site:
         return _json(await self._parts.pairings.withdraw(_id(request), ticket, address=address))
 
     async def _pair(self, request: web.Request) -> web.Response:
+<<<<<<< HEAD
         body = await self._body(request)
         code, version = read_code(body), read_version(body)
         address = self._caller(request).address
@@ -276,6 +283,11 @@ class Site:
         reply = read_reply(await self._body(request))
         address = self._caller(request).address
         return _json(await self._parts.pairings.reply(reply, address=address))
+=======
+        claim = read_claim(await self._body(request))
+        address = self._caller(request).address
+        return _json(await self._parts.pairings.claim(claim, address=address))
+>>>>>>> room/hub
 
     async def _give_up(self, request: web.Request) -> web.Response:
         token = await self._admit(request, None)
@@ -291,6 +303,7 @@ class Site:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         await self._admit(request, "observe")
+        await self._parts.environments.refresh()
         text = metrics.exposition(self._parts.metrics(), self._parts.telemetry.requests)
         return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 

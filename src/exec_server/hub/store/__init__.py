@@ -59,7 +59,12 @@ class Store(Protocol):
     async def tokens_for(self, environment_id: str, *, now: float) -> list[AccessToken]:
         """Good tokens with a pattern that may match the name. The caller has to check it."""
 
-    async def bind_token(self, token: AccessToken, environment_id: str, *, now: float) -> bool:
+    async def note_use(self, token: AccessToken, *, now: float, address: str) -> None:
+        """Keep when and from where a token was used last, to the minute."""
+
+    async def bind_token(
+        self, token: AccessToken, environment_id: str, *, now: float, address: str = ""
+    ) -> bool:
         """Use a token for an environment; False if it is for one only and was used for another.
 
         *token* was read a moment ago. The time of its last use is kept to the minute.
@@ -72,6 +77,9 @@ class Store(Protocol):
         """Those of *token_ids* that are revoked, expired or unknown."""
 
     # Environments.
+
+    async def count_environments(self) -> int:
+        """The number of environments that are registered, connected or not."""
 
     async def register(
         self,

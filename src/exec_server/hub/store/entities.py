@@ -33,6 +33,10 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
     bound_to: str | None = None
     revoked_at: float | None = None
     last_used_at: float | None = None
+    # The address of the last use.
+    last_used_from: str = ""
+    # The device that holds it, if it was paired.
+    label: str = ""
 
     def is_good(self, now: float) -> bool:
         """True if it is neither revoked nor expired."""

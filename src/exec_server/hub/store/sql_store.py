@@ -1,8 +1,13 @@
 """All statements of the registry, in the SQL that SQLite and PostgreSQL share.
 
 Each statement is atomic, so single use also holds between nodes. In PostgreSQL a statement that
+<<<<<<< HEAD
 finds a row locked by another one waits for it, and then reads the row again. The module is long
 because every statement stands here once, beside those it must agree with.
+=======
+finds a row locked by another one waits for it, and then reads the row again. This file is long
+because all statements are here, where they can be compared with the tables.
+>>>>>>> room/hub
 """
 
 from __future__ import annotations
@@ -128,16 +133,22 @@ class SqlStore:
         )
         return [token_of(row) for row in rows]
 
-    async def bind_token(self, token: AccessToken, environment_id: str, *, now: float) -> bool:
-        # Thousands of executors may share a token, and writes to one row wait for each other.
-        last_used_at = token.last_used_at
-        is_known = last_used_at is not None and last_used_at > now - _USED_SECONDS
-        if is_known and not token.is_once:
+    async def note_use(self, token: AccessToken, *, now: float, address: str) -> None:
+        if not _was_used_just_now(token, now):
+            statement = "UPDATE tokens SET last_used_at = ?, last_used_from = ? WHERE id = ?"
+            await self._write(statement, now, address, token.id)
+
+    async def bind_token(
+        self, token: AccessToken, environment_id: str, *, now: float, address: str = ""
+    ) -> bool:
+        if not token.is_once and _was_used_just_now(token, now):
             return True
         changed = await self._write(
-            "UPDATE tokens SET last_used_at = ?, bound_to = CASE is_once WHEN 1 THEN ? END"
+            "UPDATE tokens SET last_used_at = ?, last_used_from = ?,"
+            " bound_to = CASE is_once WHEN 1 THEN ? END"
             " WHERE id = ? AND (is_once = 0 OR bound_to IS NULL OR bound_to = ?)",
             now,
+            address,
             environment_id,
             token.id,
             environment_id,
@@ -161,6 +172,10 @@ class SqlStore:
         return {row["id"] for row in rows}
 
     # Environments.
+
+    async def count_environments(self) -> int:
+        rows = await self._read("SELECT count(*) AS count FROM environments")
+        return int(rows[0]["count"])
 
     async def register(
         self,
@@ -402,6 +417,14 @@ class SqlStore:
             self._is_away = False
             logger.warning("the registry's state is back")
         return answer
+
+
+def _was_used_just_now(token: AccessToken, now: float) -> bool:
+    """True if the use need not be written.
+
+    Thousands of executors may share a token, and writes to one row wait for each other.
+    """
+    return token.last_used_at is not None and token.last_used_at > now - _USED_SECONDS
 
 
 def _marks(values: Iterable[Any]) -> str:
