@@ -56,8 +56,7 @@ async def claim(registry: str, typed: str, alias: str | None, *, is_json: bool =
     told, secret = pairing_code.split(typed)
     if alias is not None:
         check_id(alias, taken=_configured())
-<<<<<<< HEAD
-    body = {"code": told, "version": PAIRING_VERSION}
+    body = {"code": told, "version": PAIRING_VERSION, "device": platform.node()}
     granted = read_granted(await ask(registry, "POST", PAIR_PATH, body=body))
     kept = paired.Paired(
         registry=registry,
@@ -65,11 +64,6 @@ async def claim(registry: str, typed: str, alias: str | None, *, is_json: bool =
         token=granted.token,
         identity=str(_identity_file()),
     )
-=======
-    body = {"code": told, "device": platform.node()}
-    granted = read_granted(await ask(registry, "POST", PAIR_PATH, body=body))
-    kept = paired.Paired(registry=registry, environment=granted.environment_id, token=granted.token)
->>>>>>> room/hub
     try:
         check_proof(granted, secret)
         name = alias or _free_name(kept)

@@ -234,18 +234,8 @@ class Pairings:
 
     # For the machine on which the code is typed.
 
-<<<<<<< HEAD
-    async def claim(
-        self, typed: str, *, address: str, version: int = PAIRING_VERSION
-    ) -> dict[str, Any]:
-        """Use a code, and return a token for its environment. Raises RegistryRefusal.
-
-        *version* is that of the pairing which the client knows.
-        """
-=======
     async def claim(self, claim: Claim, *, address: str) -> dict[str, Any]:
         """Use a code, and return a token for its environment. Raises RegistryRefusal."""
->>>>>>> room/hub
         now = self._clock()
         _slow_down(self._guesses, address, "too_many_failures", "too many wrong codes", now=now)
         # It counts as wrong until the store says otherwise. If it counted afterwards, many codes at
@@ -256,7 +246,7 @@ class Pairings:
         if pairing is None or await self._has_ended(pairing, now=now):
             raise RegistryRefusal(404, "unknown_code", "this code is not known, or no longer good")
         self._guesses.take_back(address)
-        if version < PAIRING_VERSION and pairing.proof.startswith(PAIRING_PREFIX):
+        if claim.version < PAIRING_VERSION and pairing.proof.startswith(PAIRING_PREFIX):
             await self._store.reply_to_pairing(pairing.digest, REFUSED, now=now)
             raise RegistryRefusal(
                 409, "old_client", "this code is for a newer exec-server: install it here as well"
@@ -350,6 +340,8 @@ class Claim(msgspec.Struct, frozen=True):
     code: str
     # The name of the machine on which the code was typed. Lists of tokens show it.
     device: str = ""
+    # The version of the pairing that the client knows; the first version did not name it.
+    version: int = 1
 
     def __repr__(self) -> str:
         return "Claim()"
@@ -369,15 +361,6 @@ def read_claim(body: bytes) -> Claim:
 def _label(device: str) -> str:
     """The name of a device as lists show it; without characters that could change a terminal."""
     return "".join(each for each in device if each.isprintable())[:_DEVICE_CHARACTERS].strip()
-
-
-def read_version(body: bytes) -> int:
-    """The version of the pairing in a claim; the first version did not name it."""
-    try:
-        version = msgspec.json.decode(body).get("version")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
-        return 1
-    return version if isinstance(version, int) else 1
 
 
 def _enrolment(environment_id: str, token_id: str, *, now: float) -> AccessToken:

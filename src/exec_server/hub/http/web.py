@@ -11,12 +11,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-<<<<<<< HEAD
-from exec_server.hub.access.pairing import Pairings, read_code, read_pledge, read_version
-from exec_server.hub.access.pairing_reply import read_reply
-=======
 from exec_server.hub.access.pairing import Pairings, read_claim, read_pledge
->>>>>>> room/hub
+from exec_server.hub.access.pairing_reply import read_reply
 from exec_server.hub.access.refusals import RegistryRefusal, no_socket, put_off
 from exec_server.hub.access.signing import PassRefused, Signer
 from exec_server.hub.access.throttle import forwarded_address
@@ -273,21 +269,14 @@ class Site:
         return _json(await self._parts.pairings.withdraw(_id(request), ticket, address=address))
 
     async def _pair(self, request: web.Request) -> web.Response:
-<<<<<<< HEAD
-        body = await self._body(request)
-        code, version = read_code(body), read_version(body)
+        claim = read_claim(await self._body(request))
         address = self._caller(request).address
-        return _json(await self._parts.pairings.claim(code, address=address, version=version))
+        return _json(await self._parts.pairings.claim(claim, address=address))
 
     async def _reply_to_pairing(self, request: web.Request) -> web.Response:
         reply = read_reply(await self._body(request))
         address = self._caller(request).address
         return _json(await self._parts.pairings.reply(reply, address=address))
-=======
-        claim = read_claim(await self._body(request))
-        address = self._caller(request).address
-        return _json(await self._parts.pairings.claim(claim, address=address))
->>>>>>> room/hub
 
     async def _give_up(self, request: web.Request) -> web.Response:
         token = await self._admit(request, None)

@@ -90,12 +90,11 @@ MIGRATIONS = (
     ALTER TABLE pairings ADD COLUMN claimed_at DOUBLE PRECISION;
     """,
     """
-<<<<<<< HEAD
     ALTER TABLE pairings ADD COLUMN reply TEXT NOT NULL DEFAULT '';
-=======
+    """,
+    """
     ALTER TABLE tokens ADD COLUMN label TEXT NOT NULL DEFAULT '';
     ALTER TABLE tokens ADD COLUMN last_used_from TEXT NOT NULL DEFAULT '';
->>>>>>> room/hub
     """,
 )
 

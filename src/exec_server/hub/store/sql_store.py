@@ -1,13 +1,8 @@
 """All statements of the registry, in the SQL that SQLite and PostgreSQL share.
 
 Each statement is atomic, so single use also holds between nodes. In PostgreSQL a statement that
-<<<<<<< HEAD
 finds a row locked by another one waits for it, and then reads the row again. The module is long
 because every statement stands here once, beside those it must agree with.
-=======
-finds a row locked by another one waits for it, and then reads the row again. This file is long
-because all statements are here, where they can be compared with the tables.
->>>>>>> room/hub
 """
 
 from __future__ import annotations
