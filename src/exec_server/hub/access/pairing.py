@@ -234,7 +234,7 @@ class Pairings:
 
     # For the machine on which the code is typed.
 
-    async def claim(self, claim: Claim, *, address: str) -> dict[str, Any]:
+    async def claim(self, claim: PairingClaim, *, address: str) -> dict[str, Any]:
         """Use a code, and return a token for its environment. Raises RegistryRefusal."""
         now = self._clock()
         _slow_down(self._guesses, address, "too_many_failures", "too many wrong codes", now=now)
@@ -334,7 +334,7 @@ def read_pledge(body: bytes) -> Pledge:
     return pledge
 
 
-class Claim(msgspec.Struct, frozen=True):
+class PairingClaim(msgspec.Struct, frozen=True):
     """The body of a request that uses a code."""
 
     code: str
@@ -344,13 +344,13 @@ class Claim(msgspec.Struct, frozen=True):
     version: int = 1
 
     def __repr__(self) -> str:
-        return "Claim()"
+        return "PairingClaim()"
 
 
-def read_claim(body: bytes) -> Claim:
+def read_claim(body: bytes) -> PairingClaim:
     """The body of a request with a code. Raises RegistryRefusal if it is malformed."""
     try:
-        claim = msgspec.json.decode(body, type=Claim)
+        claim = msgspec.json.decode(body, type=PairingClaim)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         claim = None
     if claim is None or len(claim.code) > _TYPED_CHARACTERS:

@@ -1,4 +1,8 @@
-"""Upload: copy to a server, from this machine or from another server."""
+"""Upload: copy to a server, from this machine or from another server.
+
+The module is long because a file may go by three ways (an archive, one write, blocks), and each of
+them has to continue after a lost connection and to leave nothing behind after a failure.
+"""
 
 from __future__ import annotations
 
