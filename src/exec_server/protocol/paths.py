@@ -141,7 +141,7 @@ def to_uri(path: bytes | str) -> str:
     if isinstance(path, str):
         path = path.encode("utf-8", "surrogateescape")
     if not path.startswith(b"/") or b"\0" in path:
-        raise ValueError(f"not an absolute path: {path!r}")
+        raise ValueError(f"not an absolute path: {path.decode('utf-8', 'surrogateescape')!r}")
     path = normalised(path)
     plain = _percent_encoded(_ENCODED, path)
     if not _DRIVE_PATH.match(plain):

@@ -6,10 +6,12 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 from msgspec import structs
 
+from exec_server.cli.process.saved_sessions import SessionStore
 from exec_server.process.child import Child
 from tests.requirements import requirement
 from tests.support.cli import Cue, MakeTerminal, finished
@@ -302,6 +304,18 @@ async def test_one_can_detach_and_come_back(server, terminal: MakeTerminal):
     await third.until(b"got:end\r\n")
     assert await third.status() == 9
     assert b"got:two" not in third.all
+
+
+@requirement("cli/ps:states")
+async def test_the_age_of_a_shell_counts_from_its_start(server, terminal: MakeTerminal):
+    screen = terminal("shell", server.url, *sh("echo ready; cat"))
+    await screen.until(b"ready\r\n")
+    before_detach = time.time()
+    screen.type(b"~d")
+    await screen.until(b"exec-server attach ")
+    assert await screen.status() == 0
+    [session] = SessionStore().all()
+    assert session.started_at < before_detach
 
 
 @requirement("cli/shell:detach")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
@@ -65,6 +64,7 @@ def new_record(
     server: str,
     argv: list[str],
     tty: bool,
+    started_at: float,
     token_file: str | None,
     pin: str | None = None,
     kept: float | None,
@@ -77,7 +77,7 @@ def new_record(
         process_id=process_id,
         argv=argv,
         tty=tty,
-        started_at=time.time(),
+        started_at=started_at,
         kept_seconds=kept,
         token_file=None if token_file is None else os.path.abspath(token_file),
         pin=pin,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -111,6 +112,7 @@ async def _detach(options: RunOptions, _: Collected) -> int:
             server=options.server,
             argv=options.argv,
             tty=options.tty,
+            started_at=time.time(),
             token_file=options.token_file,
             pin=options.pin,
             kept=kept,

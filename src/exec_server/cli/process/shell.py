@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import msgspec
 
@@ -118,6 +119,7 @@ async def _shell(options: RunOptions) -> int:
     async with opening as client:
         if not options.argv:
             options = msgspec.structs.replace(options, argv=await _login_shell(client))
+        started_at = time.time()
         # A user can do without output that was dropped during an outage, but not without the shell.
         process = await start_command(client, options, on_gap="skip")
         bridge_options = BridgeOptions(
@@ -126,7 +128,7 @@ async def _shell(options: RunOptions) -> int:
             at_end="hang up",
             size=terminal_io.terminal_size(),
         )
-        detaching = _Detaching(client, process, options)
+        detaching = _Detaching(client, process, options, started_at)
         async with TerminalBridge(process, bridge_options, notices) as bridge:
             bridge.on_detach = detaching.begin
             status = await bridge.follow()
@@ -147,11 +149,16 @@ class _Detaching:
     """Detaches a shell when `~d` is typed."""
 
     def __init__(
-        self, client: ExecServerClient, process: RemoteProcess, options: RunOptions
+        self,
+        client: ExecServerClient,
+        process: RemoteProcess,
+        options: RunOptions,
+        started_at: float,
     ) -> None:
         self._client = client
         self._process = process
         self._options = options
+        self._started_at = started_at
         self._store = SessionStore()
         self._session: SavedSession | None = None
 
@@ -170,6 +177,7 @@ class _Detaching:
                 server=options.server,
                 argv=options.argv,
                 tty=True,
+                started_at=self._started_at,
                 token_file=options.token_file,
                 pin=options.pin,
                 kept=kept,
