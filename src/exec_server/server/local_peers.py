@@ -24,6 +24,7 @@ from exec_server.transport.http_front import Verdict
 from exec_server.transport.socket_owner import (
     Endpoints,
     TcpOwner,
+    is_own_address,
     is_peer_running,
     tcp_owner,
     unix_owner,
@@ -110,10 +111,10 @@ class LocalPeers:
         has_sandboxes = self._sandboxes.has_confined
         if not has_sandboxes and (self._allows_other_users or not is_loopback):
             return None
-        owner = tcp_owner(ends)
-        if owner is None and not is_loopback:
+        if not is_loopback and not is_own_address(ends.theirs[0]):
             # It comes from another machine. Only a token, or a waiver, lets a server listen there.
             return None
+        owner = tcp_owner(ends)
         if owner is None or owner.is_orphan:
             return UNKNOWN_PROCESS if self._allows_other_users else UNKNOWN_USER
         if not self._is_allowed(owner.uid):
