@@ -24,7 +24,6 @@ KNOWN = {
     "write-to-a-fifo": "a read-only mount does not stop writing to a FIFO; as in the reference",
     "unshare-user": _NO_HARM,
     "clone-user": _NO_HARM,
-    "clone3-user": _NO_HARM,
     "above-": _ON_PURPOSE,
     "git-": _ON_PURPOSE,
     "agents-": _ON_PURPOSE,
