@@ -1,6 +1,6 @@
 """Ask a server for a WebSocket, and print the status of its answer and the text behind it.
 
-calls_a_server.py ADDRESS [uid=N] [token=T] [trick=NAME] [lines] [through=PROXY_PORT]
+calls_a_server.py ADDRESS [uid=N] [token=T] [trick=NAME] [lines] [through=PROXY_PORT,...]
 
 The address is HOST:PORT, or the path of a Unix socket. The tricks hide who makes the connection:
 `in-flight` leaves it in no process for a while, `grandchild` makes it in a process whose parents
@@ -25,8 +25,15 @@ def connect(address):
     return sock
 
 
-def through(port, address):
-    sock = connect(f"127.0.0.1:{port}")
+def through(ports, address):
+    first, *others = [f"127.0.0.1:{port}" for port in ports.split(",")]
+    sock = connect(first)
+    for place in (*others, address):
+        ask_proxy(sock, place)
+    return sock
+
+
+def ask_proxy(sock, address):
     sock.sendall(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
     head = b""
     while not head.endswith(b"\r\n\r\n"):
@@ -34,7 +41,6 @@ def through(port, address):
         if not byte:
             sys.exit("the proxy refused: " + head.decode())
         head += byte
-    return sock
 
 
 def in_flight(sock):

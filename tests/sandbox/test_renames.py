@@ -18,9 +18,10 @@ from exec_server.sandbox.landlock import check
 from exec_server.sandbox.model import Access, Policy, Rule, Unenforceable
 from exec_server.sandbox.plan import plan
 from tests.requirements import requirement
+from tests.sandbox.escape.users import user
 from tests.sandbox.policies import at, glob, managed, special
 from tests.support.files import encoded, uri
-from tests.support.servers import CHILDREN
+from tests.support.servers import CHILDREN, start_server
 from tests.support.wire import Wire
 
 pytestmark = pytest.mark.skipif(
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 MOVER = CHILDREN / "moves_directories.py"
+MOVER_ELSEWHERE = CHILDREN / "moves_from_new_namespace.py"
 
 
 @pytest.fixture
@@ -71,6 +73,31 @@ async def test_a_workspace_deep_in_tmp_cannot_be_replaced(wire, root):
     paths = workspace / ".git", workspace, workspace.parent, root / "a", root
     found = await moved(wire, context, root / "a", *paths)
     assert refused(found), found
+    assert (workspace / ".git" / "config").read_text() == "ours"
+
+
+@pytest.mark.parametrize("name", ["root", "nobody"])
+@requirement("security/renames:workspace")
+async def test_a_namespace_without_the_mounts_cannot_be_made(root, name):
+    server_user = user(name)
+    if server_user is None:
+        pytest.skip(f"no server can run as {name} here")
+    workspace = repository(root / "a" / "workspace")
+    (root / "spot").mkdir()
+    for path in (root, *root.rglob("*")):
+        os.chown(path, server_user.uid, server_user.gid)
+    context = contexts.workspace_write([workspace]).wire
+    folders = {root: "a", workspace: ".git"}
+    env = {"PYTHONPATH": server_user.path}
+    with start_server(command=server_user.command, env=env) as server:
+        async with Wire(server.url) as wire:
+            await wire.initialize()
+            for number, (folder, moved_name) in enumerate(folders.items()):
+                words = [MOVER_ELSEWHERE.read_text(), folder, root / "spot", moved_name]
+                argv = [server_user.python, "-I", "-S", "-c", *map(str, words)]
+                done = await wire.run(f"p{number}", argv, sandbox=context, cwd=uri(root))
+                assert done.stdout == b"", done.stdout
+                assert done.stderr == b"unshare: Operation not permitted\n"
     assert (workspace / ".git" / "config").read_text() == "ours"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -233,6 +235,26 @@ async def test_the_proxy_of_a_command_does_not_call_the_server_for_it():
                 "q", ["sh", "-c", script], sandbox=networked("bubblewrap"), **asked
             )
             assert parsed(confined.stdout)[0] == FORBIDDEN, confined.events
+
+
+@as_root
+@requirement("listen:other-users")
+@pytest.mark.parametrize("proxies", [1, 2])
+async def test_another_user_cannot_come_through_the_proxy_of_a_command(proxies):
+    with start_server() as server:
+        policy = wanted(domains={"127.0.0.1": "allow"}, allowLocalBinding=True)
+        script = 'echo "${HTTP_PROXY##*:}"; cat'
+        async with connected(server) as wire:
+            ports = []
+            for number in range(proxies):
+                name = f"p{number}"
+                asked = {"networkProxy": policy, "env": ENV, "pipeStdin": True}
+                await wire.start(name, ["sh", "-c", script], **asked)
+                ports.append((await wire.output_until(name, b"\n")).decode().strip())
+            way = [f"through={','.join(ports)}"]
+            call = partial(asyncio.to_thread, called, server.url, *way)
+            assert (await call())[0] == SWITCHED
+            assert (await call(f"uid={STRANGER}"))[0] == FORBIDDEN
 
 
 async def test_a_connection_of_a_proxy_is_known_until_it_is_closed():

@@ -17,6 +17,7 @@ from exec_server.transport import socket_owner
 from exec_server.transport.socket_owner import (
     Endpoints,
     TcpOwner,
+    is_own_address,
     is_peer_running,
     tcp_owner,
     unix_owner,
@@ -107,6 +108,39 @@ def test_a_listener_is_not_taken_for_a_connection_that_is_gone():
             peer.close()
             with socket.create_server(ends.theirs):
                 assert tcp_owner(ends) is None
+
+
+@requirement("listen:peer-user")
+@pytest.mark.parametrize(("family", "host"), HOSTS)
+def test_a_socket_that_is_bound_to_an_interface_is_found_without_the_table(
+    family, host, monkeypatch
+):
+    # The table may be long, because every stranger can add lines to it.
+    monkeypatch.delattr(socket_owner, "_read_table")
+    with listening(family, host) as listener:
+        with socket.socket(family, socket.SOCK_STREAM) as peer:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+            peer.connect(listener.getsockname()[:2])
+            accepted, _ = listener.accept()
+            with accepted:
+                found = tcp_owner(ends_of(accepted))
+                assert found == TcpOwner(os.getuid(), os.fstat(peer.fileno()).st_ino)
+
+
+@requirement("listen:peer-user")
+@pytest.mark.parametrize(("family", "host"), HOSTS)
+def test_a_peer_that_does_not_exist_is_not_searched_in_the_table(family, host, monkeypatch):
+    monkeypatch.delattr(socket_owner, "_read_table")
+    with listening(family, host) as listener:
+        assert tcp_owner(Endpoints(listener.getsockname()[:2], (host, 1))) is None
+
+
+@requirement("listen:peer-user")
+def test_the_addresses_of_this_machine_are_told_from_others():
+    own = ["127.0.0.1", "127.0.0.2", "::1", "::ffff:127.0.0.1"]
+    assert [is_own_address(host) for host in own] == [True] * len(own)
+    assert not is_own_address("192.0.2.77")
+    assert not is_own_address("2001:db8::77")
 
 
 def test_a_connection_that_does_not_exist_has_no_owner():

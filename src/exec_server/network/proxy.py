@@ -9,7 +9,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 
 from exec_server.limits import Limits
-from exec_server.network import proxy_environment, rules
+from exec_server.network import proxy_environment, rules, upstream
 from exec_server.network.decider import Decider, PolicyClient, Resolver
 from exec_server.network.http_proxy import HttpConnection
 from exec_server.network.socks import SocksConnection
@@ -61,6 +61,7 @@ class ProxyListener:
     async def _run(self, sock: socket.socket, address: tuple[str, int]) -> None:
         with sock:
             try:
+                upstream.served_connection.set((sock.getsockname(), address))
                 await self._serve(sock, f"{address[0]}:{address[1]}")
             except Exception:
                 logger.exception("a proxied connection failed")

@@ -10,6 +10,7 @@ import os
 import socket
 import weakref
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -138,7 +139,7 @@ async def connect(addresses: Sequence[Address], port: int, *, limits: Limits) ->
 async def _connect_one(address: Address, port: int) -> socket.socket:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     sock = socket.socket(family, socket.SOCK_STREAM)
-    _open_sockets.add(sock)
+    _open_sockets[sock] = served_connection.get()
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -211,11 +212,31 @@ async def readable(sock: socket.socket) -> None:
         loop.remove_reader(sock)
 
 
-# The connections that were made for commands and are still open.
-_open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+# Our address and that of the process, of the connection to the proxy that a task serves.
+ServedConnection = tuple[tuple[str, int], tuple[str, int]]
+served_connection: ContextVar[ServedConnection | None] = ContextVar(
+    "served_connection", default=None
+)
+
+# The connections that were made for commands and are still open, and for whom each was made.
+_open_sockets: weakref.WeakKeyDictionary[socket.socket, ServedConnection | None] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def made_for_a_command(inode: int) -> bool:
     """True if the socket *inode* is one that `connect` has opened, and that is still open."""
-    opened = [sock.fileno() for sock in _open_sockets]
-    return any(fd >= 0 and os.fstat(fd).st_ino == inode for fd in opened)
+    return _opened(inode) is not None
+
+
+def served_behind(inode: int) -> ServedConnection | None:
+    """The connection to a proxy for which `connect` has opened the socket *inode*."""
+    sock = _opened(inode)
+    return None if sock is None else _open_sockets[sock]
+
+
+def _opened(inode: int) -> socket.socket | None:
+    for sock in tuple(_open_sockets):
+        if sock.fileno() >= 0 and os.fstat(sock.fileno()).st_ino == inode:
+            return sock
+    return None

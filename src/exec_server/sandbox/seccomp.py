@@ -112,12 +112,16 @@ _SCHEDULING_CALLS = (
 _F_SETLEASE, _F_SETDELEG = 1024, 1040
 # The limit whose value tells to which start a process belongs, see process/keeper.py.
 _RLIMIT_RTTIME = 15
+_NEW_MOUNTS = 1 << 17
 # The flags CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET.
-_NEW_NAMESPACES = (1 << 17, 1 << 25, 1 << 26, 1 << 27, 1 << 28, 1 << 29, 1 << 30)
+_NEW_NAMESPACES = (_NEW_MOUNTS, 1 << 25, 1 << 26, 1 << 27, 1 << 28, 1 << 29, 1 << 30)
 # The letters of the ioctls that change a file's flags, version, encryption or verity: 'f', 'X', 'v'
 # and those of F2FS. They require the owner, but no file that was opened for writing.
 _FLAG_IOCTLS = (0x6600, 0x5800, 0x7600, 0xF500)
 _IOCTL_LETTER = 0xFF00
+
+# The flags of clone3 are in memory, where a filter cannot see them; without it libc uses clone.
+_NO_CLONE3 = SyscallRule("clone3", error=errno.ENOSYS)
 
 
 @functools.cache
@@ -212,7 +216,9 @@ def rules(kind: Kind) -> Iterator[SyscallRule]:
     yield SyscallRule("prlimit64", (_masked(1, _INT, _RLIMIT_RTTIME), _differs(2, 0)))
     if kind.company != "nothing":
         yield from map(SyscallRule, _KERNEL_CALLS)
-    if kind.company == "landlock":
+    if kind.company == "namespaces":
+        yield from _beside_namespaces()
+    elif kind.company == "landlock":
         yield from _beside_landlock()
 
 
@@ -263,8 +269,15 @@ def _beside_landlock() -> Iterator[SyscallRule]:
         yield SyscallRule("ioctl", (_masked(1, _IOCTL_LETTER, letter),))
     for flag in _NEW_NAMESPACES:
         yield SyscallRule("clone", (_masked(0, flag, flag),))
-    # The flags of clone3 are in memory, where a filter cannot see them; without it libc uses clone.
-    yield SyscallRule("clone3", error=errno.ENOSYS)
+    yield _NO_CLONE3
+
+
+def _beside_namespaces() -> Iterator[SyscallRule]:
+    # A mount point cannot be renamed by processes that see the mount. In a mount namespace without
+    # it, a command could rename what the mount protects.
+    for syscall in ("unshare", "clone"):
+        yield SyscallRule(syscall, (_masked(0, _NEW_MOUNTS, _NEW_MOUNTS),))
+    yield _NO_CLONE3
 
 
 def _differs(argument: int, value: int) -> Comparison:

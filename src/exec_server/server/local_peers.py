@@ -17,13 +17,14 @@ import logging
 import os
 import sys
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from exec_server.process import confinement
 from exec_server.transport.http_front import Verdict
 from exec_server.transport.socket_owner import (
     Endpoints,
     TcpOwner,
+    is_own_address,
     is_peer_running,
     tcp_owner,
     unix_owner,
@@ -32,6 +33,8 @@ from exec_server.transport.socket_owner import (
 logger = logging.getLogger(__name__)
 
 _ROOT = 0
+# A proxy may be called through another one; longer chains than this are refused.
+_MAX_PROXIES = 8
 _LOOPBACK = ("127.", "::1", "::ffff:127.")
 
 OTHER_USER = (
@@ -110,14 +113,18 @@ class LocalPeers:
         has_sandboxes = self._sandboxes.has_confined
         if not has_sandboxes and (self._allows_other_users or not is_loopback):
             return None
-        owner = tcp_owner(ends)
-        if owner is None and not is_loopback:
+        if not is_loopback and not is_own_address(ends.theirs[0]):
             # It comes from another machine. Only a token, or a waiver, lets a server listen there.
             return None
+        owner = tcp_owner(ends)
         if owner is None or owner.is_orphan:
             return UNKNOWN_PROCESS if self._allows_other_users else UNKNOWN_USER
-        if not self._is_allowed(owner.uid):
-            return OTHER_USER.format(ours=self._uid, theirs=owner.uid)
+        if not self._allows_other_users:
+            user = _user_behind_proxies(owner)
+            if user is None:
+                return UNKNOWN_USER
+            if not self._is_allowed(user):
+                return OTHER_USER.format(ours=self._uid, theirs=user)
         return self._judge_holders(owner) if has_sandboxes else None
 
     def _judge_holders(self, owner: TcpOwner) -> Verdict:
@@ -153,6 +160,24 @@ def _tell(reason: str | None) -> None:
 
 def _is_of_a_proxy(inode: int) -> bool:
     """True if the managed proxy of a command has made the connection, in this process."""
-    # A server whose commands have no proxy has not loaded this module.
-    upstream = sys.modules.get("exec_server.network.upstream")
+    upstream = _proxy_connections()
     return upstream is not None and upstream.made_for_a_command(inode)
+
+
+def _user_behind_proxies(owner: TcpOwner) -> int | None:
+    """The user of a connection. A managed proxy, which every user can call, has none of its own."""
+    upstream = _proxy_connections()
+    for _ in range(_MAX_PROXIES):
+        served = None if upstream is None else upstream.served_behind(owner.inode)
+        if served is None:
+            return owner.uid
+        behind = tcp_owner(Endpoints(*served))
+        if behind is None or behind.is_orphan:
+            break
+        owner = behind
+    return None
+
+
+def _proxy_connections() -> Any:
+    # A server whose commands have no proxy has not loaded this module.
+    return sys.modules.get("exec_server.network.upstream")

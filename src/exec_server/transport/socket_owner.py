@@ -7,6 +7,7 @@ in `/proc/net/tcp` where that is missing.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
@@ -18,6 +19,7 @@ _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
 _ALL_STATES = 0xFFFFFFFF
+_ANY_INTERFACE = 0
 _NO_COOKIE = b"\xff" * 8
 # Length, type, flags, sequence number, port.
 _MESSAGE = struct.Struct("=IHHII")
@@ -97,24 +99,39 @@ def unix_owner(fd: int) -> UnixOwner:
     return UnixOwner(pid, uid)
 
 
+def is_own_address(host: str) -> bool:
+    """True if *host*, which is an address, belongs to this machine; no packet is sent."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind(socket.getaddrinfo(host, 0, family, flags=socket.AI_NUMERICHOST)[0][4])
+        except OSError as exc:
+            return exc.errno != errno.EADDRNOTAVAIL
+    return True
+
+
 def tcp_owner(ends: Endpoints) -> TcpOwner | None:
     """The owner of the other end of a connection; None if that end is not on this machine."""
+    # A socket that is bound to an interface is found by the number of that interface alone.
+    for interface in (_ANY_INTERFACE, *(index for index, _ in socket.if_nameindex())):
+        with contextlib.suppress(OSError):
+            return _ask_kernel(ends, interface)
+    # The table has a line for each connection of the machine. Strangers can make it so long that
+    # reading it takes a second.
+    return None if _answers(ends) else _read_table(ends)
+
+
+def _answers(ends: Endpoints) -> bool:
+    """True if the kernel has `tcp_diag`: it must know our own end, or at least our listener."""
     try:
-        return _ask_kernel(ends)
+        _exchange(_question(Endpoints(ends.theirs, ends.ours), _ANY_INTERFACE))
     except OSError:
-        return _read_table(ends)
+        return False
+    return True
 
 
-def _ask_kernel(ends: Endpoints) -> TcpOwner:
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as sock:
-        sock.settimeout(_ANSWER_SECONDS)
-        sock.sendto(_question(ends), (0, 0))
-        answer = sock.recv(4096)
-    kind = _MESSAGE.unpack_from(answer)[1]
-    if kind != _SOCK_DIAG_BY_FAMILY:
-        number = -struct.unpack_from("=i", answer, _MESSAGE.size)[0]
-        # "No such entry" also means that this kernel has no `tcp_diag`.
-        raise OSError(number, os.strerror(number))
+def _ask_kernel(ends: Endpoints, interface: int) -> TcpOwner:
+    answer = _exchange(_question(ends, interface))
     # If the connection is gone, the kernel tells of a listener at the same address instead.
     found = _SOCKET_ID.unpack_from(answer, _MESSAGE.size + _SOCKET_ID_OFFSET)
     if found[:2] != (ends.theirs[1], ends.ours[1]):
@@ -122,14 +139,27 @@ def _ask_kernel(ends: Endpoints) -> TcpOwner:
     return TcpOwner(*_OWNER.unpack_from(answer, _MESSAGE.size + _OWNER_OFFSET))
 
 
-def _question(ends: Endpoints) -> bytes:
+def _exchange(question: bytes) -> bytes:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as sock:
+        sock.settimeout(_ANSWER_SECONDS)
+        sock.sendto(question, (0, 0))
+        answer = sock.recv(4096)
+    kind = _MESSAGE.unpack_from(answer)[1]
+    if kind != _SOCK_DIAG_BY_FAMILY:
+        number = -struct.unpack_from("=i", answer, _MESSAGE.size)[0]
+        # "No such entry" also means that this kernel has no `tcp_diag`.
+        raise OSError(number, os.strerror(number))
+    return answer
+
+
+def _question(ends: Endpoints, interface: int) -> bytes:
     (our_host, our_port), (their_host, their_port) = ends
     body = (
         _REQUEST.pack(ends.family, socket.IPPROTO_TCP, 0, 0, _ALL_STATES)
         + _SOCKET_ID.pack(
             their_port, our_port, _packed(ends.family, their_host), _packed(ends.family, our_host)
         )
-        + _INTERFACE.pack(0)
+        + _INTERFACE.pack(interface)
         + _NO_COOKIE
     )
     size = _MESSAGE.size + len(body)

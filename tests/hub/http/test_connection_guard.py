@@ -69,6 +69,39 @@ async def test_sockets_of_executors_and_harnesses_are_not_idle_connections(visit
         assert (await socket.receive(timeout=10)).data == b""
 
 
+UNFINISHED = b"POST /api/pair HTTP/1.1\r\nHost: registry\r\nContent-Length: 9\r\n\r\n"
+
+
+@requirement("security/registry:strangers")
+@pytest.mark.parametrize("is_behind_proxy", [False, True])
+async def test_a_connection_that_waits_for_its_body_gives_way(visit, is_behind_proxy):
+    limits = msgspec.structs.replace(DEFAULT_LIMITS, hub_connections=8)
+    visitor = await visit(limits=limits, is_behind_proxy=is_behind_proxy)
+    async with AsyncExitStack() as stack:
+        for number in range(30):
+            stranger = ("127.0.0.2" if number % 2 else "127.0.0.3", 0)
+            _, writer = await connect(visitor.hub.url, local_addr=stranger)
+            stack.callback(writer.close)
+            with suppress(ConnectionError):
+                writer.write(UNFINISHED)
+                await writer.drain()
+        for _ in range(3):
+            reader, writer = await connect(visitor.hub.url)
+            stack.callback(writer.close)
+            writer.write(HEALTH)
+            assert b"200 OK" in await answer(reader)
+
+
+@requirement("security/registry:strangers")
+async def test_a_connection_whose_body_does_not_come_is_closed(visit):
+    limits = msgspec.structs.replace(DEFAULT_LIMITS, http_head_timeout=0.2)
+    visitor = await visit(limits=limits)
+    reader, writer = await connect(visitor.hub.url)
+    writer.write(UNFINISHED)
+    assert await is_closed(reader)
+    writer.close()
+
+
 @requirement("security/registry:strangers")
 @pytest.mark.parametrize("is_behind_proxy", [False, True])
 async def test_too_many_connections_drop_the_one_that_was_idle_for_longest(visit, is_behind_proxy):

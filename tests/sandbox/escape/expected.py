@@ -25,7 +25,6 @@ KNOWN = {
     "lock-outside": "a lock stops only programs that ask for it, and ends with the command",
     "unshare-user": _NO_HARM,
     "clone-user": _NO_HARM,
-    "clone3-user": _NO_HARM,
     "above-": _ON_PURPOSE,
     "git-": _ON_PURPOSE,
     "agents-": _ON_PURPOSE,

@@ -102,10 +102,18 @@ class ConnectionGuard:
         self, request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         protocol = request.protocol
-        self._stop_waiting(protocol)
+        is_running = True
+
+        def arrived() -> None:
+            if is_running:
+                self._stop_waiting(protocol)
+
+        # Until its body is there, a request counts as unsent: any stranger can begin one.
+        request.content.on_eof(arrived)
         try:
             return await handler(request)
         finally:
+            is_running = False
             if protocol in self._addresses:
                 self._wait(protocol, self._idle_seconds)
 
