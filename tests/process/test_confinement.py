@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from exec_server.process import confinement
-from exec_server.process.confinement import is_confined, is_held_outside
+from exec_server.process.confinement import held_outside, is_confined
 from tests.requirements import requirement
 from tests.support.backends import needs_bubblewrap
 
@@ -21,6 +21,10 @@ HERE = os.getpid()
 
 def inode_of(sock: socket.socket) -> int:
     return os.fstat(sock.fileno()).st_ino
+
+
+def is_held_outside(inode: int, *, uid: int, server: int | None) -> bool:
+    return held_outside({inode: uid}, server=server) == {inode}
 
 
 @requirement("listen:from-a-sandbox")

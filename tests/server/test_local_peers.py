@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +17,8 @@ import pytest
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.network.addresses import as_address
 from exec_server.network.upstream import connect, made_for_a_command
+from exec_server.process import confinement
+from exec_server.server.local_peers import LocalPeers
 from tests.requirements import requirement
 from tests.sandbox.escape.users import user
 from tests.support.backends import needs_bubblewrap, needs_landlock
@@ -266,3 +269,39 @@ async def test_a_connection_of_a_proxy_is_known_until_it_is_closed():
             inode = os.fstat(sock.fileno()).st_ino
             assert made_for_a_command(inode)
         assert not made_for_a_command(inode)
+
+
+@requirement("listen:from-a-sandbox")
+async def test_connections_that_come_at_once_share_a_search_of_all_processes(monkeypatch):
+    searches = []
+    look = confinement.held_outside
+
+    def counted(sockets: Any, *, server: int | None) -> set[int]:
+        searches.append(len(sockets))
+        return look(sockets, server=server)
+
+    monkeypatch.setattr(confinement, "held_outside", counted)
+    peers = LocalPeers(Confining(), allows_other_users=False)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        verdicts = []
+        for _ in range(50):
+            stack.enter_context(socket.create_connection(listener.getsockname()))
+            accepted = stack.enter_context(listener.accept()[0])
+            verdicts.append(peers.refusal(AcceptedTransport(accepted)))
+        for verdict in verdicts:
+            assert isinstance(verdict, asyncio.Future)
+            assert await verdict is None
+    assert sum(searches) == 50 and len(searches) <= 2
+
+
+class Confining:
+    """The facts about a server that has confined a command."""
+
+    has_confined = True
+    has_lost_keeper = False
+
+
+class AcceptedTransport(asyncio.BaseTransport):
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__({"peername": sock.getpeername(), "sockname": sock.getsockname()})

@@ -7,7 +7,7 @@ more system call filters than the server itself (Landlock, seccomp). No process 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 _ROOT = 0
@@ -26,19 +26,25 @@ def is_confined(pid: int, *, server: int | None) -> bool:
         return True
 
 
-def is_held_outside(inode: int, *, uid: int, server: int | None) -> bool:
-    """True if only processes outside of all sandboxes of *server* have the socket *inode* open.
+def held_outside(sockets: Mapping[int, int], *, server: int | None) -> set[int]:
+    """Those of *sockets* that only processes outside of all sandboxes of *server* have open.
 
-    It is not enough to look for a sandboxed holder: a socket that is on its way from one process
-    to another has no holder for a moment.
+    Each of *sockets* is an inode and its user. All processes are looked at once. It is not enough
+    to look for a sandboxed holder: a socket that is on its way from one process to another has no
+    holder for a moment.
     """
-    name = f"socket:[{inode}]"
-    holders = [pid for pid in _processes_of(uid) if _holds(pid, name)]
-    return bool(holders) and not any(is_confined(pid, server=server) for pid in holders)
+    names = {f"socket:[{inode}]": inode for inode in sockets}
+    holders: dict[int, set[int]] = {}
+    for pid in _processes_of(set(sockets.values())):
+        for link in _links(pid):
+            if link in names:
+                holders.setdefault(names[link], set()).add(pid)
+    confined = {pid for pid in set().union(*holders.values()) if is_confined(pid, server=server)}
+    return {inode for inode, pids in holders.items() if confined.isdisjoint(pids)}
 
 
-def _processes_of(uid: int) -> Iterator[int]:
-    """The processes that may hold a socket of *uid*. A socket of root may be held by any."""
+def _processes_of(uids: set[int]) -> Iterator[int]:
+    """The processes that may hold a socket of *uids*. A socket of root may be held by any."""
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -47,17 +53,19 @@ def _processes_of(uid: int) -> Iterator[int]:
         except OSError:
             continue
         # A process that is not dumpable belongs to root here.
-        if uid == _ROOT or owner in (uid, _ROOT):
+        if _ROOT in uids or owner == _ROOT or owner in uids:
             yield int(name)
 
 
-def _holds(pid: int, name: str) -> bool:
+def _links(pid: int) -> Iterator[str | None]:
+    """What the descriptors of *pid* lead to."""
     folder = f"/proc/{pid}/fd"
     try:
         descriptors = os.listdir(folder)
     except OSError:
-        return False
-    return any(_link(f"{folder}/{number}") == name for number in descriptors)
+        return
+    for number in descriptors:
+        yield _link(f"{folder}/{number}")
 
 
 def _link(path: str) -> str | None:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import os
 import sys
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from exec_server.process import confinement
@@ -69,6 +69,9 @@ class LocalPeers:
         self._sandboxes = sandboxes
         self._allows_other_users = allows_other_users
         self._uid = os.geteuid()
+        # The connections whose processes have to be found, and the task that looks for them.
+        self._undecided: list[tuple[TcpOwner, asyncio.Future[str | None]]] = []
+        self._search: asyncio.Task[None] | None = None
 
     def refusal(self, transport: asyncio.BaseTransport) -> Verdict:
         """Why *transport* is refused, or None when it is accepted.
@@ -133,8 +136,28 @@ class LocalPeers:
             return None
         if _is_of_a_proxy(owner.inode):
             return FROM_A_SANDBOX
-        look = partial(_judge_processes, owner, self._ancestor)
-        return asyncio.get_running_loop().run_in_executor(None, look)
+        verdict: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._undecided.append((owner, verdict))
+        if self._search is None:
+            self._search = asyncio.get_running_loop().create_task(self._look(), name="find peers")
+        return verdict
+
+    async def _look(self) -> None:
+        """Look at all processes, once for all connections that have come meanwhile.
+
+        A search for each connection would keep the server busy with a command that connects often.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            while self._undecided:
+                judged, self._undecided = self._undecided, []
+                owners = {owner.inode: owner.uid for owner, _ in judged}
+                outside = await loop.run_in_executor(None, _outside, owners, self._ancestor)
+                for owner, verdict in judged:
+                    if not verdict.done():
+                        verdict.set_result(None if owner.inode in outside else UNKNOWN_PROCESS)
+        finally:
+            self._search = None
 
     @property
     def _ancestor(self) -> int | None:
@@ -145,12 +168,11 @@ class LocalPeers:
         return self._allows_other_users or uid in (self._uid, _ROOT)
 
 
-def _judge_processes(owner: TcpOwner, ancestor: int | None) -> str | None:
+def _outside(owners: Mapping[int, int], ancestor: int | None) -> set[int]:
     try:
-        is_outside = confinement.is_held_outside(owner.inode, uid=owner.uid, server=ancestor)
+        return confinement.held_outside(owners, server=ancestor)
     except OSError:
-        is_outside = False
-    return None if is_outside else UNKNOWN_PROCESS
+        return set()
 
 
 def _tell(reason: str | None) -> None:
