@@ -9,9 +9,9 @@ grown. *GRACE* is the time in seconds between SIGTERM and SIGKILL once the serve
 *DESCRIPTORS* is the soft limit of open files that children get, 0 for the server's own.
 
 It imports the standard library only: it starts in parallel with the server and must stay small.
-It is one file, although a long one: `python -I -S` has no package to import a second one from, and
-whatever is loaded by its path instead makes every start of a server slower. Only the sandbox's part
-is loaded in that way, because most keepers never need it.
+This file is long because `python -I -S` has no package to import a second one from, and whatever is
+loaded by its path instead makes every start of a server slower. Only the sandbox's part is loaded
+in that way, because most keepers never need it.
 
 Messages are a length (4 bytes, big endian) and a marshalled tuple; both ends run the same
 interpreter. To the keeper::
@@ -275,6 +275,9 @@ class Keeper:
             self._doomed.discard(pid)
             if pid in self._live:
                 namespace = self._live.pop(pid)
+                # A guard that still waits would hold the output open.
+                guards = [guard for guard, guarded in self._guards.items() if guarded == pid]
+                signal_each(guards, signal.SIGKILL)
                 if namespace is None:
                     self._tell_exit(pid, status)
                 else:
