@@ -173,9 +173,7 @@ async def test_what_the_host_mounts_later_is_not_writable_inside(tmp_path):
 
 @needs_bubblewrap
 @requirement("security/residue:replaced")
-async def test_a_file_that_the_host_replaces_is_open_to_a_running_command_and_no_other(
-    wire, tmp_path
-):
+async def test_a_file_that_the_host_replaces_is_open_to_a_running_command(wire, tmp_path):
     # This is a known weakness: the mount goes with the file that it lies on.
     closed = tmp_path / "closed"
     closed.write_text("old")

@@ -275,6 +275,9 @@ class Keeper:
             self._doomed.discard(pid)
             if pid in self._live:
                 namespace = self._live.pop(pid)
+                # A guard that still waits would hold the output open.
+                guards = [guard for guard, guarded in self._guards.items() if guarded == pid]
+                signal_each(guards, signal.SIGKILL)
                 if namespace is None:
                     self._tell_exit(pid, status)
                 else:

@@ -117,7 +117,9 @@ def guard(info: int, waiting: int, expected: Iterable[Expected]) -> None:
     """
     deadline = time.monotonic() + _SECONDS
     first = _first_process(info, deadline)
+    state = -1
     try:
+        state = os.open(b"/proc/%d/stat" % first, os.O_RDONLY | os.O_CLOEXEC)
         _wait_until_blocked(first, waiting, deadline)
         mounts = os.open(b"/proc/%d/mountinfo" % first, os.O_RDONLY | os.O_CLOEXEC)
         _enter(first)
@@ -126,7 +128,18 @@ def guard(info: int, waiting: int, expected: Iterable[Expected]) -> None:
     except (FileNotFoundError, ProcessLookupError) as exc:
         raise Gone from exc
     except OSError as exc:
+        if _has_ended(state):
+            raise Gone from exc
         raise Refused(f"the sandbox could not be checked: {exc.strerror}") from exc
+
+
+def _has_ended(state: int) -> bool:
+    """True if the process with the open /proc/PID/stat *state* has ended."""
+    try:
+        text = os.pread(state, 4096, 0)
+    except OSError:
+        return True
+    return text[text.rindex(b")") + 2 :][:1] in b"ZX"
 
 
 def _first_process(info: int, deadline: float) -> int:
