@@ -80,6 +80,8 @@ class ClientSession:
         self.limits = limits
         # The number of calls that the server runs at once for this client.
         self.concurrency = 1
+        # The random text of the server's run, if the server says it.
+        self.server_instance: str | None = None
         # False for servers older than sessions, which take native paths.
         self.uses_uris = True
         self.flow = FlowControl(self, limits=limits)
@@ -107,11 +109,6 @@ class ClientSession:
     def offers_flow(self) -> bool:
         """True if the server has said that it knows output windows."""
         return self.has_announced("processFlow")
-
-    @property
-    def server_instance(self) -> str | None:
-        """The random text of the server's run, if the handshake has it."""
-        return None if self._info is None else self._info.server_instance or None
 
     def has_announced(self, capability: str) -> bool:
         """True if the server has said, without being asked now, that it has *capability*."""
@@ -295,6 +292,7 @@ class ClientSession:
 
     def connected(self, result: InitializeResult, link: ConnectionLink) -> None:
         self.concurrency = result.concurrent_requests or 1
+        self.server_instance = result.server_instance
         self._info = self._info or result.environment_info
         self.uses_uris = result.session_id is not None
         self.processes.connected(link)

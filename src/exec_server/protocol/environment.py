@@ -65,8 +65,6 @@ class EnvironmentInfo(msgspec.Struct, rename="camel", frozen=True, kw_only=True)
     capabilities: dict[str, bool] = msgspec.field(default_factory=dict)
     # Ours. The member is absent until it is known; `environment/info` waits for it.
     sandbox: SandboxInfo | UnsetType = UNSET
-    # Ours: a random text for this run of the server. A session is known to this run alone.
-    server_instance: str | UnsetType = UNSET
 
 
 class ConfigReadParams(msgspec.Struct, rename="camel"):

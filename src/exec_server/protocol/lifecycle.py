@@ -47,9 +47,11 @@ class InitializeResult(msgspec.Struct, rename="camel", omit_defaults=True):
     concurrent_requests: int | None = None
     # Ours: the retention that `session/retain` has granted to this session.
     retained_seconds: float | None = None
-    # Ours: how many times the session was attached, with this one. Clients that ask for nothing of
-    # ours are not told.
+    # Ours: how many times the session was attached, with this one, and a random text for this run
+    # of the server, which alone knows the session. Clients that ask for nothing of ours are not
+    # told.
     generation: int | None = None
+    server_instance: str | None = None
 
 
 class RetainParams(msgspec.Struct, rename="camel"):

@@ -29,6 +29,7 @@ class ServerCore(Protocol):
     """The parts of `ExecServer` that a connection and its handlers use."""
 
     limits: Limits
+    instance: str
     routes: dict[str, Route]
 
     @property

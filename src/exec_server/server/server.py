@@ -61,6 +61,8 @@ class ExecServer:
         proxy_private_ips_via_upstream: bool = False,
     ) -> None:
         self.limits = limits
+        # It names this run of the server.
+        self.instance = uuid.uuid4().hex
         self._reaches_private = proxy_private_ips_via_upstream
         self.routes = ROUTES
         # On stdio a lost connection cannot come back, so its session ends with it.
@@ -103,8 +105,7 @@ class ExecServer:
     @cached_property
     def environment_info(self) -> EnvironmentInfo:
         """Facts about this machine that do not change while the server runs."""
-        info = host.environment_info(version=VERSION, capabilities=CAPABILITIES)
-        return structs.replace(info, server_instance=uuid.uuid4().hex)
+        return host.environment_info(version=VERSION, capabilities=CAPABILITIES)
 
     async def full_environment_info(self) -> EnvironmentInfo:
         """The same facts with the sandbox backends, which have to be tried out once."""

@@ -61,6 +61,6 @@ def _ignore(answer: asyncio.Future[Any]) -> None:
 
 def displace(session: Session, peer: Peer) -> None:
     """End the connection of *peer*, which holds *session*."""
-    logger.info("session %s is taken over", session.id)
+    logger.info("a session is taken over by another connection")
     session.detach()
     peer.give_up(TAKEN_OVER)

@@ -41,6 +41,7 @@ def _initialize(ctx: Context, params: lifecycle.InitializeParams) -> lifecycle.I
         result.concurrent_requests = ctx.concurrency
     if asked is not None or params.take_over is not None:
         result.generation = ctx.server.generation(session)
+        result.server_instance = ctx.server.instance
     if params.resume_session_id is not None:
         windows = params.flow_processes if ctx.can_acknowledge else None
         session.processes.resume_windows(windows or {})
