@@ -1,8 +1,4 @@
-"""Command lines, read by the rules of the reference and refused in its words.
-
-The reference is OpenAI Codex's own `codex exec-server`. The module is long because each of the
-reference's refusals has a text of its own, and all of them concern the same words.
-"""
+"""Command lines, read and refused as the reference (OpenAI Codex's `codex exec-server`) does."""
 
 from __future__ import annotations
 
@@ -10,21 +6,16 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from exec_server.cli import exit_codes
+from exec_server.cli.help_format import HelpFormatter
 from exec_server.protocol.numbers import U64_MAX
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
-
-
-# The prose of the help texts is written in lines of this length.
-_HELP_COLUMNS = 100
-_FEWEST_COLUMNS = 40
 
 
 class Arguments(msgspec.Struct):
@@ -78,29 +69,6 @@ class Append(argparse.Action):
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), values])
 
 
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Options and prose have one width: that of the terminal, up to that of the source."""
-
-    def __init__(self, prog: str) -> None:
-        import shutil
-
-        columns = shutil.get_terminal_size((_HELP_COLUMNS, 24)).columns
-        super().__init__(prog, width=max(_FEWEST_COLUMNS, min(columns, _HELP_COLUMNS)))
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        import textwrap
-
-        # Lines that begin with a space are columns and examples, which stay as they are.
-        filled: list[str] = []
-        for is_prose, lines in groupby(text.splitlines(), lambda line: line[:1].strip() != ""):
-            block = list(lines)
-            filled += textwrap.wrap(" ".join(block), width) if is_prose else block
-        return "\n".join(indent + line for line in filled)
-
-    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
-        super().add_usage(usage, actions, groups, prefix or "Usage: ")
-
-
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose options follow the rules of the reference.
 
@@ -126,7 +94,7 @@ class Parser(argparse.ArgumentParser):
         """
         # Values that completions offer for an option, by its destination; others are allowed.
         self.suggestions: dict[str, tuple[str, ...]] = {}
-        rest.setdefault("formatter_class", _HelpFormatter)
+        rest.setdefault("formatter_class", HelpFormatter)
         super().__init__(
             prog=prog,
             usage=f"{prog} {usage}",

@@ -12,6 +12,7 @@ remote_tree.py     the tree on the server
 remote_listing.py  what is in it
 remote_links.py    making symbolic links there
 archives.py        many small files in one tar archive
+leftovers.py       removing what a copy that ended early has left on the server
 pack.py            the tar format
 checksum.py        comparing the content of both sides
 progress.py        what the caller is told meanwhile

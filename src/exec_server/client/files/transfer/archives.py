@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import re
@@ -13,10 +12,11 @@ from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from exec_server.client.files.transfer import local_tree, pack
+from exec_server.client.files.transfer.leftovers import discard
 from exec_server.client.files.transfer.local_tree import Changed, LocalTree
 from exec_server.client.files.transfer.remote_tree import RemoteTree
 from exec_server.client.files.transfer.tree import TreeEntry
-from exec_server.errors import ConnectionClosed, ProcessFailed, RpcError
+from exec_server.errors import ProcessFailed, RpcError
 
 if TYPE_CHECKING:
     from exec_server.client.process.remote_process import RemoteProcess
@@ -41,8 +41,6 @@ exec tar -x -p --no-same-owner -f -
 # An archive of this name and age was left behind by a connection that was cut.
 _NAME = re.compile(rb"\.exec-server-([0-9a-f]{16})[0-9a-f]{16}\.pack")
 _STALE_SECONDS = 600
-# How long a failed copy may take to remove an archive.
-_REMOVE_SECONDS = 2.0
 
 
 class OnAdvance(Protocol):
@@ -143,9 +141,8 @@ class Archives:
     async def _remove_written(self) -> None:
         """Remove what an error, a full disk or Ctrl-C has left on the server, if it can be done."""
         for name in tuple(self._written):
-            with contextlib.suppress(RpcError, ConnectionClosed, TimeoutError):
-                async with asyncio.timeout(_REMOVE_SECONDS):
-                    await self._remove(name)
+            await discard(self._files, self._there.at(name))
+            self._written.discard(name)
 
     async def _finish(self, unpacking: _Unpacking) -> None:
         await unpacking.process.wait()

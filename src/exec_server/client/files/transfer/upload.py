@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from exec_server.client.files.file_streams import BLOCK_BYTES, WINDOW
 from exec_server.client.files.transfer.archives import Archives
 from exec_server.client.files.transfer.checksum import Digest
+from exec_server.client.files.transfer.leftovers import discard, discard_incomplete
 from exec_server.client.files.transfer.local_tree import Changed, LocalTree
 from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.remote_links import make_links
@@ -48,7 +49,7 @@ from exec_server.client.files.transfer.upload_checks import (
     leaves,
     levels,
 )
-from exec_server.errors import ConnectionClosed, NotFound, RpcError
+from exec_server.errors import NotFound, RpcError
 
 if TYPE_CHECKING:
     from exec_server.client.files.file_methods import AnyPath
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
 _APPEND_BYTES = 4 * BLOCK_BYTES
 # The last blocks of a part may be holes, because several were under way when the copy was cut.
 _DOUBTFUL_BYTES = (WINDOW + 1) * BLOCK_BYTES
-# How long an interrupted copy may take to remove its part.
-_DISCARD_SECONDS = 2.0
 _OWNER = 0o700
 
 
@@ -235,7 +234,7 @@ class Upload(Transfer):
             await each(closed, self._open_directory, width=SMALL_WIDTH)
         await self._archives.remove_stale(self._existing.entries)
         for path in stale_parts(self.plan, (entry.path for entry in self._existing.entries)):
-            await self._discard(self._there.at(path))
+            await discard(self._files, self._there.at(path))
 
     async def _open_directory(self, entry: TreeEntry) -> None:
         await self._try(entry, self._set(entry.path, mode=(entry.mode or 0) | _OWNER))
@@ -279,11 +278,13 @@ class Upload(Transfer):
         except (Changed, asyncio.CancelledError) as exc:
             if part is None or isinstance(exc, Changed):
                 # It cannot be continued later, and must not be taken for a complete file.
-                await self._discard(part or target)
+                await discard(self._files, part or target)
             raise
         except (OSError, RpcError) as exc:
             if not is_handle_lost(exc) and (part is not None or copy.replaces is None):
-                await self._discard_incomplete(part or target, entry)
+                await discard_incomplete(
+                    self._files, part or target, entry.size, follow_symlinks=self._follow
+                )
             raise
         if self._has_permissions:
             await self._files.set_permissions(
@@ -296,19 +297,6 @@ class Upload(Transfer):
             self.result.not_kept |= {"modes", "times"}
         if part is not None:
             await self._files.rename(part, target, follow_symlinks=self._follow)
-
-    async def _discard(self, path: bytes) -> None:
-        with contextlib.suppress(RpcError, ConnectionClosed, TimeoutError):
-            async with asyncio.timeout(_DISCARD_SECONDS):
-                await self._files.remove(path, force=True)
-
-    async def _discard_incomplete(self, path: bytes, entry: TreeEntry) -> None:
-        """Remove what a failed write has left, for example on a full disk."""
-        with contextlib.suppress(RpcError, ConnectionClosed, TimeoutError):
-            async with asyncio.timeout(_DISCARD_SECONDS):
-                found = await self._files.get_metadata(path, follow_symlinks=self._follow)
-                if found.is_file and found.size < entry.size:
-                    await self._files.remove(path, force=True)
 
     # Large files.
 
