@@ -7,6 +7,7 @@ session.py         one session, which outlives its connections
 handlers/          which function answers which method
 local_peers.py     which connections of this machine are accepted
 authentication.py  the `--ws-auth` modes
+secret_files.py    reads the files of tokens and secrets
 capabilities.py    the capabilities that the server reports
 sandbox_info.py    the sandbox backends that it reports
 file_helpers.py    starts the helpers of sandboxed file requests
