@@ -6,9 +6,6 @@ is long because each refusal of the reference has its own text and its place in 
 
 from __future__ import annotations
 
-import logging
-import os
-import stat
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -17,8 +14,7 @@ from typing import Annotated, Literal, Protocol, TypeVar
 import msgspec
 
 from exec_server.errors import ConfigurationError
-
-logger = logging.getLogger(__name__)
+from exec_server.server.secret_files import absolute, read_secret, trim
 
 AuthMode = Literal["capability-token", "signed-bearer-token"]
 
@@ -28,11 +24,6 @@ DEFAULT_CLOCK_SKEW = 30
 MIN_SECRET_BYTES = 32
 
 _I64_MIN, _I64_MAX = -(2**63), 2**63 - 1
-# The characters of Unicode White_Space. `str.strip()` also removes U+001C to U+001F.
-_WHITE_SPACE = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    "\u2028\u2029\u202f\u205f\u3000"
-)
 
 
 class Authenticator(Protocol):
@@ -320,11 +311,11 @@ def _token_digest(options: AuthOptions) -> bytes:
     if options.token_sha256 is not None:
         return _parse_digest(options.token_sha256)
     assert options.token_file is not None
-    return sha256(_read_secret(_absolute(options.token_file)).encode()).digest()
+    return sha256(read_secret(absolute(options.token_file)).encode()).digest()
 
 
 def _parse_digest(text: str) -> bytes:
-    digits = _trim(text)
+    digits = trim(text)
     # `fromhex` alone would skip white space between bytes.
     if len(digits) == 64 and set(digits) <= set("0123456789abcdefABCDEF"):
         return bytes.fromhex(digits)
@@ -333,8 +324,8 @@ def _parse_digest(text: str) -> bytes:
 
 def _signed_bearer_token(options: AuthOptions) -> SignedBearerToken:
     assert options.shared_secret_file is not None
-    path = _absolute(options.shared_secret_file)
-    secret = _read_secret(path).encode()
+    path = absolute(options.shared_secret_file)
+    secret = read_secret(path).encode()
     if len(secret) < MIN_SECRET_BYTES:
         raise ConfigurationError(
             f"signed websocket bearer secret {path} must be at least {MIN_SECRET_BYTES} bytes"
@@ -354,55 +345,4 @@ def _clock_skew(options: AuthOptions) -> int:
 
 def _given(text: str | None) -> str | None:
     """The trimmed text; None if it is blank."""
-    return _trim(text or "") or None
-
-
-def _trim(text: str) -> str:
-    return text.strip(_WHITE_SPACE)
-
-
-def _read_secret(path: str) -> str:
-    """The trimmed content of a file, which must be UTF-8 and not blank."""
-    try:
-        with open(path, "rb") as file:
-            _check_mode(path, os.fstat(file.fileno()).st_mode)
-            secret = _trim(file.read().decode())
-    except UnicodeDecodeError:
-        raise _unreadable(path, "stream did not contain valid UTF-8") from None
-    except OSError as exc:
-        raise _unreadable(path, f"{exc.strerror} (os error {exc.errno})") from exc
-    if not secret:
-        raise ConfigurationError(f"websocket auth secret {path} must not be empty")
-    return secret
-
-
-def _check_mode(path: str, mode: int) -> None:
-    """Refuse a secret that every user can change, and warn of one that others can read.
-
-    The reference reads a file of any mode, and usual ones have 0644.
-    """
-    if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
-        raise ConfigurationError(
-            f"websocket auth secret {path} can be changed by every user: run `chmod 600 {path}`"
-        )
-    if stat.S_ISREG(mode) and mode & 0o077:
-        logger.warning("%s holds a secret, and other users can read it: use mode 0600", path)
-
-
-def _unreadable(path: str, why: str) -> ConfigurationError:
-    return ConfigurationError(f"failed to read websocket auth secret {path}: {why}")
-
-
-def _absolute(path: str) -> str:
-    """The absolute path, with a leading ``~/`` expanded; ``~name`` is an ordinary name."""
-    if path == "~" or path.startswith("~/"):
-        path = _home() + path[1:]
-    return os.path.abspath(path)
-
-
-def _home() -> str:
-    if home := os.environ.get("HOME"):
-        return home
-    import pwd
-
-    return pwd.getpwuid(os.getuid()).pw_dir
+    return trim(text or "") or None
