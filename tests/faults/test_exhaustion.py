@@ -77,7 +77,8 @@ async def test_without_descriptors_every_call_says_so_and_the_server_recovers(tm
             assert with_files[-1]["error"]["message"] == NO_DESCRIPTORS
             for method, params in calls(f"file://{tmp_path}").items():
                 error = await wire.error(method, params)
-                assert error == {"code": -32603, "message": NO_DESCRIPTORS}, method
+                prefix = "http/request failed: " if method == "http/request" else ""
+                assert error == {"code": -32603, "message": f"{prefix}{NO_DESCRIPTORS}"}, method
             assert (await wire.call("environment/info"))["executorVersion"]
             for each in range(number):
                 await wire.call("process/terminate", {"processId": f"p{each}"})

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import logging
 import os
 import stat
 import sys
@@ -16,8 +15,6 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from exec_server.cli import exit_codes
-
-logger = logging.getLogger(__name__)
 
 _NAMES = {1: "standard output", 2: "standard error"}
 # A closed input is empty. A closed output gets a descriptor that cannot be written to, so that a
@@ -106,7 +103,9 @@ def print_or_log(text: str) -> None:
     try:
         print(text, flush=True)
     except (OutputFailed, OSError) as exc:
-        logger.error("cannot print `%s`: %s", text, exc)
+        import logging
+
+        logging.getLogger(__name__).error("cannot print `%s`: %s", text, exc)
         discard()
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 
 from exec_server.errors import ConfigurationError
-
-logger = logging.getLogger(__name__)
 
 # The characters of Unicode White_Space. `str.strip()` also removes U+001C to U+001F.
 _WHITE_SPACE = (
@@ -47,6 +44,10 @@ def _check_mode(path: str, mode: int) -> None:
             f"websocket auth secret {path} can be changed by every user: run `chmod 600 {path}`"
         )
     if stat.S_ISREG(mode) and mode & 0o077:
+        # Logging takes milliseconds to load, which a server without secrets can save.
+        import logging
+
+        logger = logging.getLogger(__name__)
         logger.warning("%s holds a secret, and other users can read it: use mode 0600", path)
 
 

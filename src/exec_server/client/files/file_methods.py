@@ -53,6 +53,11 @@ class WalkOutcome(NamedTuple):
     truncated: bool
 
 
+async def is_directory(session: ClientSession, path: PathUri) -> bool:
+    """True if *path* is a directory on the server. Raises NotFound."""
+    return (await session.call(fs.GET_METADATA, fs.GetMetadataParams(path))).is_directory
+
+
 class FileMethods:
     """The part of `client.fs` that has one method for each file method of the protocol."""
 

@@ -38,7 +38,7 @@ from exec_server.errors import (
     RpcError,
 )
 from exec_server.limits import DEFAULT_LIMITS
-from exec_server.protocol import fs, process
+from exec_server.protocol import process
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.method import NOTHING
@@ -192,15 +192,16 @@ class Processes:
         program = repr(params.argv[0]) if params.argv else "argv"
         if not _OS_ERROR.search(error.message):
             return program
-        asked = fs.GetMetadataParams(PathUri(params.cwd))
-        native = os.fsdecode(PathUri(params.cwd).native)
+        from exec_server.client.files.file_methods import is_directory
+
+        cwd = PathUri(params.cwd)
+        directory = f"cwd {os.fsdecode(cwd.native)!r}"
         try:
-            found = await self._session.call(fs.GET_METADATA, asked)
+            return program if await is_directory(self._session, cwd) else directory
         except NotFound:
-            return f"cwd {native!r}"
+            return directory
         except ExecServerError:
             return program
-        return program if found.is_directory else f"cwd {native!r}"
 
     async def start_process(
         self,
