@@ -200,7 +200,7 @@ async def test_a_sandboxed_command_cannot_call_its_server(
             assert "101" in parsed((await wire.run("before", argv[:6])).stdout)[0]
             confined = await wire.run("p", argv, sandbox=networked(backend))
             if kind == "unix" and backend == "bubblewrap":
-                # The socket is hidden from the sandbox, so that nothing can connect to it. The parent
+                # The socket is hidden from the sandbox, so nothing can connect to it. The parent
                 # of a grandchild ends with status 0.
                 assert confined.stdout == b""
                 is_refused = b"PermissionError" in confined.stderr
