@@ -51,7 +51,8 @@ class ExecServerClient(Processes):
         self._discovery = RemoteDiscovery(session)
 
     def __repr__(self) -> str:
-        return f"<ExecServerClient {self.state} session={self.session_id}>"
+        # The id of the session is enough to resume it, so it must not reach a log in this way.
+        return f"<ExecServerClient {self.state}>"
 
     # Connecting.
 
