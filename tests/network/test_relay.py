@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
+import struct
 
 import pytest
 
@@ -49,6 +51,28 @@ async def test_what_is_sent_arrives_however_much_it_is(no_leaks, ends, size):
     assert moving.result() == size
     # Bytes after the count are left alone.
     assert await receive(inner, 4) == b"more"
+
+
+@requirement("network/relay:reset")
+async def test_a_reset_is_seen_behind_what_came_before_it(no_leaks, ends):
+    near, inner, other, far = ends
+    data = os.urandom(200_000)
+    await asyncio.get_running_loop().sock_sendall(near, data)
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    near.close()
+    select_error(inner)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(ConnectionResetError):
+            await relay.move(inner, other, idle=PATIENCE)
+        other.close()
+        assert data.startswith(await receive(far, len(data)))
+
+
+def select_error(sock: socket.socket) -> None:
+    """Block until the reset has arrived."""
+    poll = select.poll()
+    poll.register(sock, 0)
+    assert poll.poll(PATIENCE * 1000)
 
 
 @requirement("network/relay:bytes")

@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import resource
+import select
 import signal
 from collections.abc import AsyncIterator, Iterator
 
@@ -82,6 +83,12 @@ async def line_from(fd: int) -> bytes:
 def keeper_of(spawner: Spawner) -> int:
     assert spawner.keeper_pid is not None
     return spawner.keeper_pid
+
+
+def wait_until_is_told(spawner: Spawner) -> None:
+    """Block until a message of the keeper has arrived, which stays unread."""
+    assert spawner._sock is not None
+    assert select.select([spawner._sock], [], [], PATIENCE)[0]
 
 
 @contextlib.contextmanager
@@ -216,6 +223,27 @@ async def test_a_keeper_that_is_killed_takes_its_programs_along_and_is_replaced(
     assert await told.status() == 0
     assert keeper_of(spawner) != first
     close(spawned)
+
+
+@requirement("keeper:killed")
+async def test_the_last_exits_are_told_before_the_loss_of_the_keeper(spawner):
+    first, told = await start(spawner, "cat", wants_stdin=True)
+    other, lost = await start(spawner, "cat", wants_stdin=True)
+    pid = keeper_of(spawner)
+    # From here on to the keeper's death, the event loop does not run. The keeper tells of an exit,
+    # and leaves a request of ours unread.
+    os.close(first.fds.pop())
+    wait_until_is_told(spawner)
+    os.kill(pid, signal.SIGSTOP)
+    pending = spawner.spawn(launch("true"), Exit())
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert await told.status() == 0
+    assert await lost.status() is None
+    with pytest.raises(InternalError, match="the process keeper died"):
+        await pending
+    close(first)
+    close(other)
 
 
 async def test_stopping_ends_everything_and_can_be_repeated(spawner, tmp_path):

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -300,6 +301,24 @@ async def test_what_is_queued_leaves_before_the_end(no_leaks, reads_on):
     assert receiver.received == []
     for fd in (their_input, our_output, our_input, their_output):
         os.close(fd)
+
+
+@requirement("stdio:end-of-input")
+async def test_the_end_of_a_socket_is_seen_behind_its_last_words(no_leaks):
+    ours, theirs = socket.socketpair()
+    with ours:
+        # It is never read: the kernel reports its loss as an error beside the last words.
+        ours.send(b"unread")
+        theirs.send(b"a line\n")
+        theirs.close()
+        writer = os.dup(ours.fileno())
+        connection = StdioConnection(ours.fileno(), writer, limits=Limits())
+        receiver = Collector()
+        connection.attach(receiver)
+        async with asyncio.timeout(PATIENCE):
+            await receiver.lost
+        assert receiver.received == [b"a line"]
+        os.close(writer)
 
 
 # The command.

@@ -45,6 +45,8 @@ class OneWayRelay:
         self._piped = 0
         # True while it waits for the sink instead of the source.
         self._is_stalled = False
+        # True while another read will come without a report that there is something to read.
+        self._reads_on = False
         self.moved = 0
         self.done: asyncio.Future[int] = self._loop.create_future()
         self.done.add_done_callback(lambda _: self._release())
@@ -57,12 +59,24 @@ class OneWayRelay:
         try:
             if self._read():
                 self._write()
+                self._read_on()
             else:
                 self._finish()
         except (BlockingIOError, InterruptedError):
             return
         except OSError as exc:
             self._fail(exc)
+
+    def _read_on(self) -> None:
+        """Read again in the next turn, until there is nothing: uvloop reports a reset only once."""
+        if not (self._reads_on or self._is_stalled or self.done.done()):
+            self._reads_on = True
+            self._loop.call_soon(self._read_again)
+
+    def _read_again(self) -> None:
+        self._reads_on = False
+        if not (self._is_stalled or self.done.done()):
+            self._on_readable()
 
     def _on_writable(self) -> None:
         try:

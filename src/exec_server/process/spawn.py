@@ -7,7 +7,6 @@ of both processes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import marshal
@@ -100,6 +99,8 @@ class Spawner:
         self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
         self._is_stopping = False
+        # Set when the keeper that was told to stop has closed its end of the socket.
+        self._has_stopped = asyncio.Event()
         self._tokens = 0
         # True once a program was confined.
         self.has_confined = False
@@ -185,6 +186,7 @@ class Spawner:
             return
         self._live.clear()
         self._is_stopping = True
+        self._has_stopped.clear()
         self._send(("stop", grace))
         try:
             await self._wait_ended(grace + within)
@@ -199,28 +201,12 @@ class Spawner:
     async def _wait_ended(self, within: float) -> None:
         try:
             async with asyncio.timeout(within):
-                await self._wait_gone()
+                await self._has_stopped.wait()
         except TimeoutError:
             logger.error("the process keeper still waits for processes that do not end")
             # The keeper continues by itself and ends when they do; it is not waited for.
             if self._process is not None:
                 self._process.returncode = 0
-
-    async def _wait_gone(self) -> None:
-        gone = self._loop.create_future()
-        assert self._sock is not None
-        self._loop.remove_reader(self._sock)
-
-        def drain() -> None:
-            assert self._sock is not None
-            with contextlib.suppress(BlockingIOError, ConnectionError):
-                if self._sock.recv(_RECV_BYTES):
-                    return
-            if not gone.done():
-                gone.set_result(None)
-
-        self._loop.add_reader(self._sock, drain)
-        await gone
 
     # The socket.
 
@@ -265,20 +251,35 @@ class Spawner:
             keeper.close_all(self._outbox.popleft()[1])
 
     def _on_readable(self) -> None:
+        """Act on everything that has arrived.
+
+        It reads until the socket is empty: if the keeper has ended with a message of ours unread,
+        uvloop calls this only once more.
+        """
+        while self._sock is not None and (data := self._receive()) is not None:
+            if not self._is_stopping:
+                self._on_data(data) if data else self._on_lost()
+            elif not data:
+                self._loop.remove_reader(self._sock)
+                self._has_stopped.set()
+                return
+
+    def _receive(self) -> bytes | None:
+        """The next bytes; empty at the end of file, None if there are none now."""
         assert self._sock is not None
         try:
             data, ancillary, flags, _ = self._sock.recvmsg(_RECV_BYTES, _RECV_FDS, keeper.CLOEXEC)
         except BlockingIOError:
-            return
+            return None
         except OSError:
-            data, ancillary, flags = b"", [], 0
-        if not data:
-            self._on_lost()
-            return
+            return b""
         # The kernel never joins messages that carry descriptors. If this process has no room for
         # more descriptors, a message comes without them and is marked as truncated.
         if ancillary or flags & socket.MSG_CTRUNC:
             self._fds.append([fd for *_, raw in ancillary for (fd,) in keeper.FD.iter_unpack(raw)])
+        return data
+
+    def _on_data(self, data: bytes) -> None:
         self._input += data
         while len(self._input) >= 4:
             end = 4 + int.from_bytes(self._input[:4], "big")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import stat
 import threading
 from collections import deque
@@ -41,6 +42,7 @@ class StdioConnection:
         # Runs from `close` until everything queued is written.
         self._closing: asyncio.TimerHandle | None = None
         self._thread: _ReaderThread | None = None
+        self._reads_socket = stat.S_ISSOCK(os.fstat(reader).st_mode)
         # The blocking mode of a pipe is ours alone; that of a terminal is shared with the shell.
         self._is_pipe = _is_pipe(writer)
         if self._is_pipe:
@@ -75,6 +77,14 @@ class StdioConnection:
             self._loop.remove_reader(self._reader)
 
     def _on_readable(self) -> None:
+        self._read_once()
+        # uvloop reports the reset of a socket, and what came before it, only once.
+        while self._reads_socket and self._is_reading and not self._is_ending:
+            if not _has_input(self._reader):
+                return
+            self._read_once()
+
+    def _read_once(self) -> None:
         try:
             data = os.read(self._reader, _READ_BYTES)
         except BlockingIOError:
@@ -203,6 +213,13 @@ class _ReaderThread:
                 self._loop.call_soon_threadsafe(self._on_data, data)
             except RuntimeError:
                 return
+
+
+def _has_input(fd: int) -> bool:
+    """True if a read would not block: there is data, the end of file, or an error."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _is_pipe(fd: int) -> bool:
