@@ -376,7 +376,8 @@ class Keeper:
 
     def _wait_for_server(self, seconds: float) -> bool:
         """Wait for an exit; False if the server has sent another message."""
-        return self._sock not in select.select([self._wake, self._sock], [], [], seconds)[0]
+        watched: list[Any] = [self._wake, self._sock]
+        return self._sock not in select.select(watched, [], [], seconds)[0]
 
     def _drain(self, seconds: float) -> bool:
         """Wait for an exit, and discard output meanwhile, so that no child waits for a reader."""
