@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from importlib import import_module
-from types import ModuleType
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from msgspec import structs

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
