@@ -1,9 +1,9 @@
 """The journal of a durable job: its output and its events on disk, each number given out once.
 
 A folder holds one data file per stream and an index. A byte of output is moved from the job's pipe
-into the data file by splice(2), so that at any instant it is in the pipe or in the file, whichever process
-is killed. A record of the index is written after that. Bytes behind the last record were not told to
-anyone; the process that opens the journal next gives them the next numbers.
+into the data file by splice(2), so that at any instant it is in the pipe or in the file, whichever
+process is killed. A record of the index is written after that. Bytes behind the last record were
+not told to anyone; the process that opens the journal next gives them the next numbers.
 
 The index is a header and slots of a fixed size, one for each number. A slot holds what a reader
 needs to go on from there: the end of every stream after it. So a journal of any length is opened
@@ -58,15 +58,17 @@ NOTES = ("exited", "closed", "lost")
 KINDS = ("void", *STREAMS, *NOTES)
 
 MAGIC = b"exjrnl1\0"
-# Magic, the streams as bits, the number of the first slot, the first number that is not dropped,
-# the dropped bytes; the first byte of each stream that is not dropped; the number and the value of
-# each note.
-HEADER = struct.Struct("<8sQQQQ3Q" + "Qq" * len(NOTES))
+# There are two headers, which are written in turns, so that one of them is always whole. A header
+# is magic, how often one was written, the streams as bits, the number of the first slot, the first
+# number that is not dropped, the dropped bytes; the first byte of each stream that is not dropped;
+# the number and the value of each note.
+HEADER = struct.Struct("<8sQQQQQ3Q" + "Qq" * len(NOTES))
 # The number, the offset (or the value of a note), the length, the end of each stream, the kind.
 SLOT = struct.Struct("<QqQ3QI8x")
 CRC = struct.Struct("<I")
 SLOT_BYTES = SLOT.size + CRC.size
-HEADER_BYTES = 2 * SLOT_BYTES
+HEADERS = (0, 2 * SLOT_BYTES)
+HEADER_BYTES = 4 * SLOT_BYTES
 RESERVED = len(NOTES)
 EMPTY = bytes(SLOT_BYTES)
 
@@ -115,8 +117,10 @@ class Journal:
         "_ends",
         "_first",
         "_folder",
+        "_headers",
         "_held",
         "_index",
+        "_is_suspect",
         "_max_bytes",
         "_max_records",
         "_shifts",
@@ -154,6 +158,9 @@ class Journal:
         # The number of the first slot in the file, and the first number that is not dropped.
         self._slots_from = 1
         self._first = 1
+        # How many headers were written, and True if one of the two in the file is damaged.
+        self._headers = 0
+        self._is_suspect = False
         self._can_punch = True
         self.next_seq = 1
         self.dropped_bytes = 0
@@ -185,7 +192,7 @@ class Journal:
             for stream in streams:
                 self._data[STREAMS.index(stream)] = create_file(stream, place)
             self._index = create_file("index", place)
-            self._write_header(EMPTY * RESERVED)
+            self._begin_index()
         except BaseException:
             self.close()
             raise
@@ -356,15 +363,20 @@ class Journal:
     def _place_of(self, seq: int) -> int:
         return HEADER_BYTES + (seq - self._slots_from) * SLOT_BYTES
 
-    def _write_header(self, more: bytes = b"") -> None:
+    def _begin_index(self) -> None:
+        self._write_header()
+        write_whole(self._index, EMPTY * RESERVED, HEADER_BYTES)
+
+    def _write_header(self) -> None:
         bits = sum(1 << STREAMS.index(stream) for stream in self._streams)
         noted = [self.notes.get(kind) for kind in NOTES]
         notes = [
             number for note in noted for number in ((note.seq, note.value) if note else (0, 0))
         ]
         fields = (bits, self._slots_from, self._first, self.dropped_bytes, *self._starts, *notes)
-        data = sealed(HEADER.pack(MAGIC, *fields)).ljust(HEADER_BYTES, b"\0")
-        os.pwrite(self._index, data + more, 0)
+        data = sealed(HEADER.pack(MAGIC, self._headers + 1, *fields))
+        write_whole(self._index, data, HEADERS[self._headers % 2])
+        self._headers += 1
 
     # A full disk, and bounds.
 
@@ -585,10 +597,16 @@ class Journal:
             os.unlink("new", dir_fd=place)
 
     def _read_header(self, names: list[str]) -> None:
-        raw = os.pread(self._index, HEADER.size + CRC.size, 0)
-        if is_sealed(raw, HEADER.size) and raw.startswith(MAGIC):
-            _, bits, self._slots_from, self._first, self.dropped_bytes, *more = HEADER.unpack(
-                raw[:-4]
+        copies = [os.pread(self._index, HEADER.size + CRC.size, at) for at in HEADERS]
+        whole = [
+            HEADER.unpack(raw[: HEADER.size])[1:]
+            for raw in copies
+            if is_sealed(raw, HEADER.size) and raw.startswith(MAGIC)
+        ]
+        self._is_suspect = len(whole) < sum(bool(raw.strip(b"\0")) for raw in copies)
+        if whole:
+            self._headers, bits, self._slots_from, self._first, self.dropped_bytes, *more = max(
+                whole
             )
             self._streams = tuple(name for at, name in enumerate(STREAMS) if bits >> at & 1)
             self._starts = more[:3]
@@ -608,7 +626,7 @@ class Journal:
         size = os.fstat(self._index).st_size
         if size < HEADER_BYTES + SLOT_BYTES:
             os.ftruncate(self._index, 0)
-            self._write_header(EMPTY * RESERVED)
+            self._begin_index()
             return
         at = HEADER_BYTES
         while at < size:
@@ -632,12 +650,14 @@ class Journal:
                 self._report("index", size - rest, "half a record")
             os.ftruncate(self._index, size - rest)
         least = self._first - self._slots_from
-        count = max(slots, least)
-        while count > max(least, slots - RESERVED) and self._raw(count - 1) == EMPTY:
+        # The header knows the numbers of the notes, whatever happened to the rest of the file.
+        noted = max((note.seq + 1 for note in self.notes.values()), default=0) - self._slots_from
+        count = max(slots, least, noted)
+        while count > max(least, noted, slots - RESERVED) and self._raw(count - 1) == EMPTY:
             count -= 1
         self.next_seq = self._slots_from + count
         self._ends = self._starts.copy()
-        is_whole = not self.damage
+        is_whole = not self.damage and not self._is_suspect
         if count > least:
             fields = self._fields(self.next_seq - 1)
             if fields is None:
@@ -849,6 +869,11 @@ def copy(source: int, begin: int, target: int, at: int, size: int) -> None:
             written = os.pwrite(target, data, at)
             begin, at, size = begin + written, at + written, size - written
             data = data[written:]
+
+
+def write_whole(fd: int, data: bytes, at: int) -> None:
+    if os.pwrite(fd, data, at) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def open_folder(folder: str | os.PathLike[str]) -> int:
