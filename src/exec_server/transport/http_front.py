@@ -142,7 +142,8 @@ def encode_answer(answer: HttpAnswer, *, without_body: bool) -> bytes:
 class HttpFront(asyncio.Protocol):
     """Reads one request head, then answers it or upgrades its connection.
 
-    *upgrade* is called with the transport, the handshake and the Authorization header. Until then its transport is in *waiting*.
+    *upgrade* is called with the transport, the handshake and the Authorization header. Until then
+    the transport is in *waiting*.
     """
 
     def __init__(
