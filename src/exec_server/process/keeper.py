@@ -170,21 +170,27 @@ class Keeper:
                 break
             message = marshal.loads(self._input[4:end])
             del self._input[:end]
-            if message[0] == "spawn":
-                self._spawn(*message[1:])
-                # Many starts may come at once, and an exit should not wait for all of them.
-                # `waitpid` is called only when a signal came, because the kernel looks through all
-                # children for it.
-                if select.select([self._wake], [], [], 0)[0]:
-                    self._reap()
-            elif message[0] == "signal":
-                self._signal(*message[1:])
-            elif message[0] == "end":
-                self._ending.add(message[1:])
-                self._kill_marked()
-            else:
-                self.stop_grace = message[1] if len(message) > 1 else 0.0
+            if not self._handle(message):
                 return False
+        return True
+
+    def _handle(self, message: tuple[Any, ...]) -> bool:
+        """Act on *message*; False when it says stop."""
+        if message[0] == "spawn":
+            self._spawn(*message[1:])
+            # Many starts may come at once, and an exit should not wait for all of them.
+            # `waitpid` is called only when a signal came, because the kernel looks through all
+            # children for it.
+            if select.select([self._wake], [], [], 0)[0]:
+                self._reap()
+        elif message[0] == "signal":
+            self._signal(*message[1:])
+        elif message[0] == "end":
+            self._ending.add(message[1:])
+            self._kill_marked()
+        else:
+            self.stop_grace = message[1] if len(message) > 1 else 0.0
+            return False
         return True
 
     def _signal(self, pid: int, signum: int) -> None:
@@ -245,6 +251,7 @@ class Keeper:
             else:
                 stdio.open_pipes(wants_stdin)
             _set_mark(mark)
+            self._about_to_start()
             pid = _launch(program, argv, env, stdio, fenced)
             descriptors.restore()
             self._marks[pid] = mark
@@ -268,6 +275,9 @@ class Keeper:
                 fenced.close()
             else:
                 close_all(fds)
+
+    def _about_to_start(self) -> None:
+        """Everything is ready for a start."""
 
     def _tell_start(self, token: int, pid: int, stdio: Stdio) -> None:
         self._send(("spawned", token, pid, len(stdio.ours)), stdio.ours)
@@ -329,7 +339,10 @@ class Keeper:
         if pid in self._unwanted:
             self._unwanted.discard(pid)
         else:
-            self._send(("exited", pid, status))
+            self._report_exit(pid, status)
+
+    def _report_exit(self, pid: int, status: int) -> None:
+        self._send(("exited", pid, status))
 
     def _end_namespace(self, pid: int, status: int, namespace: Any) -> None:
         """bubblewrap has ended: make sure that all other processes of its namespace end, too."""
@@ -784,28 +797,39 @@ def below(roots: set[int], table: dict[int, tuple[int, int]]) -> set[int]:
     return found
 
 
-def _become_subreaper() -> None:
+def become_subreaper() -> None:
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def main() -> None:
-    grace, of_children = float(sys.argv[1]), int(sys.argv[2])
-    # A signal that asks to end is for the server, which then says stop or vanishes.
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(signum, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    descriptors.raise_own(of_children)
-    _become_subreaper()
-    # Descriptors 0, 1 and 2 stay /dev/null here, so that none of ours is taken for a child's.
+def take_socket() -> socket.socket:
+    """The socket that came as descriptor 0, which becomes /dev/null like 1 and 2.
+
+    So none of our descriptors is taken for a child's.
+    """
     sock = socket.socket(fileno=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3))
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     if null > 2:
         os.close(null)
-    keeper = Keeper(sock)
+    return sock
+
+
+def leave_signals_to_server() -> None:
+    """A signal that asks to end is for the server, which then says stop or vanishes."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def main() -> None:
+    grace, of_children = float(sys.argv[1]), int(sys.argv[2])
+    leave_signals_to_server()
+    descriptors.raise_own(of_children)
+    become_subreaper()
+    keeper = Keeper(take_socket())
     # Whatever happens here, no process tree is left running.
     has_vanished = False
     try:
