@@ -94,6 +94,8 @@ MAX_FDS = 253
 KEPT_FROM = 1024
 # So many descriptors are left for starts; none is kept at their cost.
 LEFT_FOR_STARTS = 64
+# More than this is allocated by mmap(2), which takes longer than to receive a usual message.
+RECV_BYTES = 1 << 16
 FD = struct.Struct("i")
 # The flag is absent on some systems. (`socket.recv_fds` of 3.11 does not pass it on.)
 CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -152,7 +154,7 @@ class Keeper:
         """Receive what has arrived; False when the server is gone."""
         try:
             data, ancillary, flags, _ = self._sock.recvmsg(
-                1 << 18, socket.CMSG_SPACE(MAX_FDS * FD.size), CLOEXEC
+                RECV_BYTES, socket.CMSG_SPACE(MAX_FDS * FD.size), CLOEXEC
             )
         except ConnectionError:
             return False
