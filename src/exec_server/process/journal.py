@@ -84,7 +84,9 @@ FALLOC_FL_KEEP_SIZE = 1
 FALLOC_FL_PUNCH_HOLE = 2
 FULL = {errno.ENOSPC, errno.EDQUOT}
 FILE_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-# A terminal gives at most 4 KiB at once; this is what an empty pipe takes of that.
+# A terminal gives at most so much at once, and less only if it has no more. The kernel takes memory
+# for what is asked for. It is asked so often in a row.
+TERMINAL_BYTES = 4096
 TERMINAL_READS = 8
 
 
@@ -760,7 +762,7 @@ def take_terminal(
     is_ended = False
     try:
         for _ in range(TERMINAL_READS):
-            if not fill_from_terminal(master, writer):
+            if fill_from_terminal(master, writer) < TERMINAL_BYTES // 2:
                 break
     except EndOfStream:
         is_ended = True
@@ -773,7 +775,7 @@ def take_terminal(
 def fill_from_terminal(master: int, writer: int) -> int:
     """Move bytes from a terminal into a pipe; 0 if there are none now, or no room."""
     try:
-        moved = os.splice(master, writer, PIECE, flags=os.SPLICE_F_NONBLOCK)
+        moved = os.splice(master, writer, TERMINAL_BYTES, flags=os.SPLICE_F_NONBLOCK)
     except BlockingIOError:
         return 0
     except OSError as exc:
