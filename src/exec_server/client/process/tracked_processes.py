@@ -172,7 +172,8 @@ class TrackedProcesses:
             self._kill(link, process_id)
 
     def _kill(self, link: ConnectionLink, process_id: str) -> None:
-        answer = link.send(process.TERMINATE, process.TerminateParams(process_id))
+        params = process.TerminateParams(process_id, tree=True)
+        answer = link.send(process.TERMINATE, params)
         answer.add_done_callback(partial(self._killed, process_id))
 
     def _killed(self, process_id: str, answer: asyncio.Future[Any]) -> None:
