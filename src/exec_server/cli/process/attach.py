@@ -55,7 +55,6 @@ def attach_command(words: list[str]) -> int:
 
         def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
             return detach.open_saved(
-                store,
                 session,
                 client_name=parser.prog,
                 token=server_token(parser, values),
@@ -77,7 +76,7 @@ async def _attach(
     try:
         process = await client.attach(session.process_id)
     except InvalidRequest as exc:
-        raise detach.expired(store, session) from exc
+        raise detach.expired(session) from exc
     has_keys = process.is_terminal and os.isatty(0)
     bridge_options = BridgeOptions(
         is_terminal=process.is_terminal,

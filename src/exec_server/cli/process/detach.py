@@ -103,7 +103,6 @@ def update(
 
 @contextlib.asynccontextmanager
 async def open_saved(
-    store: SessionStore,
     session: SavedSession,
     *,
     client_name: str,
@@ -114,9 +113,9 @@ async def open_saved(
 ) -> AsyncIterator[ExecServerClient]:
     """Resume a saved session for the length of a block. Raises SessionUnavailable.
 
-    If *is_patient*, it waits some seconds for a session that is attached elsewhere. The record of
-    an expired session is removed, but only if the server that says so is the one that had it:
-    another executor may have the name by now, and the record is the only way back to the process.
+    If *is_patient*, it waits some seconds for a session that is attached elsewhere. Only the run of
+    the server that had a session can say that it has expired; another server may have the name by
+    now. No answer removes the record, which may be the only way back to the process.
     """
     if token is None and session.token_file is not None:
         token = read_token_file(session.token_file)
@@ -139,7 +138,7 @@ async def open_saved(
         except InvalidRequest as exc:
             found = await _instance_at(session, token=token, pin=pin)
             if found is not None and found == session.server_instance:
-                raise expired(store, session) from exc
+                raise expired(session) from exc
             raise _unknown_here(session) from exc
         except (SessionAttached, ConnectError) as exc:
             raise _unavailable(session, exc) from exc
@@ -158,10 +157,13 @@ async def _instance_at(session: SavedSession, *, token: str | None, pin: str | N
         return None
 
 
-def expired(store: SessionStore, session: SavedSession) -> SessionUnavailable:
-    """Remove the record of a session that its server no longer has; the error to raise."""
-    store.remove(session.id)
-    return SessionUnavailable(f"`{session.id}` has expired: the server no longer has it", "expired")
+def expired(session: SavedSession) -> SessionUnavailable:
+    """The error for a process that its own server no longer has."""
+    text = (
+        f"`{session.id}` has expired: its server no longer has it; remove the record with "
+        f"`exec-server ps --forget {session.id}`"
+    )
+    return SessionUnavailable(text, "expired")
 
 
 def _unknown_here(session: SavedSession) -> SessionUnavailable:

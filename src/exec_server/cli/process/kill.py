@@ -90,7 +90,6 @@ async def _kill(
         def opening(_: bool) -> AbstractAsyncContextManager[ExecServerClient]:
             # A program that was ended a moment ago may not have left the server yet.
             return detach.open_saved(
-                store,
                 session,
                 client_name="exec-server kill",
                 token=token,
@@ -99,7 +98,7 @@ async def _kill(
             )
 
         async with open_held(opening, session, force=force) as client:
-            was_running = await _signalled(store, client, session, signum)
+            was_running = await _signalled(client, session, signum)
     except ExecServerError as exc:
         print_error(str(exc))
         return None
@@ -107,7 +106,6 @@ async def _kill(
 
 
 async def _signalled(
-    store: SessionStore,
     client: ExecServerClient,
     session: SavedSession,
     signum: signal.Signals,
@@ -118,7 +116,7 @@ async def _signalled(
     try:
         is_running = not (await client.read(session.process_id, max_bytes=1)).exited
     except InvalidRequest as exc:
-        raise detach.expired(store, session) from exc
+        raise detach.expired(session) from exc
     if is_running:
         try:
             await client.signal(session.process_id, signum)

@@ -62,7 +62,6 @@ def logs_command(words: list[str]) -> int:
 
         def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
             return detach.open_saved(
-                store,
                 session,
                 client_name=parser.prog,
                 token=server_token(parser, values),
@@ -78,7 +77,7 @@ def logs_command(words: list[str]) -> int:
                     return await _follow(client, session, notices)
                 answer = await client.read(session.process_id)
             except InvalidRequest as exc:
-                raise detach.expired(store, session) from exc
+                raise detach.expired(session) from exc
         await _show(session, answer, as_json=values.output == "json")
         return exit_codes.OK
 

@@ -24,10 +24,10 @@ _AT_ONCE = 16
 
 _DESCRIPTION = """\
 List the processes that were detached on this machine, with `run --detach` or ~d. Their servers are
-asked for the state of each: running, exited with a status, attached elsewhere, unreachable, or
-unknown here, which means that the server was restarted or is another one under the same name. An
-expired process is listed once more, and its record is removed. All other records are kept until
-`--forget` or `--prune`.
+asked for the state of each: running, exited with a status, attached elsewhere, unreachable,
+expired, which means that its server has ended it after the time of `--keep`, or unknown here, which
+means that the server was restarted or is another one under the same name. No answer of a server
+removes a record; `--forget` and `--prune` do.
 """
 
 _EXAMPLES = """\
@@ -84,7 +84,9 @@ def ps_command(words: list[str]) -> int:
         help="remove the record of this process and ask no server; the process is left alone",
     )
     parser.add_argument(
-        "--prune", action=Flag, help="also remove the records of processes that are unknown here"
+        "--prune",
+        action=Flag,
+        help="also remove the records of processes that have expired or are unknown here",
     )
     parser.add_argument("-q", "--quiet", action=Flag, help="print only the ids, and ask no server")
     add_output(parser)
@@ -102,12 +104,10 @@ def ps_command(words: list[str]) -> int:
                 print(each.id)
             return exit_codes.OK
         slots = asyncio.Semaphore(_AT_ONCE)
-        found = await asyncio.gather(
-            *(_look(store, each, token, values.pin, slots) for each in sessions)
-        )
+        found = await asyncio.gather(*(_look(each, token, values.pin, slots) for each in sessions))
         if values.prune:
             for listed in found:
-                if listed.state == "unknown here":
+                if listed.state in ("expired", "unknown here"):
                     store.remove(listed.session.id)
         if values.output == "json":
             print_json([each.facts for each in found])
@@ -119,14 +119,13 @@ def ps_command(words: list[str]) -> int:
 
 
 async def _look(
-    store: SessionStore,
     session: SavedSession,
     token: str | None,
     pin: str | None,
     slots: asyncio.Semaphore,
 ) -> DetachedProcess:
     opening = detach.open_saved(
-        store, session, client_name="exec-server ps", token=token, pin=pin, is_patient=False
+        session, client_name="exec-server ps", token=token, pin=pin, is_patient=False
     )
     try:
         async with slots, opening as client:
@@ -135,7 +134,7 @@ async def _look(
         is_told = exc.state not in ("attached", "expired")
         return DetachedProcess(session, exc.state, problem=str(exc) if is_told else None)
     except InvalidRequest:
-        return DetachedProcess(session, detach.expired(store, session).state)
+        return DetachedProcess(session, detach.expired(session).state)
     except ExecServerError as exc:
         return DetachedProcess(session, "unknown", problem=str(exc))
     if not answer.exited:
