@@ -10,6 +10,7 @@ hooks.py           our own types for msgspec
 
 lifecycle.py       `initialize`, `initialized` and `session/retain`
 process.py         `process/*`
+jobs.py            `job/*` and `server/stop`
 env_policy.py      the variables that a process inherits
 fs.py              `fs/*`
 http.py            `http/*`

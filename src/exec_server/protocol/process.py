@@ -71,6 +71,9 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     # Ours: the server keeps up to this many bytes of output that the client has not acknowledged.
     # When there are more, the program has to wait.
     flow_window: Window | None = None
+    # Ours: the process outlives the server. The next server on the same state directory goes on
+    # with it.
+    durable: bool = False
     # The name of `sandbox` in the first revisions; its value moves to `sandbox`.
     sandbox_policy: OldSandbox | None = None
 
@@ -95,6 +98,8 @@ class StartResult(msgspec.Struct, rename="camel"):
     sandbox_rung: str | UnsetType = UNSET
     # Ours: the size of the window that the server grants.
     flow_window: int | UnsetType = UNSET
+    # Ours: true for a process that outlives the server, absent for all others.
+    durable: bool | UnsetType = UNSET
 
 
 class ReadParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -126,6 +131,9 @@ class ReadResult(msgspec.Struct, rename="camel"):
     dropped_bytes: int | UnsetType = UNSET
     # Ours: the size of the window, if the process has one.
     flow_window: int | UnsetType = UNSET
+    # Ours: why the exit status of a durable process is unknown and stays so. Then `exited` is true
+    # and there is no exit code.
+    lost: str | UnsetType = UNSET
 
 
 class WriteParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -173,7 +181,8 @@ class AckParams(msgspec.Struct, rename="camel"):
 
 class ProcessInfo(msgspec.Struct, rename="camel"):
     process_id: str
-    state: Literal["starting", "running", "exited", "closed"]
+    # The state "lost" is for durable processes alone.
+    state: Literal["starting", "running", "exited", "closed", "lost"]
     pid: int | None
     argv: list[str]
     tty: bool
@@ -182,6 +191,11 @@ class ProcessInfo(msgspec.Struct, rename="camel"):
     # As in the answer to the start, for a sandboxed process.
     sandbox_type: str | UnsetType = UNSET
     sandbox_rung: str | UnsetType = UNSET
+    # For a durable process: that it is one, when it was started (in milliseconds since 1970), and
+    # why its exit status is unknown, if it is.
+    durable: bool | UnsetType = UNSET
+    started_at: int | UnsetType = UNSET
+    lost: str | UnsetType = UNSET
 
 
 class ListResult(msgspec.Struct, rename="camel"):
@@ -198,8 +212,11 @@ class OutputEvent(msgspec.Struct, rename="camel"):
 class ExitedEvent(msgspec.Struct, rename="camel"):
     process_id: str
     seq: int
-    exit_code: int
+    # None only for a durable process that was lost.
+    exit_code: int | None
     sandbox_denied: bool = False
+    # Ours: why the exit status of a durable process is unknown.
+    lost: str | UnsetType = UNSET
 
 
 class ClosedEvent(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -254,6 +271,11 @@ class EventTexts:
     def exited(self, seq: int, *, exit_code: int, sandbox_denied: bool) -> bytes:
         denied = b"true" if sandbox_denied else b"false"
         tail = b'%d,"exitCode":%d,"sandboxDenied":%b}}' % (seq, exit_code, denied)
+        return self._exited_head + tail
+
+    def lost(self, seq: int, *, reason: str) -> bytes:
+        """The `process/exited` of a process whose exit status is unknown."""
+        tail = b'%d,"exitCode":null,"sandboxDenied":false,"lost":%b}}' % (seq, _encode(reason))
         return self._exited_head + tail
 
     def closed(self, seq: int) -> bytes:

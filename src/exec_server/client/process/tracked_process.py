@@ -157,6 +157,9 @@ class TrackedProcess:
         """An event has arrived, in any order. Never raises."""
         # The exit status is valid even while output before it is missing.
         if isinstance(event, ExitedEvent):
+            if event.exit_code is None:
+                self.fail(ProcessFailed(f"the process was lost: {event.lost or 'unknown reason'}"))
+                return
             self._exited(event.exit_code, is_denied=event.sandbox_denied)
         try:
             ready = self._order.receive(event)
@@ -224,6 +227,7 @@ class TrackedProcess:
                 else:
                     self.output.append(OutputChunk(event.seq, event.stream, event.chunk.data))
             elif isinstance(event, ExitedEvent):
+                assert event.exit_code is not None
                 mark = Exited(event.seq, event.exit_code, event.sandbox_denied)
                 self.output.mark(event.seq, mark)
             else:

@@ -1,0 +1,63 @@
+"""`job/*` and `server/stop`: durable jobs, which outlive the server. All of it is ours."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from exec_server.protocol.method import Method, Nothing
+
+JobState = Literal["running", "exited", "closed", "lost"]
+Age = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class JobInfo(msgspec.Struct, rename="camel"):
+    """One durable process, of any session of the same user."""
+
+    session_id: str
+    process_id: str
+    argv: list[str]
+    # As the client gave it to `process/start`.
+    cwd: str
+    tty: bool
+    # "exited" while other processes still hold its output open, then "closed".
+    state: JobState
+    exit_code: int | None
+    # Why the exit status is unknown and stays so; None if the process was not lost.
+    lost: str | None
+    # None once the process has ended.
+    pid: int | None
+    # Milliseconds since 1970. A process that was lost has no end.
+    started_at: int
+    ended_at: int | None
+    next_seq: int
+    # True while a client holds the session.
+    attached: bool
+
+
+class JobListResult(msgspec.Struct, rename="camel"):
+    jobs: list[JobInfo]
+
+
+class PruneParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Which ended and lost jobs to forget, with their output; without a condition, all of them."""
+
+    # Only those that ended, or were found lost, at least this long ago.
+    older_than_seconds: Age | None = None
+    session_id: str | None = None
+    process_id: str | None = None
+
+
+class PruneResult(msgspec.Struct, rename="camel"):
+    removed: int
+
+
+class StopParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    # True ends durable jobs, too: by SIGTERM, and after a time of grace by SIGKILL.
+    jobs: bool = False
+
+
+LIST = Method("job/list", Nothing, JobListResult, family="job", is_control=True)
+PRUNE = Method("job/prune", PruneParams, PruneResult, family="job", is_control=True)
+STOP = Method("server/stop", StopParams, Nothing, family="server", is_control=True)
