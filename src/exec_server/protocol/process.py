@@ -215,7 +215,8 @@ class ExitedEvent(msgspec.Struct, rename="camel"):
     # None only for a durable process that was lost.
     exit_code: int | None
     sandbox_denied: bool = False
-    # Ours: why the exit status of a durable process is unknown.
+    # Ours: why the exit status is unknown. The exit code of a process that is not durable is -1
+    # then, as clients of the reference expect a number.
     lost: str | UnsetType = UNSET
 
 
@@ -268,9 +269,13 @@ class EventTexts:
         self._exited_head = _event_head(EXITED, name)
         self._closed_head = _event_head(CLOSED, name)
 
-    def exited(self, seq: int, *, exit_code: int, sandbox_denied: bool) -> bytes:
+    def exited(
+        self, seq: int, *, exit_code: int, sandbox_denied: bool, lost: str | None = None
+    ) -> bytes:
+        """The `process/exited`; *lost* says that the exit code stands for an unknown status."""
         denied = b"true" if sandbox_denied else b"false"
-        tail = b'%d,"exitCode":%d,"sandboxDenied":%b}}' % (seq, exit_code, denied)
+        reason = b"" if lost is None else b',"lost":%b' % _encode(lost)
+        tail = b'%d,"exitCode":%d,"sandboxDenied":%b%b}}' % (seq, exit_code, denied, reason)
         return self._exited_head + tail
 
     def lost(self, seq: int, *, reason: str) -> bytes:
