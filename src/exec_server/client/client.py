@@ -137,6 +137,10 @@ class ExecServerClient(Processes):
         """How the server enforces sandboxes; None from a server that does not say."""
         return await self._session.sandbox_info()
 
+    async def offers(self, capability: str) -> bool:
+        """True if the server says that it has *capability*, for example `processDurable`."""
+        return await self._session.offers(capability)
+
     async def environment_status(self) -> str:
         """Ask the server for its status, which is `ready`."""
         seconds = self._session.limits.status_timeout

@@ -135,6 +135,19 @@ class ReadResult(msgspec.Struct, rename="camel"):
     # and there is no exit code.
     lost: str | UnsetType = UNSET
 
+    @property
+    def why_lost(self) -> str | None:
+        """Why the exit status is unknown and stays so; None if it is not.
+
+        A process that is not durable and whose keeper has died has the status -1, which no process
+        can return, for the sake of clients of the reference; `failure` says what has happened.
+        """
+        if not self.exited:
+            return None
+        if self.failure is not None and self.exit_code is not None and self.exit_code < 0:
+            return self.lost or self.failure.removeprefix("exec-server: ")
+        return self.lost or None
+
 
 class WriteParams(msgspec.Struct, rename="camel", omit_defaults=True):
     process_id: str

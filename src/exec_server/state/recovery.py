@@ -32,7 +32,7 @@ def merge(
     that it should contain are no longer retained; with *may_skip* such events are passed over
     instead.
     """
-    lost = lost_in(answer)
+    lost = answer.why_lost
     if answer.failure is not None and lost is None:
         raise ProcessFailed(answer.failure)
     target = answer.next_seq - 1
@@ -57,19 +57,6 @@ def merge(
     if holes and not may_skip:
         raise ProcessFailed(_no_longer_retained(holes, answer))
     return Merged(order.fill(found, holes), len(holes))
-
-
-def lost_in(answer: ReadResult) -> str | None:
-    """Why the exit status of a process is unknown and stays so; None if it is not lost.
-
-    A process whose keeper has died has the status -1, which no process can return, for the sake of
-    clients of the reference; `failure` says what has happened.
-    """
-    if not answer.exited:
-        return None
-    if answer.failure is not None and answer.exit_code is not None and answer.exit_code < 0:
-        return answer.lost or answer.failure.removeprefix("exec-server: ")
-    return answer.lost or None
 
 
 def _numbered(process_id: str, answer: ReadResult, target: int) -> dict[int, ProcessEvent]:

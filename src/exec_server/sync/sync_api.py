@@ -1171,6 +1171,10 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         """How the server enforces sandboxes; None from a server that does not say."""
         return self._portal.wait(self._inner.sandbox_info())
 
+    def offers(self, capability: str) -> bool:
+        """True if the server says that it has *capability*, for example `processDurable`."""
+        return self._portal.wait(self._inner.offers(capability))
+
     def environment_status(self) -> str:
         """Ask the server for its status, which is `ready`."""
         return self._portal.wait(self._inner.environment_status())

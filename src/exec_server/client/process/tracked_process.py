@@ -30,7 +30,7 @@ from exec_server.protocol.process import (
     StartResult,
 )
 from exec_server.state.event_order import EventOrder, ProcessEvent
-from exec_server.state.recovery import lost_in, merge
+from exec_server.state.recovery import merge
 
 # What a handle does when the connection is lost: it waits for a new one, or it fails at once.
 OnDisconnect = Literal["hold", "fail"]
@@ -215,7 +215,7 @@ class TrackedProcess:
             self._seen_bytes = max(self._seen_bytes, answer.dropped_bytes)
         is_exit_gone = answer.exited and not self._order.has_exit
         self.is_truncated |= merged.gone > is_exit_gone
-        lost = lost_in(answer)
+        lost = answer.why_lost
         if answer.exited and (answer.exit_code is not None or lost is not None):
             self._exited(answer.exit_code, is_denied=answer.sandbox_denied, lost=lost)
         self._deliver(merged.events)
