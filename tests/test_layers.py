@@ -11,7 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.requirements import requirement
-from tests.support.source_tree import PACKAGE, eager_imports, imports, is_package, modules
+from tests.support.source_tree import (
+    PACKAGE,
+    eager_imports,
+    imports,
+    is_package,
+    modules,
+    running_imports,
+)
 
 # The modules and packages of ours that each top-level module or package may import besides itself.
 # A dotted name allows that module only. Every permission is used: see the test below.
@@ -64,6 +71,9 @@ SOLE_IMPORTERS = {"google": "relay", "nats": "hub", "picows": "transport", "psyc
 # Files that run where only the standard library can be found: programs that are started with
 # `python -I -S`, and what these load by path.
 STANDALONE = {
+    "process.durable.durable_keeper",
+    "process.durable.kept_input",
+    "process.journal",
     "process.keeper",
     "sandbox.guard",
     "sandbox.in_keeper",
@@ -86,11 +96,15 @@ def violations(source: str, name: str, *, is_package: bool = False) -> list[str]
     found = []
     own = layer(name)
     module = PACKAGE if name == "__init__" else f"{PACKAGE}.{name}"
+    if name in STANDALONE:
+        found += [
+            f"{name} imports {imported}, but runs with the standard library alone"
+            for imported in running_imports(source, module, is_package=is_package)
+            if layer(imported) not in sys.stdlib_module_names
+        ]
     for imported in imports(source, module, is_package=is_package):
         top = layer(imported)
-        if name in STANDALONE and top not in sys.stdlib_module_names:
-            found.append(f"{name} imports {imported}, but runs with the standard library alone")
-        elif top == PACKAGE:
+        if top == PACKAGE:
             target = imported.removeprefix(PACKAGE).removeprefix(".") or "__init__"
             if layer(target) != own and not is_allowed(target, RULES[own]):
                 found.append(f"{name} imports {imported}; {own} may import: {RULES[own] or 'none'}")

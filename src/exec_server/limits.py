@@ -87,6 +87,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # The soft limit of open files for children; None is the server's own.
     child_descriptors: int | None = None
 
+    # Durable jobs: the output that the journal of one keeps on the disk, in bytes and in chunks,
+    # that of all together, and how long a job can be read after it has ended.
+    job_journal_bytes: int = 64 * MIB
+    job_journal_records: int = 262_144
+    job_journal_total_bytes: int = 1024 * MIB
+    job_keep_seconds: float = 7 * 24 * 3600.0
+
     # Files.
     read_file_bytes: int = 512 * MIB
     block_bytes: int = 1 * MIB

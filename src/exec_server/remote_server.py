@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import NoReturn
 
 from msgspec import UNSET
@@ -24,6 +26,7 @@ from exec_server.remote.registry_http import Http
 from exec_server.remote.remote_config import RemoteEnvironmentConfig
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.server import ExecServer
+from exec_server.server.serving import tell_farewell
 from exec_server.version import VERSION
 
 
@@ -36,8 +39,14 @@ async def run_remote_environment(
     proxy_private_ips_via_upstream: bool = False,
     environ: Mapping[str, str] = os.environ,
     on_state: OnState = _ignore_state,
-) -> NoReturn:
+    state_directory: Path | None = None,
+    on_stopped: Callable[[str], None] | None = None,
+) -> None:
     """Serve an environment until cancelled, which ends everything that was started.
+
+    With a *state_directory*, durable processes go on, and the next executor on the same directory
+    has the same sessions; *on_stopped* is then called with a text for a person. A client can stop
+    the executor, too.
 
     *on_state* is called with each new state: `serving`, `lost`, `back` and `replaced`.
 
@@ -45,20 +54,39 @@ async def run_remote_environment(
     for a wrong configuration. While the rendezvous cannot be reached, it is dialled again.
     """
     core = ExecServer(
-        limits=config.limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream
+        limits=config.limits,
+        proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
+        state_directory=state_directory,
     )
     try:
+        await core.restore()
         core.prepare()
-        await _run(
-            config,
-            core.serve,
-            environ,
-            _own_facts,
-            on_state,
-            holds_sessions=lambda: core.holds_sessions,
+        running = asyncio.ensure_future(
+            _run(
+                config,
+                core.serve,
+                environ,
+                _own_facts,
+                on_state,
+                holds_sessions=lambda: core.holds_sessions,
+            )
         )
+        await _until_stopped(running, core.stop_request())
     finally:
         await core.stop()
+        tell_farewell(core, on_stopped)
+
+
+async def _until_stopped(running: asyncio.Task[NoReturn], stopped: asyncio.Future[None]) -> None:
+    """Wait until a client stops the executor; raises what *running* raises."""
+    try:
+        await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not running.done():
+            running.cancel()
+            await asyncio.wait((running,))
+    if not running.cancelled():
+        running.result()
 
 
 async def run_forward(

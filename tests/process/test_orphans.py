@@ -269,3 +269,25 @@ async def test_a_hundred_trees_end_together(server_process, tmp_path):
             server_process.signal(signal.SIGKILL)
             server_process.wait()
         assert await tether.released() == b"SIGTERM\n" * 100
+
+
+LAST_WORDS = """
+trap '' HUP
+trap 'head -c 300000 /dev/zero; echo bye; echo bye >&2; touch "$0"; exit' TERM
+echo ready
+while :; do sleep .05; done
+"""
+
+
+@requirement("orphans:last-words")
+@pytest.mark.parametrize("tty", [False, True], ids=["pipes", "tty"])
+async def test_a_child_of_a_crashed_server_can_say_its_last_words(server_process, tmp_path, tty):
+    said = tmp_path / "said"
+    async with Wire(server_process.url) as wire:
+        await wire.initialize()
+        await wire.start("a", ["sh", "-c", LAST_WORDS, str(said)], tty=tty)
+        await wire.output_until("a", b"ready")
+        keeper = keeper_of(server_process)
+        server_process.signal(signal.SIGKILL)
+        await keeper.ended()
+    assert said.exists()

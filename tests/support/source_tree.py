@@ -38,6 +38,16 @@ def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[s
         yield from _imported_by(node, module, is_package=is_package)
 
 
+def running_imports(source: str, module: str, *, is_package: bool = False) -> Iterator[str]:
+    """As `imports`, without those under ``if TYPE_CHECKING``, which no run ever makes."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and _is_type_checking(node.test):
+            node.body = [ast.Pass()]
+    for node in ast.walk(tree):
+        yield from _imported_by(node, module, is_package=is_package)
+
+
 def eager_imports(source: str, module: str, *, is_package: bool = False) -> Iterator[str]:
     """Yield the absolute names that are imported while *module* itself is imported.
 

@@ -109,6 +109,12 @@ def print_or_log(text: str) -> None:
         discard()
 
 
+def say_farewell(text: str) -> None:
+    """Tell a person on stderr what goes on without the server, if stderr still works."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
 def report(error: OutputFailed) -> int:
     """Say why output failed; the exit status is returned."""
     print(f"Error: {error}", file=sys.stderr)

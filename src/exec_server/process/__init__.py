@@ -8,6 +8,8 @@
     stdin.py             the queue in front of a child's input
     spawn.py             the server's side of the keeper
     keeper.py            the keeper, a program of its own that owns all children
+    journal.py           output and events of a durable job on disk
+    durable/             processes that outlive the server
     sandboxed_start.py   a start in a sandbox: prepared in a thread, then given to the keeper
     confinement.py       tells processes of a sandbox from all others
     snapshot.py          shell snapshots of a session: startup files are run once

@@ -26,7 +26,7 @@ from exec_server.protocol import process
 from exec_server.protocol.base64 import encode_base64
 from exec_server.sandbox.denial import is_denied
 from exec_server.sandbox.model import NOT_RUN, Backend
-from exec_server.state.output_log import OutputLog
+from exec_server.state.output_log import OutputLog, ProcessLog
 from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
 from exec_server.state.write_ids import WriteIds
@@ -83,6 +83,36 @@ class Network(Protocol):
     def close(self) -> None: ...
 
 
+class Reader(Protocol):
+    """Reads one output of a process; see `Pump`."""
+
+    @property
+    def is_ended(self) -> bool: ...
+
+    def fileno(self) -> int: ...
+
+    def resume(self) -> None: ...
+
+    def expect_bulk(self, chunk_bytes: int) -> None: ...
+
+    def drain(self, max_bytes: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Input(Protocol):
+    """The stdin of a process; see `Stdin`."""
+
+    @property
+    def is_closing(self) -> bool: ...
+
+    def write(self, data: bytes) -> asyncio.Future[None] | None: ...
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Sandbox(Protocol):
     """The confinement of a process."""
 
@@ -102,6 +132,12 @@ class Child:
     Events wait for the last step, so that the answer to the start can leave before the first one.
     """
 
+    # True for a process that outlives the server; see `DurableChild`.
+    is_durable = False
+    # When the process was started and has ended, if it is durable; in milliseconds since 1970.
+    started_at: int | None = None
+    ended_at: int | None = None
+
     def __init__(
         self,
         params: process.StartParams,
@@ -116,25 +152,27 @@ class Child:
         self.process_id = params.process_id
         self.argv = params.argv
         self.is_tty = params.tty
-        self._hides_signals = params.tty and not params.exit_signals
+        self.hides_signals = params.tty and not params.exit_signals
         self.pid: int | None = None
         self.exit_code: int | None = None
         self.is_terminated = False
         # The reason why the process was lost, if it was.
         self.failure: str | None = None
-        self.log = OutputLog(
+        # The reason why the exit status is unknown; only a durable process has one.
+        self.lost: str | None = None
+        self.log: ProcessLog = OutputLog(
             max_bytes=limits.retained_bytes, max_chunks=limits.retained_chunks, budget=retention
         )
         self.write_ids = WriteIds(capacity=limits.remembered_write_ids)
         # The writes that wait for room in the queue, by their ids.
         self.waiting_writes: dict[str, asyncio.Future[None]] = {}
-        self.stdin: Stdin | None = None
+        self.stdin: Input | None = None
         self.network: Network | None = None
         self.sandbox: Sandbox | None = None
         self.is_sandbox_denied = False
         self.state: State = "running"
         self._outlet = outlet
-        self._spawner = spawner
+        self.spawner = spawner
         self._limits = limits
         self._on_closed = on_closed
         self._windows = windows
@@ -142,7 +180,7 @@ class Child:
         self._granted = 0
         # The gate is closed while the window is full.
         self._window_gate = OutputGate()
-        self._pumps: list[Pump] = []
+        self._pumps: list[Reader] = []
         self._waiters: set[asyncio.Future[None]] = set()
         self._has_begun = False
         self._exit_status: int | None = None
@@ -165,13 +203,19 @@ class Child:
         logger.debug("process %.64r runs %.1000r", self.process_id, self.argv)
         if self.network is not None:
             self.network.started()
-        streams: tuple[process.Stream, ...] = ("pty",) if self.is_tty else ("stdout", "stderr")
-        # The input follows the outputs; a terminal comes as two descriptors.
-        for fd, stream in zip(spawned.fds, streams, strict=False):
+        self._own(spawned.fds, loop)
+
+    @property
+    def streams(self) -> tuple[process.Stream, ...]:
+        return ("pty",) if self.is_tty else ("stdout", "stderr")
+
+    def _own(self, fds: list[int], loop: asyncio.AbstractEventLoop) -> None:
+        """Make the pumps and the input; the input follows the outputs, a terminal comes twice."""
+        for fd, stream in zip(fds, self.streams, strict=False):
             self._pumps.append(self._make_pump(fd, stream, loop))
-        if self.is_tty or len(spawned.fds) > 2:
+        if self.is_tty or len(fds) > 2:
             self.stdin = Stdin(
-                spawned.fds[-1],
+                fds[-1],
                 loop=loop,
                 max_writes=self._limits.stdin_queue_writes,
                 max_bytes=self._limits.stdin_queue_bytes,
@@ -203,7 +247,10 @@ class Child:
     # Events.
 
     def _on_output(self, stream: process.Stream, middle: bytes, data: bytes) -> None:
-        seq = self.log.append(stream, data)
+        self._tell_output(self.log.append(stream, data), middle, data)
+
+    def _tell_output(self, seq: int, middle: bytes, data: bytes) -> None:
+        """Output has its number: push it to the client."""
         if self._granted and self.log.is_full:
             self._window_gate.close()
         if self._outlet.is_attached:
@@ -257,13 +304,19 @@ class Child:
         logger.info("process %.64r ended with status %d", self.process_id, code)
         self.is_sandbox_denied = self.sandbox is not None and is_denied(code, *self._outputs())
         self.state = "exited"
-        seq = self.log.take_seq()
+        seq = self._number("exited")
         lost = None if self.failure is None else _LOST
         self._outlet.push(
             self._texts.exited(
                 seq, exit_code=code, sandbox_denied=self.is_sandbox_denied, lost=lost
             )
         )
+        self._after_exit()
+
+    def _number(self, event: Literal["exited", "closed"]) -> int:
+        return self.log.take_seq()
+
+    def _after_exit(self) -> None:
         if self.is_terminated:
             # A descendant that left the process group may hold the pipes for ever; do not wait for
             # it.
@@ -292,7 +345,7 @@ class Child:
         code = os.waitstatus_to_exitcode(status)
         if code >= 0:
             return code
-        return _TERMINAL_SIGNAL_EXIT if self._hides_signals else 128 - code
+        return _TERMINAL_SIGNAL_EXIT if self.hides_signals else 128 - code
 
     def _maybe_close(self) -> None:
         if self._late_output is not None and self._has_all_output():
@@ -302,7 +355,7 @@ class Child:
         if self.state != "exited" or not all(pump.is_ended for pump in self._pumps):
             return
         self.state = "closed"
-        seq = self.log.take_seq()
+        seq = self._number("closed")
         self._outlet.push(self._texts.closed(seq))
         self._close_stdin()
         self.close_network()
@@ -355,9 +408,14 @@ class Child:
             if not future.done():
                 future.set_result(None)
 
+    def accept_input(self, data: bytes, write_id: str | None) -> asyncio.Future[None] | None:
+        """Queue *data* for stdin; a future if that has to wait. A durable process needs the id."""
+        assert self.stdin is not None
+        return self.stdin.write(data)
+
     def signal(self, signum: int) -> None:
         if self.pid is not None and not self._is_reaped:
-            self._spawner.signal_group(self.pid, signum)
+            self.spawner.signal_group(self.pid, signum)
 
     def terminate(self, *, tree: bool = False) -> bool:
         """Kill the process group; True if the program was still running.
@@ -380,7 +438,7 @@ class Child:
 
     def _end_tree(self) -> None:
         if self._mark:
-            self._spawner.end_tree(self._mark)
+            self.spawner.end_tree(self._mark)
 
     def refuse(self, reason: str) -> None:
         """Kill a process that has not begun to run its command; *reason* becomes its output."""
@@ -413,6 +471,14 @@ class Child:
         self.log.clear()
         self._pumps.clear()
         self.sandbox = None
+
+    def let_go(self) -> None:
+        """The server ends, and the process goes on without it, which only a durable one can."""
+        raise AssertionError("this process is not durable")
+
+    def discard(self) -> None:
+        """Its time is over: forget it, wherever it is kept."""
+        self.forget()
 
     def close_network(self) -> None:
         # The network holds this object, too.

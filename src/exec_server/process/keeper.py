@@ -6,7 +6,9 @@ signals on, reports exits, and ends every process tree it has ever started when 
 for it or vanishes. It is the subreaper of all of them, so that no double fork or new session
 escapes; and it is small, so that starting a program costs the same however large the server has
 grown. *GRACE* is the time in seconds between SIGTERM and SIGKILL once the server has vanished;
-*DESCRIPTORS* is the soft limit of open files that children get, 0 for the server's own.
+*DESCRIPTORS* is the soft limit of open files that children get, 0 for the server's own. Once the
+server has vanished, the keeper reads the output of children, so that they can say their last words
+and do not end by SIGPIPE.
 
 It imports the standard library only: it starts in parallel with the server and must stay small.
 It is long because it is one file: `python -I -S` has no package to import a second one from, and
@@ -86,6 +88,9 @@ NOT_RUN = 101
 GUARD_REFUSED = 2
 # The most descriptors that one message can bring, by the kernel's own limit.
 MAX_FDS = 253
+# The highest limit of children above which descriptors are kept. The kernel's table of descriptors
+# is as long as the highest one, and it is copied with every start.
+KEPT_FROM = 1 << 16
 FD = struct.Struct("i")
 # The flag is absent on some systems. (`socket.recv_fds` of 3.11 does not pass it on.)
 CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -110,6 +115,8 @@ class Keeper:
         # did not let the command run.
         self._guards: dict[int, int] = {}
         self._refused: set[int] = set()
+        # The read ends of the outputs of live programs, by pid.
+        self._outputs: dict[int, list[int]] = {}
         # The marks of live programs, by pid.
         self._marks: dict[int, int] = {}
         # The marks that are being ended, each with its mask; and descendants of what was killed for
@@ -160,21 +167,27 @@ class Keeper:
                 break
             message = marshal.loads(self._input[4:end])
             del self._input[:end]
-            if message[0] == "spawn":
-                self._spawn(*message[1:])
-                # Many starts may come at once, and an exit should not wait for all of them.
-                # `waitpid` is called only when a signal came, because the kernel looks through all
-                # children for it.
-                if select.select([self._wake], [], [], 0)[0]:
-                    self._reap()
-            elif message[0] == "signal":
-                self._signal(*message[1:])
-            elif message[0] == "end":
-                self._ending.add(message[1:])
-                self._kill_marked()
-            else:
-                self.stop_grace = message[1] if len(message) > 1 else 0.0
+            if not self._handle(message):
                 return False
+        return True
+
+    def _handle(self, message: tuple[Any, ...]) -> bool:
+        """Act on *message*; False when it says stop."""
+        if message[0] == "spawn":
+            self._spawn(*message[1:])
+            # Many starts may come at once, and an exit should not wait for all of them.
+            # `waitpid` is called only when a signal came, because the kernel looks through all
+            # children for it.
+            if select.select([self._wake], [], [], 0)[0]:
+                self._reap()
+        elif message[0] == "signal":
+            self._signal(*message[1:])
+        elif message[0] == "end":
+            self._ending.add(message[1:])
+            self._kill_marked()
+        else:
+            self.stop_grace = message[1] if len(message) > 1 else 0.0
+            return False
         return True
 
     def _signal(self, pid: int, signum: int) -> None:
@@ -202,7 +215,15 @@ class Keeper:
 
     # Starting.
 
-    def _spawn(
+    def _spawn(self, token: int, *start: Any) -> None:
+        try:
+            self._start(token, *start)
+        except OSError as exc:
+            self._send(("failed", token, exc.errno or 0, os.strerror(exc.errno or 0)))
+        except ValueError as exc:
+            self._send(("failed", token, 0, str(exc)))
+
+    def _start(
         self,
         token: int,
         program: bytes,
@@ -217,6 +238,7 @@ class Keeper:
         stdio = Stdio()
         fds = self._fds.pop(0) if fence is not None and fence[1] else []
         fenced = None
+        descriptors.lower()
         try:
             if fence is not None:
                 fenced = confine().StartFence(fence, fds)
@@ -226,24 +248,23 @@ class Keeper:
             else:
                 stdio.open_pipes(wants_stdin)
             _set_mark(mark)
+            self._about_to_start()
             pid = _launch(program, argv, env, stdio, fenced)
+            descriptors.restore()
             self._marks[pid] = mark
             self._live[pid] = None if fenced is None else fenced.taken_namespace()
             try:
                 if fenced is not None and self._live[pid] is not None:
                     self._guards[fenced.guarded(self._live[pid], stdio.theirs[2])] = pid
-                self._send(("spawned", token, pid, len(stdio.ours)), stdio.ours)
+                self._tell_start(token, pid, stdio)
             except OSError:
                 # No guard could be forked, or the kernel bounds how many descriptors may be in
                 # flight.
                 self._signal(pid, signal.SIGKILL)
                 self._unwanted.add(pid)
                 raise
-        except OSError as exc:
-            self._send(("failed", token, exc.errno or 0, os.strerror(exc.errno or 0)))
-        except ValueError as exc:
-            self._send(("failed", token, 0, str(exc)))
         finally:
+            descriptors.restore()
             # Staying in a directory would keep its file system busy.
             os.chdir(b"/")
             stdio.close()
@@ -251,6 +272,13 @@ class Keeper:
                 fenced.close()
             else:
                 close_all(fds)
+
+    def _about_to_start(self) -> None:
+        """Everything is ready for a start."""
+
+    def _tell_start(self, token: int, pid: int, stdio: Stdio) -> None:
+        self._send(("spawned", token, pid, len(stdio.ours)), stdio.ours)
+        self._outputs[pid] = stdio.keep_outputs()
 
     # Ending.
 
@@ -273,6 +301,7 @@ class Keeper:
                 return True
             self._marks.pop(pid, None)
             self._doomed.discard(pid)
+            close_all(self._outputs.pop(pid, ()))
             if pid in self._live:
                 namespace = self._live.pop(pid)
                 # A guard that still waits would hold the output open.
@@ -303,7 +332,10 @@ class Keeper:
         if pid in self._unwanted:
             self._unwanted.discard(pid)
         else:
-            self._send(("exited", pid, status))
+            self._report_exit(pid, status)
+
+    def _report_exit(self, pid: int, status: int) -> None:
+        self._send(("exited", pid, status))
 
     def _end_namespace(self, pid: int, status: int, namespace: Any) -> None:
         """bubblewrap has ended: make sure that all other processes of its namespace end, too."""
@@ -349,12 +381,36 @@ class Keeper:
         # That message may have come together with the first one.
         if grace > 0 and not (has_server and self._input) and self._reap():
             self._ask_to_end()
-            watched: list[Any] = [self._wake, self._sock] if has_server else [self._wake]
             deadline = time.monotonic() + grace
             while self._reap() and (left := deadline - time.monotonic()) > 0:
-                if self._sock in select.select(watched, [], [], left)[0]:
+                if not (self._wait_for_server(left) if has_server else self._drain(left)):
                     break
         self._kill_trees()
+
+    def _wait_for_server(self, seconds: float) -> bool:
+        """Wait for an exit; False if the server has sent another message."""
+        watched: list[Any] = [self._wake, self._sock]
+        return self._sock not in select.select(watched, [], [], seconds)[0]
+
+    def _drain(self, seconds: float) -> bool:
+        """Wait for an exit, and discard output meanwhile, so that no child waits for a reader."""
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        for fd in (fd for fds in self._outputs.values() for fd in fds):
+            poll.register(fd, select.POLLIN)
+        for fd, events in poll.poll(seconds * 1000):
+            if fd == self._wake:
+                continue
+            if not events & select.POLLIN or not _discard(fd):
+                # This output has ended; the program may go on without it.
+                self._forget_output(fd)
+        return True
+
+    def _forget_output(self, fd: int) -> None:
+        for fds in self._outputs.values():
+            if fd in fds:
+                fds.remove(fd)
+                os.close(fd)
 
     def _ask_to_end(self) -> None:
         # bubblewrap is left alone: it would take its command with it, which should have its time,
@@ -430,9 +486,13 @@ class Stdio:
         self._opened += ends
         return ends
 
+    def keep_outputs(self) -> list[int]:
+        """Our ends of the outputs once more, for the caller, who has to close them."""
+        outputs = self.ours[:1] if self.terminal is not None else self.ours[:2]
+        return [descriptors.kept(fd) for fd in outputs]
+
     def close(self) -> None:
-        for fd in self._opened:
-            os.close(fd)
+        close_all(self._opened)
 
 
 def _launch(
@@ -540,6 +600,42 @@ def _fork_exec(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio
     return process.pid
 
 
+class Descriptors:
+    """The limits of open files: children get their own; this process has as many as it may.
+
+    The kernel gives a new process the limits of its parent, so the limit of children holds while
+    one is started. Descriptors that are kept for longer are above it, and take no room there.
+    """
+
+    def __init__(self) -> None:
+        self._own = self._of_children = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._lowest = 3
+
+    def raise_own(self, of_children: int) -> None:
+        """Children get *of_children* as their soft limit, or what this process has for 0."""
+        soft, hard = self._own
+        self._of_children = (of_children or soft, hard)
+        self._own = (hard, hard)
+        if self._of_children != self._own and self._of_children[0] <= KEPT_FROM:
+            self._lowest = self._of_children[0]
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._own)
+
+    def lower(self) -> None:
+        if self._of_children != self._own:
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._of_children)
+
+    def restore(self) -> None:
+        if self._of_children != self._own:
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._own)
+
+    def kept(self, fd: int) -> int:
+        """A duplicate of *fd* that is kept for longer than a start."""
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, self._lowest)
+
+
+descriptors = Descriptors()
+
+
 class Entries:
     """An environment whose names may contain a '=', as the same NAME=VALUE entries.
 
@@ -568,6 +664,15 @@ class Entries:
 
     def items(self) -> list[tuple[bytes, bytes]]:
         return self._pairs
+
+
+def _discard(fd: int) -> bool:
+    """Read once; False at the end of the output."""
+    try:
+        return bool(os.read(fd, 1 << 16))
+    except OSError:
+        # Linux reports EIO once the last holder of a terminal has closed it.
+        return False
 
 
 def _kill_group_of(pid: int) -> None:
@@ -676,30 +781,39 @@ def below(roots: set[int], table: dict[int, tuple[int, int]]) -> set[int]:
     return found
 
 
-def _become_subreaper() -> None:
+def become_subreaper() -> None:
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def main() -> None:
-    grace, descriptors = float(sys.argv[1]), int(sys.argv[2])
-    # A signal that asks to end is for the server, which then says stop or vanishes.
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(signum, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if descriptors:
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
-    _become_subreaper()
-    # Descriptors 0, 1 and 2 stay /dev/null here, so that none of ours is taken for a child's.
+def take_socket() -> socket.socket:
+    """The socket that came as descriptor 0, which becomes /dev/null like 1 and 2.
+
+    So none of our descriptors is taken for a child's.
+    """
     sock = socket.socket(fileno=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3))
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     if null > 2:
         os.close(null)
-    keeper = Keeper(sock)
+    return sock
+
+
+def leave_signals_to_server() -> None:
+    """A signal that asks to end is for the server, which then says stop or vanishes."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def main() -> None:
+    grace, of_children = float(sys.argv[1]), int(sys.argv[2])
+    leave_signals_to_server()
+    descriptors.raise_own(of_children)
+    become_subreaper()
+    keeper = Keeper(take_socket())
     # Whatever happens here, no process tree is left running.
     has_vanished = False
     try:

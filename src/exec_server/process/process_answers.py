@@ -16,6 +16,8 @@ def start_result(child: Child) -> process.StartResult:
         result.sandbox_type, result.sandbox_rung = _SANDBOX_TYPE, child.sandbox.backend
     if child.log.window is not None:
         result.flow_window = child.log.window
+    if child.is_durable:
+        result.durable = True
     return result
 
 
@@ -42,6 +44,10 @@ def read_result(child: Child, cursor: int, max_bytes: int | None) -> process.Rea
         result.dropped_bytes = page.dropped_bytes
     if child.log.window is not None:
         result.flow_window = child.log.window
+    if child.lost is not None and child.state != "running":
+        result.lost = child.lost
+    if page.has_more:
+        result.has_more = True
     return result
 
 
@@ -65,4 +71,9 @@ def process_info(child: Child) -> process.ProcessInfo:
     )
     if child.sandbox is not None:
         info.sandbox_type, info.sandbox_rung = _SANDBOX_TYPE, child.sandbox.backend
+    if child.is_durable:
+        info.durable = True
+        info.started_at = child.started_at or 0
+    if child.lost is not None and child.state != "running":
+        info.state, info.lost = "lost", child.lost
     return info

@@ -61,7 +61,8 @@ class ProcessLauncher:
             params,
             to_native(params.cwd),
             self._network(params),
-            wanted_snapshot(params, self._limits),
+            # The shell of a durable process reads its startup files: snapshots end with the server.
+            None if params.durable else wanted_snapshot(params, self._limits),
         )
         if not params.argv:
             raise InvalidParams("argv must not be empty")
@@ -90,7 +91,7 @@ class ProcessLauncher:
                 confined = self._confined(params, params.sandbox, launch, child, is_wanted)
                 return self._begin(confined, launch, snapshot)
             if snapshot is None:
-                return self._spawner.spawn(launch, child.reaped)
+                return child.spawner.spawn(launch, child.reaped)
             return self._spawn_restored(launch, child, snapshot)
         except RpcError:
             child.close_network()
@@ -118,7 +119,7 @@ class ProcessLauncher:
             is_proxied=params.enforce_managed_network,
             is_wanted=is_wanted,
             gate=child.network.hold(child.refuse) if child.network is not None else None,
-            spawner=self._spawner,
+            spawner=child.spawner,
             on_exit=child.reaped,
         )
         return start

@@ -1,11 +1,17 @@
-"""A session's processes: start, read, write, signal, terminate."""
+"""A session's processes: start, read, write, signal, terminate.
+
+The module is long because every `process/*` method is a method of one table.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
-from collections.abc import Awaitable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from exec_server.errors import InternalError, InvalidParams, InvalidRequest
 from exec_server.limits import Limits
@@ -26,10 +32,17 @@ from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
 from exec_server.timers import Alarm
 
+if TYPE_CHECKING:
+    from exec_server.process.durable.durable_child import DurableChild
+    from exec_server.process.durable.durable_jobs import LeftJob, SessionJobs
+
+logger = logging.getLogger(__name__)
+
 # An event loop's clock cannot wait longer than this.
 _LONGEST_WAIT = 365 * 24 * 3600.0
 
 _ACCEPTED = process.WriteResult("accepted")
+_NO_STATE = "this server keeps no state: start it with --state DIR"
 
 
 class Starting:
@@ -55,7 +68,9 @@ class ProcessTable:
         retention: RetentionBudget | None = None,
         open_network: OpenNetwork | None = None,
         open_bridge: OpenBridge | None = None,
+        durable: SessionJobs | None = None,
     ) -> None:
+        self._durable = durable
         self._spawner = spawner.for_session()
         self._outlet = outlet
         self._limits = limits
@@ -91,7 +106,17 @@ class ProcessTable:
         if params.process_id in self._entries:
             raise InvalidRequest(f"process {params.process_id} already exists")
         starting = Starting(params)
-        child = Child(
+        child = self._new_durable_child(params) if params.durable else self._new_child(params)
+        spawned = self._launcher.spawn(checked, child, is_wanted=lambda: not starting.is_cancelled)
+        self._entries[params.process_id] = starting
+        answer: asyncio.Future[process.StartResult] = self._loop.create_future()
+        # This is not a task of the request: a start whose client has vanished still takes its
+        # place in the session, where the resumed client finds it.
+        spawned.add_done_callback(lambda future: self._started(starting, child, future, answer))
+        return answer
+
+    def _new_child(self, params: process.StartParams) -> Child:
+        return Child(
             params,
             outlet=self._outlet,
             spawner=self._spawner,
@@ -100,13 +125,37 @@ class ProcessTable:
             windows=self._windows,
             retention=self._retention,
         )
-        spawned = self._launcher.spawn(checked, child, is_wanted=lambda: not starting.is_cancelled)
-        self._entries[params.process_id] = starting
-        answer: asyncio.Future[process.StartResult] = self._loop.create_future()
-        # This is not a task of the request: a start whose client has vanished still takes its
-        # place in the session, where the resumed client finds it.
-        spawned.add_done_callback(lambda future: self._started(starting, child, future, answer))
-        return answer
+
+    def _new_durable_child(self, params: process.StartParams) -> Child:
+        if self._durable is None:
+            raise InvalidRequest(_NO_STATE)
+        return self._durable.new_child(
+            params,
+            outlet=self._outlet,
+            limits=self._limits,
+            on_closed=self._retain_closed,
+            windows=self._windows,
+        )
+
+    async def restore(self, jobs: Iterable[LeftJob]) -> None:
+        """Go on with the durable processes that an earlier server has left."""
+        assert self._durable is not None
+        for left in jobs:
+            try:
+                child = await self._durable.restored(
+                    left,
+                    outlet=self._outlet,
+                    limits=self._limits,
+                    on_closed=self._retain_closed,
+                    windows=self._windows,
+                )
+            except (OSError, InternalError) as exc:
+                logger.error("process %.64r could not be restored: %s", left.saved.process_id, exc)
+                continue
+            self._entries[child.process_id] = child
+            self._durable.add(child)
+            if child.state == "closed":
+                self._retain_closed(child)
 
     def _started(
         self,
@@ -128,6 +177,8 @@ class ProcessTable:
             if starting.params.flow_window is not None:
                 child.grant(starting.params.flow_window)
             self._entries[process_id] = child
+            if self._durable is not None and child.is_durable:
+                self._durable.add(child)
             self._begin_after_answer(child)
         elif not starting.is_cancelled:
             del self._entries[process_id]
@@ -206,7 +257,7 @@ class ProcessTable:
         if waiting is not None:
             # The same write comes again while the first one still waits for room: it is done once.
             return self._write_later(asyncio.shield(waiting))
-        accepted = child.stdin.write(params.chunk.data)
+        accepted = child.accept_input(params.chunk.data, write_id)
         if accepted is not None:
             if write_id is not None:
                 child.waiting_writes[write_id] = accepted
@@ -297,14 +348,47 @@ class ProcessTable:
             if isinstance(entry, Child):
                 give_back_memory(entry.log.retained_cost)
                 entry.abandon()
+                self._forget_durable(entry)
             else:
                 entry.is_cancelled = True
         # Processes that were left in the background by others, which are forgotten already.
         self._spawner.end_all()
+        if self._durable is not None:
+            self._durable.end_all()
+
+    def leave_durable(self) -> None:
+        """This server ends: leave the durable processes to their keeper."""
+        for process_id, entry in tuple(self._entries.items()):
+            if isinstance(entry, Child) and entry.is_durable:
+                entry.let_go()
+                del self._entries[process_id]
+        self._durable = None
+
+    def durable_children(self) -> tuple[DurableChild, ...]:
+        return () if self._durable is None else tuple(self._durable)
+
+    def prune(self, is_wanted: Callable[[DurableChild], bool]) -> int:
+        """Forget the durable processes that have ended and that are wanted to go."""
+        gone = [
+            child
+            for child in self.durable_children()
+            if child.state == "closed" and is_wanted(child)
+        ]
+        for child in gone:
+            self._closed.discard(child.process_id)
+            del self._entries[child.process_id]
+            child.discard()
+            self._forget_durable(child)
+        return len(gone)
+
+    def _forget_durable(self, child: Child) -> None:
+        if self._durable is not None and child.is_durable:
+            self._durable.discard(child)
 
     def _retain_closed(self, child: Child) -> None:
         if self._entries.get(child.process_id) is child:
-            self._closed.add(child.process_id, now=self._loop.time(), window=self._closed_window())
+            window = self._durable_window(child) if child.is_durable else self._closed_window()
+            self._closed.add(child.process_id, now=self._loop.time(), window=window)
             self._alarm.set()
             self._forget_acknowledged(child)
 
@@ -314,18 +398,24 @@ class ProcessTable:
             return None
         return max(usual, asked)
 
+    def _durable_window(self, child: Child) -> float:
+        """How long a durable process is kept; it may have ended long before this server began."""
+        age = 0.0 if child.ended_at is None else time.time() - child.ended_at / 1000
+        return max(0.0, self._limits.job_keep_seconds - max(0.0, age))
+
     def _expire(self, now: float) -> None:
         for process_id in tuple(self._closed.expire(now=now)):
             child = self._entries[process_id]
             assert isinstance(child, Child)
-            if not child.log.is_settled:
+            if not child.log.is_settled and not child.is_durable:
                 # Its client may come back and read it; otherwise the session ends and takes it
                 # along.
                 self._closed.add(process_id, now=now)
             else:
                 del self._entries[process_id]
                 give_back_memory(child.log.retained_cost)
-                child.forget()
+                child.discard()
+                self._forget_durable(child)
 
 
 def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]) -> None:

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable
+from typing import Protocol
 
 OnData = Callable[[bytes], None]
 
@@ -19,7 +20,13 @@ _TERMINAL_BATCH = 32 * 1024
 _SMALL_READ = 4 * 1024
 _REST_SECONDS = 0.001
 # This gives a quarter more throughput than the default of 64 KiB; 1 MiB gives nothing more.
-_BULK_PIPE = 256 * 1024
+BULK_PIPE = 256 * 1024
+
+
+class Parked(Protocol):
+    """A pump that waits for a gate to open."""
+
+    def resume(self) -> None: ...
 
 
 class OutputGate:
@@ -27,7 +34,7 @@ class OutputGate:
 
     def __init__(self) -> None:
         self.is_open = True
-        self._parked: list[Pump] = []
+        self._parked: list[Parked] = []
 
     def close(self) -> None:
         self.is_open = False
@@ -38,12 +45,12 @@ class OutputGate:
         for pump in parked:
             pump.resume()
 
-    def park(self, pump: Pump) -> None:
+    def park(self, pump: Parked) -> None:
         self._parked.append(pump)
 
 
 # The window gate of processes that have no window.
-_ALWAYS_OPEN = OutputGate()
+ALWAYS_OPEN = OutputGate()
 
 
 class Pump:
@@ -69,7 +76,7 @@ class Pump:
         *,
         loop: asyncio.AbstractEventLoop,
         gate: OutputGate,
-        window: OutputGate = _ALWAYS_OPEN,
+        window: OutputGate = ALWAYS_OPEN,
         chunk_bytes: int,
         is_terminal: bool,
         on_data: OnData,
@@ -109,7 +116,7 @@ class Pump:
             # The kernel refuses this once the user's pipes hold too much; then the pipe stays as it
             # is.
             with contextlib.suppress(OSError, AttributeError):
-                fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _BULK_PIPE)
+                fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, BULK_PIPE)
 
     def drain(self, max_bytes: int) -> None:
         """Deliver what the pipe holds now, if the client can take it; ignores the window."""

@@ -134,6 +134,9 @@ class ReadResult(msgspec.Struct, rename="camel"):
     # Ours: why the exit status of a durable process is unknown and stays so. Then `exited` is true
     # and there is no exit code.
     lost: str | UnsetType = UNSET
+    # Ours: true if there is more than fits into one answer, although no size was asked for. Only
+    # durable processes keep so much.
+    has_more: bool | UnsetType = UNSET
 
     @property
     def why_lost(self) -> str | None:

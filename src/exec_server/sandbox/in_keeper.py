@@ -294,6 +294,12 @@ def _guard() -> Any:
     return _beside("guard.py")
 
 
+def load_everything() -> None:
+    """Load the other files now: later they may be those of another release."""
+    for file in ("guard.py", "placeholders.py"):
+        _beside(file)
+
+
 def _children(pid: int) -> list[int] | None:
     """The children of *pid*, oldest first; [] if it is gone, None if the kernel does not tell."""
     try:

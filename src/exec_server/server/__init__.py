@@ -4,6 +4,8 @@ serving.py         listens on an address, for the command line and to embed
 server.py          the server without a listener: connections and sessions
 context.py         one connection, as its handlers see it
 session.py         one session, which outlives its connections
+kept_sessions.py   sessions with durable jobs, which outlive the server
+principals.py      whose durable jobs a connection sees
 handlers/          which function answers which method
 local_peers.py     which connections of this machine are accepted
 take_over.py       takes a session from a connection that its client has lost

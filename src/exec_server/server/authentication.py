@@ -121,6 +121,11 @@ class SignedBearerToken(_BearerAuthenticator):
         self._check_times(claims, int(self._clock()))
         self._check_parties(claims)
 
+    def subject(self, authorization: str | None) -> str | None:
+        """Whom an accepted token is about; None if it does not say."""
+        claims = _signed_claims(_bearer_token(authorization), self._secret)
+        return None if claims.sub is None else str(claims.sub)
+
     def _check_times(self, claims: _BearerClaims, now: int) -> None:
         if now > claims.exp + self._skew:
             raise _TokenRefused("expired websocket jwt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +17,7 @@ from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
 from exec_server.rpc.router import Route
+from exec_server.server.principals import own_principal
 from exec_server.server.session import Session
 from exec_server.transport.connection import Connection
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from exec_server.discovery.discovery_service import Discovery
     from exec_server.files.file_service import Files, FileService
     from exec_server.outbound.exchanges import Exchanges, Outbound
+    from exec_server.server.kept_sessions import KeptSessions
 
 
 class ServerCore(Protocol):
@@ -31,6 +34,10 @@ class ServerCore(Protocol):
     limits: Limits
     instance: str
     routes: dict[str, Route]
+    # The durable jobs; None if the server keeps no state.
+    jobs: KeptSessions | None
+    # Asks the program around the server to stop it; None if it cannot be asked.
+    on_stop: Callable[[], None] | None
 
     @property
     def environment_info(self) -> EnvironmentInfo: ...
@@ -95,6 +102,11 @@ class Context:
     @property
     def processes(self) -> ProcessTable:
         return self.require(process.START.family).processes
+
+    @property
+    def principal(self) -> str:
+        """Whose connection this is."""
+        return self.connection.principal or own_principal()
 
     @property
     def can_acknowledge(self) -> bool:

@@ -53,10 +53,13 @@ UNKNOWN_PROCESS = (
 
 
 class Sandboxes(Protocol):
-    """The facts about the server's sandboxes; a Spawner tells them."""
+    """The facts about the server's sandboxes."""
 
-    has_confined: bool
-    has_lost_keeper: bool
+    @property
+    def has_confined(self) -> bool: ...
+
+    @property
+    def has_lost_keeper(self) -> bool: ...
 
 
 class LocalPeers:

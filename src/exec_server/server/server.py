@@ -7,9 +7,10 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from exec_server.protocol.process import StartParams
 from exec_server.rpc.router import Router
 from exec_server.server.capabilities import CAPABILITIES
 from exec_server.server.context import Context
-from exec_server.server.handlers import environment, fs, http, lifecycle, process
+from exec_server.server.handlers import environment, fs, http, jobs, lifecycle, process
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
 from exec_server.server.take_over import claim_of, displace, needs_probe
@@ -44,10 +45,11 @@ if TYPE_CHECKING:
     from exec_server.network.bridge import Bridge
     from exec_server.network.proxy import ManagedProxy
     from exec_server.outbound.exchanges import Outbound
+    from exec_server.server.kept_sessions import KeptSessions
 
 logger = logging.getLogger(__name__)
 
-ROUTES = Router(lifecycle, environment, process, fs, http).routes
+ROUTES = Router(lifecycle, environment, process, jobs, fs, http).routes
 
 
 class ExecServer:
@@ -59,7 +61,9 @@ class ExecServer:
         limits: Limits = DEFAULT_LIMITS,
         resumable: bool = True,
         proxy_private_ips_via_upstream: bool = False,
+        state_directory: Path | None = None,
     ) -> None:
+        """With a *state_directory*, processes can outlive the server; call `restore` then."""
         self.limits = limits
         # It names this run of the server.
         self.instance = uuid.uuid4().hex
@@ -91,6 +95,21 @@ class ExecServer:
         self._shell = host.tty_shell()
         self._server_env = dict(os.environ)
         self._http_loading: asyncio.Future[ModuleType] | None = None
+        self.on_stop: Callable[[], None] | None = None
+        self.jobs: KeptSessions | None = None
+        if state_directory is not None and resumable:
+            self.jobs = self._open_jobs(state_directory)
+
+    def _open_jobs(self, path: Path) -> KeptSessions:
+        from exec_server.server.kept_sessions import KeptSessions
+
+        return KeptSessions(
+            path,
+            limits=self.limits,
+            sessions=self._sessions,
+            attachments=self._attachments,
+            alarm=self._alarm,
+        )
 
     @property
     def spawner(self) -> Spawner:
@@ -105,7 +124,8 @@ class ExecServer:
     @cached_property
     def environment_info(self) -> EnvironmentInfo:
         """Facts about this machine that do not change while the server runs."""
-        return host.environment_info(version=VERSION, capabilities=CAPABILITIES)
+        capabilities = {**CAPABILITIES, "processDurable": self.jobs is not None}
+        return host.environment_info(version=VERSION, capabilities=capabilities)
 
     async def full_environment_info(self) -> EnvironmentInfo:
         """The same facts with the sandbox backends, which have to be tried out once."""
@@ -159,6 +179,14 @@ class ExecServer:
             confine=lambda sandbox: self.files.discovery_within(sandbox),
         )
 
+    async def restore(self) -> None:
+        """Go on with the durable processes of an earlier server, before the first connection.
+
+        Raises ConfigurationError if another server uses the state directory.
+        """
+        if self.jobs is not None:
+            await self.jobs.restore(self._make_session)
+
     # Connections.
 
     def serve(self, connection: Connection) -> None:
@@ -185,8 +213,14 @@ class ExecServer:
             self._end(session.id)
             self._attachments.end(session.id)
             return
+        self._detach(session)
+
+    def _detach(self, session: Session) -> None:
         self._attachments.detach(
-            session.id, now=self._loop.time(), window=self._retained_seconds(session)
+            session.id,
+            now=self._loop.time(),
+            window=self._retained_seconds(session),
+            is_kept=session.is_kept,
         )
         self._alarm.set()
 
@@ -206,6 +240,8 @@ class ExecServer:
             now = self._loop.time()
             resumed = self._attachments.resume(asked, context, now=now, claim=claim)
             session = self._sessions[resumed]
+            if self.jobs is not None:
+                self.jobs.save(session)
         else:
             session = self._new_session(context)
         context.session = session
@@ -244,10 +280,18 @@ class ExecServer:
         session, holder.session = holder.session, None
         if session is not None:
             displace(session, holder.peer)
-            self._attachments.detach(session.id, now=self._loop.time())
+            self._detach(session)
 
     def _new_session(self, context: Context) -> Session:
-        session = Session(self._attachments.create(context), limits=self.limits)
+        session = self._make_session(self._attachments.create(context))
+        session.owner = context.principal
+        return session
+
+    def _make_session(self, session_id: SessionId, mark: int | None = None) -> Session:
+        """A session; *mark* is that of an earlier server, which had it before."""
+        session = Session(session_id, limits=self.limits)
+        if self.jobs is not None:
+            session.jobs = self.jobs.jobs_of(session, mark)
         session.processes = ProcessTable(
             spawner=self._spawner,
             outlet=session,
@@ -258,6 +302,7 @@ class ExecServer:
             retention=self._retention,
             open_network=partial(self._open_network, session),
             open_bridge=self._open_bridge,
+            durable=session.jobs,
         )
         self._sessions[session.id] = session
         return session
@@ -292,6 +337,8 @@ class ExecServer:
         if not self._resumable:
             return 0.0
         granted = min(seconds, max(self.limits.max_detached_session_seconds, own))
+        if session.is_kept:
+            granted = seconds = session.retained_seconds or own
         session.retained_seconds = granted if seconds > 0 else None
         session.processes.retained_seconds = session.retained_seconds
         return own if session.retained_seconds is None else granted
@@ -314,7 +361,31 @@ class ExecServer:
         """True if there is a session, attached or detached."""
         return bool(self._sessions)
 
+    # What `LocalPeers` asks.
+
+    @property
+    def has_confined(self) -> bool:
+        """True if there may be a sandboxed process."""
+        return self._spawner.has_confined or (self.jobs is not None and self.jobs.has_confined)
+
+    @property
+    def has_lost_keeper(self) -> bool:
+        """True if a sandboxed process may not be below this process."""
+        is_apart = self.jobs is not None and self.jobs.has_confined
+        return self._spawner.has_lost_keeper or is_apart
+
     # The end.
+
+    def stop_request(self) -> asyncio.Future[None]:
+        """A future that is done when a client asks to stop the server."""
+        asked = self._loop.create_future()
+
+        def ask() -> None:
+            # The answer leaves first.
+            self._loop.call_soon(self._loop.call_soon, _settle, asked)
+
+        self.on_stop = ask
+        return asked
 
     async def stop(self) -> None:
         """End every connection, session and process tree, within a limited time."""
@@ -322,7 +393,11 @@ class ExecServer:
         for context in tuple(self._contexts):
             context.connection.close("server is shutting down")
         # A lost connection leaves these sessions alone from now on.
-        sessions, self._sessions = self._sessions, {}
+        sessions = dict(self._sessions)
+        self._sessions.clear()
+        if self.jobs is not None:
+            # The keeper takes over at once.
+            await self.jobs.leave(sessions.values())
         if "files" in self.__dict__:
             self.files.stop()
         try:
@@ -340,3 +415,8 @@ class ExecServer:
         except TimeoutError:
             for context in tuple(self._contexts):
                 context.connection.abort()
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

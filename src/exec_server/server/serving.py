@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import msgspec
 
@@ -13,6 +14,7 @@ from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import Authenticator
 from exec_server.server.local_peers import LocalPeers
+from exec_server.server.principals import no_principal, token_principal, user_principal
 from exec_server.server.server import ExecServer
 from exec_server.transport.address import (
     DEFAULT_LISTEN_URL,
@@ -52,8 +54,12 @@ async def serve(
     insecure_no_auth: bool = False,
     allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
+    state_directory: Path | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Listen on a `ws://` or `unix://` URL. Leaving the block ends all processes of the server.
+
+    With a *state_directory*, clients can start processes that outlive the server: the next server
+    on the same directory goes on with them.
 
     A WebSocket address that other machines can reach needs an *authenticator*, unless
     *insecure_no_auth* waives it. Without an authenticator, other users of this machine are refused
@@ -66,10 +72,16 @@ async def serve(
         is_open = not address.is_loopback and authenticator is None
         if is_open and not insecure_no_auth:
             raise ConfigurationError(_PUBLIC_BIND.format(url=address.url))
-    core = ExecServer(limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream)
+    core = ExecServer(
+        limits=limits,
+        proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
+        state_directory=state_directory,
+    )
     try:
+        # This comes before the bind, so that the first client finds its session.
+        await core.restore()
         peers = LocalPeers(
-            core.spawner,
+            core,
             allows_other_users=authenticator is not None or insecure_no_auth or allow_other_users,
         )
         listener = await _listen(address, core, peers, authenticator)
@@ -93,10 +105,20 @@ async def _listen(
     if isinstance(address, UnixAddress):
         if authenticator is not None:
             raise ConfigurationError("WebSocket auth requires a WebSocket listener, not unix")
-        return await listen_unix(address, core.serve, limits=core.limits, judge_peer=peers.refusal)
-    check = authenticator.check if authenticator is not None else None
+        return await listen_unix(
+            address,
+            core.serve,
+            limits=core.limits,
+            judge_peer=peers.refusal,
+            identify=user_principal,
+        )
     return await listen_tcp(
-        address, core.serve, limits=core.limits, judge_peer=peers.refusal, check=check
+        address,
+        core.serve,
+        limits=core.limits,
+        judge_peer=peers.refusal,
+        check=authenticator.check if authenticator is not None else None,
+        identify=token_principal(authenticator) if authenticator is not None else no_principal,
     )
 
 
@@ -132,12 +154,14 @@ async def run_main(
     insecure_no_auth: bool = False,
     allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
+    state_directory: Path | None = None,
     on_ready: Callable[[str], None] | None = None,
+    on_stopped: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve in the caller's event loop until cancelled, as the command does.
+    """Serve in the caller's event loop until cancelled, or a client stops it, as the command does.
 
-    *on_ready* gets the URL that was bound. By default the URL is printed as the only line on
-    stdout.
+    *on_stopped* is called at the end with a text if durable jobs go on. *on_ready* gets the URL
+    that was bound; by default the URL is printed as the only line on stdout.
     """
     if isinstance(parse_listen_url(listen_url), StdioAddress):
         if authenticator is not None:
@@ -146,16 +170,31 @@ async def run_main(
             limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream
         )
         return
-    async with serve(
-        listen_url,
-        limits=limits,
-        authenticator=authenticator,
-        insecure_no_auth=insecure_no_auth,
-        allow_other_users=allow_other_users,
-        proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
-    ) as running:
-        (on_ready or _print_url)(running.url)
-        await asyncio.get_running_loop().create_future()
+    core: ExecServer | None = None
+    try:
+        async with serve(
+            listen_url,
+            limits=limits,
+            authenticator=authenticator,
+            insecure_no_auth=insecure_no_auth,
+            allow_other_users=allow_other_users,
+            proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
+            state_directory=state_directory,
+        ) as running:
+            core = running.core
+            stopped = core.stop_request()
+            (on_ready or _print_url)(running.url)
+            await stopped
+    finally:
+        if core is not None:
+            tell_farewell(core, on_stopped)
+
+
+def tell_farewell(core: ExecServer, on_stopped: Callable[[str], None] | None) -> None:
+    """Call *on_stopped* with what a person should know, if durable jobs go on."""
+    text = core.jobs.farewell if core.jobs is not None else ""
+    if text and on_stopped is not None:
+        on_stopped(text)
 
 
 def _print_url(url: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
@@ -12,6 +12,9 @@ from exec_server.protocol import network
 from exec_server.rpc.peer import Peer
 from exec_server.state.attachment import SessionId
 from exec_server.transport.connection import Connection
+
+if TYPE_CHECKING:
+    from exec_server.process.durable.durable_jobs import SessionJobs
 
 
 class Session:
@@ -22,11 +25,20 @@ class Session:
     def __init__(self, session_id: SessionId, *, limits: Limits) -> None:
         self.id = session_id
         self.gate = OutputGate()
+        # The principal of the client that has made it.
+        self.owner = ""
         # The retention that the client asked for; None is the server's default.
         self.retained_seconds: float | None = None
+        # Its durable jobs; None if this server keeps no state.
+        self.jobs: SessionJobs | None = None
         self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._limits = limits
+
+    @property
+    def is_kept(self) -> bool:
+        """True if it has durable jobs, and so does not end while it is detached."""
+        return bool(self.jobs)
 
     @property
     def is_attached(self) -> bool:

@@ -24,9 +24,9 @@ class _Attachment(Generic[Holder]):
 
     __slots__ = ("claim", "generation", "holder")
 
-    def __init__(self, holder: Holder) -> None:
-        self.holder: Holder | None = holder
-        self.generation = 1
+    def __init__(self, holder: Holder | None, generation: int = 1) -> None:
+        self.holder = holder
+        self.generation = generation
         self.claim: Claim | None = None
 
 
@@ -47,6 +47,12 @@ class Attachments(Generic[Holder]):
         session_id = SessionId(self._new_id())
         self._attachments[session_id] = _Attachment(holder)
         return session_id
+
+    def restore(self, session_id: str, *, generation: int) -> SessionId:
+        """A session of an earlier server, which was attached *generation* times. It has no end."""
+        known = SessionId(session_id)
+        self._attachments[known] = _Attachment(None, generation)
+        return known
 
     def resume(
         self, session_id: str, holder: Holder, *, now: float, claim: Claim | None = None
@@ -88,9 +94,20 @@ class Attachments(Generic[Holder]):
             return False
         return mine.client == theirs.client and mine.attempt > theirs.attempt
 
-    def detach(self, session_id: SessionId, *, now: float, window: float | None = None) -> None:
+    def detach(
+        self,
+        session_id: SessionId,
+        *,
+        now: float,
+        window: float | None = None,
+        is_kept: bool = False,
+    ) -> None:
+        """The session has no holder any more. If it *is_kept*, it waits for one without an end."""
         self._attachments[session_id].holder = None
-        self._detached.add(session_id, now=now, window=window)
+        if is_kept:
+            self._detached.discard(session_id)
+        else:
+            self._detached.add(session_id, now=now, window=window)
 
     @property
     def detached_count(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from exec_server.protocol.process import Stream
 from exec_server.state.retention import RetentionBudget
@@ -23,6 +23,53 @@ class Page(NamedTuple):
     # The number of bytes that the log has discarded, if some of them lay after the cursor; else
     # None.
     dropped_bytes: int | None
+    # True if there is more, although no size was asked for.
+    has_more: bool = False
+
+
+class ProcessLog(Protocol):
+    """The output of a process and the counter of its events, wherever it is kept."""
+
+    window: int | None
+    acknowledged: int
+
+    @property
+    def next_seq(self) -> int: ...
+
+    @property
+    def retained_cost(self) -> int: ...
+
+    @property
+    def total_bytes(self) -> int: ...
+
+    @property
+    def is_within_retention(self) -> bool: ...
+
+    @property
+    def is_full(self) -> bool: ...
+
+    @property
+    def is_settled(self) -> bool: ...
+
+    def take_seq(self) -> int: ...
+
+    def append(self, stream: Stream, data: bytes) -> int: ...
+
+    def acknowledge(self, seq: int) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def forget_acknowledged(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def has_after(self, cursor: int) -> bool: ...
+
+    def after(self, cursor: int, *, max_bytes: int | None = None) -> Page: ...
 
 
 class OutputLog:

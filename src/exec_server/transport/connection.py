@@ -68,6 +68,8 @@ class Connection(Protocol):
     # For logs and audit: the kind of transport, and the address of the peer.
     transport_name: str
     peer_name: str
+    # Who the peer is, if the transport knows it; None stands for the user of this process.
+    principal: str | None
 
     @property
     def malformed_prefix(self) -> str | None:

@@ -63,6 +63,8 @@ CheckAuthorization = Callable[[str | None], str | None]
 Verdict = str | asyncio.Future[str | None] | None
 # Judges an accepted connection before anything is read.
 JudgePeer = Callable[[asyncio.BaseTransport], Verdict]
+# Who an accepted peer is, by its socket and its Authorization header; see `Connection.principal`.
+Identify = Callable[[asyncio.BaseTransport, str | None], str | None]
 
 
 def parse_head(data: bytes) -> RequestHead | None:
@@ -138,9 +140,10 @@ def encode_answer(answer: HttpAnswer, *, without_body: bool) -> bytes:
 
 
 class HttpFront(asyncio.Protocol):
-    """Reads one request head, then answers it or calls *upgrade(transport, handshake)*.
+    """Reads one request head, then answers it or upgrades its connection.
 
-    Until then its transport is in *waiting*.
+    *upgrade* is called with the transport, the handshake and the Authorization header. Until then
+    its transport is in *waiting*.
     """
 
     def __init__(
@@ -150,7 +153,7 @@ class HttpFront(asyncio.Protocol):
         waiting: WaitingConnections,
         judge_peer: JudgePeer,
         check: CheckAuthorization | None,
-        upgrade: Callable[[asyncio.Transport, bytes], None],
+        upgrade: Callable[[asyncio.Transport, bytes, str | None], None],
         delays: FailureDelays,
     ) -> None:
         self._limits = limits
@@ -202,7 +205,8 @@ class HttpFront(asyncio.Protocol):
             self._refuse(answer or HttpAnswer(400), head)
             return
         self._let_go()
-        self._upgrade(self._transport, _handshake(head) + bytes(self._data[found.end() :]))
+        handshake = _handshake(head) + bytes(self._data[found.end() :])
+        self._upgrade(self._transport, handshake, head.headers.get("authorization"))
 
     def _judge(self, head: RequestHead) -> HttpAnswer | None:
         refusal = self._verdict

@@ -15,7 +15,7 @@ from exec_server.transport.accepting import Acceptor, WaitingConnections
 from exec_server.transport.address import TcpAddress, UnixAddress
 from exec_server.transport.connection import Connection
 from exec_server.transport.failure_delays import FailureDelays
-from exec_server.transport.http_front import CheckAuthorization, HttpFront, JudgePeer
+from exec_server.transport.http_front import CheckAuthorization, HttpFront, Identify, JudgePeer
 from exec_server.transport.picows_internals import adopt
 from exec_server.transport.unix import UnixFront
 from exec_server.transport.websocket import WebSocketConnection
@@ -50,13 +50,15 @@ async def listen_tcp(
     limits: Limits,
     judge_peer: JudgePeer,
     check: CheckAuthorization | None = None,
+    identify: Identify,
 ) -> Listener:
     """Accept WebSockets on *address*.
 
-    *judge_peer* judges each connection, and *check* the Authorization header of each.
+    *judge_peer* judges each connection, *check* the Authorization header of each, and *identify*
+    tells who is behind it.
     """
     waiting = WaitingConnections(limits.waiting_connections)
-    new_front = _front_factory(on_connection, limits, waiting, check)
+    new_front = _front_factory(on_connection, limits, waiting, check, identify)
     sock = _bind_tcp(address)
     host, port = sock.getsockname()[:2]
     acceptor = Acceptor(sock, lambda: new_front(judge_peer), waiting)
@@ -80,16 +82,26 @@ def _bind_tcp(address: TcpAddress) -> socket.socket:
 
 
 async def listen_unix(
-    address: UnixAddress, on_connection: OnConnection, *, limits: Limits, judge_peer: JudgePeer
+    address: UnixAddress,
+    on_connection: OnConnection,
+    *,
+    limits: Limits,
+    judge_peer: JudgePeer,
+    identify: Identify,
 ) -> Listener:
     """Accept WebSockets and plain lines on a socket that only its owner can use."""
     waiting = WaitingConnections(limits.waiting_connections)
-    new_front = _front_factory(on_connection, limits, waiting, None)
+    new_front = _front_factory(on_connection, limits, waiting, None, identify)
     sock, path = _bind_unix(address.path)
     acceptor = Acceptor(
         sock,
         lambda: UnixFront(
-            new_front, on_connection, limits=limits, waiting=waiting, judge_peer=judge_peer
+            new_front,
+            on_connection,
+            limits=limits,
+            waiting=waiting,
+            judge_peer=judge_peer,
+            identify=identify,
         ),
         waiting,
     )
@@ -101,14 +113,14 @@ def _front_factory(
     limits: Limits,
     waiting: WaitingConnections,
     check: CheckAuthorization | None,
+    identify: Identify,
 ) -> Callable[[JudgePeer], HttpFront]:
     delays = FailureDelays(asyncio.get_running_loop().time)
 
-    def connect() -> WebSocketConnection:
-        return WebSocketConnection(limits=limits, on_open=on_connection)
-
-    def upgrade(transport: asyncio.Transport, handshake: bytes) -> None:
-        adopt(transport, connect, limits=limits, handshake=handshake)
+    def upgrade(transport: asyncio.Transport, handshake: bytes, authorization: str | None) -> None:
+        connection = WebSocketConnection(limits=limits, on_open=on_connection)
+        connection.principal = identify(transport, authorization)
+        adopt(transport, lambda: connection, limits=limits, handshake=handshake)
 
     return lambda judge_peer: HttpFront(
         limits=limits,

@@ -24,6 +24,7 @@ class MemoryConnection:
 
     malformed_prefix = "failed to parse JSON-RPC message from exec-server memory: "
     transport_name = "memory"
+    principal: str | None = None
     peer_name = "memory"
     other: MemoryConnection
 

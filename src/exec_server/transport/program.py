@@ -50,6 +50,7 @@ class ProgramConnection(asyncio.SubprocessProtocol):
 
     malformed_prefix = "failed to parse JSON-RPC message from exec-server stdio: "
     transport_name = "stdio"
+    principal: str | None = None
     peer_name = "stdio"
 
     def __init__(self, *, limits: Limits) -> None:

@@ -24,6 +24,7 @@ class StdioConnection:
 
     malformed_prefix = "failed to parse JSON-RPC message from exec-server stdio: "
     transport_name = "stdio"
+    principal: str | None = None
     peer_name = "stdio"
 
     def __init__(self, reader: int, writer: int, *, limits: Limits) -> None:

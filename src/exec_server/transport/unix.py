@@ -10,7 +10,7 @@ from exec_server.limits import Limits
 from exec_server.transport.accepting import WaitingConnections
 from exec_server.transport.connection import Connection, Receiver
 from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldInput
-from exec_server.transport.http_front import JudgePeer
+from exec_server.transport.http_front import Identify, JudgePeer
 from exec_server.transport.lines import LineBuffer, LineTooLong
 from exec_server.transport.picows_internals import UnixTransport
 
@@ -26,7 +26,9 @@ class UnixFront(asyncio.Protocol):
         limits: Limits,
         waiting: WaitingConnections,
         judge_peer: JudgePeer,
+        identify: Identify,
     ) -> None:
+        self._identify = identify
         self._waiting = waiting
         self._judge_peer = judge_peer
         self._http_front = http_front
@@ -48,6 +50,7 @@ class UnixFront(asyncio.Protocol):
             return
         if data[:1] == b"{":
             protocol = LineConnection(self._on_connection, limits=self._limits)
+            protocol.principal = self._identify(self._transport, None)
             transport: Any = self._transport
         else:
             protocol = self._http_front(lambda _: self._verdict)
@@ -70,6 +73,7 @@ class LineConnection(asyncio.Protocol):
     malformed_prefix = "failed to parse JSON-RPC message from exec-server unix socket: "
     transport_name = "unix"
     peer_name = "unix"
+    principal: str | None = None
 
     def __init__(self, on_open: Callable[[Connection], None], *, limits: Limits) -> None:
         self._on_open = on_open

@@ -43,6 +43,7 @@ class WebSocketConnection(WSListener):
     """One WebSocket, on the side of the server or of the client."""
 
     transport_name = "websocket"
+    principal: str | None = None
 
     def __init__(self, *, limits: Limits, on_open: Callable[[WebSocketConnection], None]) -> None:
         self._limits = limits

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +21,7 @@ from exec_server.cli.serve.codex_config import check_config
 from exec_server.cli.serve.own_files import hide_from_sandboxes
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
-from exec_server.cli.standard_streams import print_or_log
+from exec_server.cli.standard_streams import print_or_log, say_farewell
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
 
@@ -95,7 +96,9 @@ async def _listen(
         insecure_no_auth=options.insecure_no_auth,
         allow_other_users=options.allow_other_users,
         proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
+        state_directory=Path(options.state) if options.state is not None else None,
         on_ready=_announce,
+        on_stopped=say_farewell,
     )
 
 

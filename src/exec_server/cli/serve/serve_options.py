@@ -88,6 +88,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     auth: AuthOptions = AuthOptions()
     insecure_no_auth: bool = False
     allow_other_users: bool = False
+    # The directory of durable jobs.
+    state: str | None = None
     limits: Limits = DEFAULT_LIMITS
     log_level: LogLevel = "error"
     log_format: LogFormat = "text"
@@ -190,6 +192,7 @@ def _merge(values: argparse.Namespace, forward: Arguments) -> None:
 def _serve_options(values: argparse.Namespace, environ: Mapping[str, str]) -> ServeOptions:
     return ServeOptions(
         listen=values.listen,
+        state=values.state,
         auth=_auth_options(values),
         insecure_no_auth=values.insecure_no_auth,
         allow_other_users=values.allow_other_users,

@@ -84,6 +84,7 @@ def serve_parser() -> Parser:
     )
     _add_listening(parser)
     _add_authentication(parser)
+    _add_state(parser)
     _add_limits(parser)
     _add_logging(parser)
     _add_compatibility(parser)
@@ -169,6 +170,17 @@ def _add_authentication(parser: Parser) -> None:
         action=Flag,
         help="without --ws-auth, accept connections of other users of this machine, too: they can "
         "run commands as you",
+    )
+
+
+def _add_state(parser: Parser) -> None:
+    group = parser.add_argument_group("durable jobs, which outlive the server")
+    group.add_argument(
+        "--state",
+        metavar="<DIR>",
+        type=path,
+        help="keep durable jobs in this directory; the next server on it goes on with them "
+        "[default: no durable jobs]",
     )
 
 

@@ -8,10 +8,11 @@ import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from exec_server.cli.options import read_token_file
 from exec_server.cli.secret_environment import environment
+from exec_server.cli.standard_streams import say_farewell
 from exec_server.errors import ConfigurationError
 from exec_server.limits import Limits
 
@@ -58,9 +59,7 @@ def _check(remote: RemoteOptions) -> None:
         check_destination(remote.connect)
 
 
-async def _serve(
-    options: ServeOptions, limits: Limits, credentials: Credentials | None
-) -> NoReturn:
+async def _serve(options: ServeOptions, limits: Limits, credentials: Credentials | None) -> None:
     from exec_server.remote_server import run_forward, run_remote_environment
 
     config = _config(options.remote, limits, credentials)
@@ -72,6 +71,8 @@ async def _serve(
         proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
         environ=environment(),
         on_state=on_state,
+        state_directory=Path(options.state) if options.state is not None else None,
+        on_stopped=say_farewell,
     )
 
 

@@ -33,6 +33,7 @@ class StreamConnection:
     """
 
     transport_name = "relay"
+    principal: str | None = None
     # A message that is not JSON-RPC ends the stream.
     malformed_prefix = None
 

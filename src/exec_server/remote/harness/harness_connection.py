@@ -138,6 +138,7 @@ class HarnessConnection:
     """One stream with a socket of its own; both end together, without a close frame."""
 
     transport_name = "relay"
+    principal: str | None = None
     malformed_prefix = None
 
     def __init__(self, end: _End, start: Callable[[], Sequence[Effect]], *, limits: Limits) -> None:

@@ -2,6 +2,7 @@
 
 lifecycle.py    `initialize` and `session/retain`
 process.py      `process/*`
+jobs.py         `job/*` and `server/stop`
 fs.py           `fs/*`
 http.py         `http/*`
 environment.py  `environment/*`, configuration and the discovery of capabilities

@@ -1,0 +1,16 @@
+"""Durable jobs: processes, output, input and exit statuses that outlive the server.
+
+    durable_jobs.py     the jobs of a server and of its sessions; what earlier servers have left
+    durable_job.py      one job: its folder, its journal, its messages to the keeper
+    durable_child.py    one process on a journal, started here or by an earlier server
+    durable_stdin.py    its input, which the keeper owns
+    journal_log.py      its output, numbered by the journal and read from it
+    journal_pump.py     moves an output into the journal
+    state_directory.py  the files: who owns them, jobs and sessions
+    durable_spawner.py  the server's side of the durable keeper
+    keeper_socket.py    messages with descriptors between the two
+    durable_keeper.py   the durable keeper, a program of its own
+    kept_input.py       the input of a job, in that keeper
+
+The journal itself is ../journal.py; the keeper loads it, too.
+"""

@@ -1,0 +1,272 @@
+"""A process that outlives the server: its output is in a journal, its keeper is the durable one."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+from exec_server.limits import Limits
+from exec_server.process.child import Child, Outlet, Sandbox
+from exec_server.process.durable.durable_job import DurableJob
+from exec_server.process.durable.durable_spawner import KeptJob
+from exec_server.process.durable.durable_stdin import DurableStdin
+from exec_server.process.durable.journal_log import Record
+from exec_server.process.durable.journal_pump import JournalPump
+from exec_server.process.durable.state_directory import SavedJob, SavedStatus
+from exec_server.protocol import process
+from exec_server.sandbox.denial import is_denied
+from exec_server.sandbox.model import Backend
+from exec_server.state.output_log import Chunk
+from exec_server.state.window import WindowBudget
+
+logger = logging.getLogger(__name__)
+
+KEEPER_DIED = "the keeper died"
+# A note that the disk had no room for is tried again this much later.
+_RETRY_SECONDS = 1.0
+# So much of the last output decides whether a sandbox refused something.
+_JUDGED_BYTES = 1 << 20
+
+
+class DurableChild(Child):
+    """A `Child` on a journal. It is made for a start, or for a job that an earlier server left."""
+
+    is_durable = True
+    started_at: int
+
+    def __init__(
+        self,
+        params: process.StartParams,
+        job: DurableJob,
+        *,
+        outlet: Outlet,
+        limits: Limits,
+        on_closed: Callable[[Child], None],
+        windows: WindowBudget,
+    ) -> None:
+        super().__init__(
+            params,
+            outlet=outlet,
+            spawner=job,
+            limits=limits,
+            on_closed=on_closed,
+            windows=windows,
+        )
+        self.job = job
+        self.cwd = params.cwd
+        self._asked_window = params.flow_window
+        self._wants_stdin = params.pipe_stdin
+        self._stdin_state = "open" if params.tty or params.pipe_stdin else "none"
+        job.describe = self._described
+        self.started_at = time.time_ns() // 1_000_000
+        self.ended_at = None
+        self._retry: asyncio.TimerHandle | None = None
+
+    def _described(self) -> dict[str, Any]:
+        """What the job's file says besides what the job itself knows."""
+        return {
+            "sandbox": self.sandbox.backend if self.sandbox is not None else None,
+            "started_at": self.started_at,
+        }
+
+    # Its descriptors.
+
+    def _own(self, fds: list[int], loop: asyncio.AbstractEventLoop) -> None:
+        log = self.log = self.job.log
+        parts = [tuple(fds)] if self.is_tty else [(fd,) for fd in fds]
+        for part, stream in zip(parts, self.streams, strict=True):
+            middle = process.output_middle(stream)
+            pump = JournalPump(
+                part,
+                stream,
+                log,
+                gate=self._outlet.gate,
+                window=self._window_gate,
+                chunk_bytes=self._limits.chunk_bytes,
+                on_record=functools.partial(self._on_record, middle),
+                on_end=self._maybe_close,
+            )
+            self._pumps.append(pump)
+        if self._stdin_state != "none":
+            self.stdin = DurableStdin(
+                self.job.write,
+                self.job.finish,
+                is_terminal=self.is_tty,
+                is_closing=self._stdin_state == "closing",
+            )
+
+    def accept_input(self, data: bytes, write_id: str | None) -> asyncio.Future[None] | None:
+        assert isinstance(self.stdin, DurableStdin)
+        return self.stdin.write(data, write_id)
+
+    # Events.
+
+    def _on_record(self, middle: bytes, record: Record) -> None:
+        # While no client is attached, the bytes need not be read.
+        data = self.job.log.read(record) if self._outlet.is_attached else b""
+        self._tell_output(record.seq, middle, data)
+
+    def reaped(self, status: int | None) -> None:
+        if status is None:
+            self.lost = self.lost or KEEPER_DIED
+        elif self.ended_at is None:
+            self.ended_at = time.time_ns() // 1_000_000
+        self._exit_status = status
+        self._is_reaped = True
+        self.is_terminated = self.is_terminated or status is None
+        if self._has_begun:
+            self._on_exit()
+
+    def _on_exit(self) -> None:
+        if self.lost is None:
+            super()._on_exit()
+            return
+        for pump in tuple(self._pumps):
+            pump.drain(_JUDGED_BYTES)
+        self._on_lost()
+
+    def _on_lost(self) -> None:
+        assert self.lost is not None
+        logger.warning("process %.64r is lost: %s", self.process_id, self.lost)
+        seq = self.job.log.note("lost")
+        if not seq:
+            self._again(self._on_lost)
+            return
+        self.state = "exited"
+        self._outlet.push(self._texts.lost(seq, reason=self.lost))
+        self._after_exit()
+
+    def _on_classified(self, code: int) -> None:
+        if self.state == "running" and not self.job.log.note("exited", self._exit_status or 0):
+            self._again(lambda: self._on_classified(code))
+            return
+        super()._on_classified(code)
+
+    def _number(self, event: Literal["exited", "closed"]) -> int:
+        if event == "closed" and not self.job.log.note("closed"):
+            # The disk has failed. No other event follows, so the number is not given out twice.
+            return self.job.log.next_seq
+        return self.job.log.notes[event].seq
+
+    def _maybe_close(self) -> None:
+        was_closed = self.state == "closed"
+        super()._maybe_close()
+        if self.state == "closed" and not was_closed:
+            # Everything is on the disk.
+            self.job.release()
+
+    def _again(self, call: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._retry = loop.call_later(_RETRY_SECONDS, call)
+
+    def _outputs(self) -> tuple[bytes, bytes, bytes]:
+        return _joined(self.job.log.last(_JUDGED_BYTES))
+
+    def grant(self, asked: int) -> None:
+        super().grant(asked)
+        self.job.log.grant(self._granted)
+        if self.log.is_full:
+            self._window_gate.close()
+
+    # Jobs of earlier servers.
+
+    def restore(self, saved: SavedJob) -> None:
+        """The facts that do not change."""
+        self.started_at = saved.started_at
+        self._mark = saved.mark
+        self.log = self.job.log
+        if saved.sandbox is not None:
+            self.sandbox = _Confined(saved.sandbox)  # type: ignore[arg-type]
+
+    def go_on(self, kept: KeptJob, fds: list[int], status: SavedStatus | None) -> None:
+        """The keeper still has it: own its descriptors, and go on from where the journal ends."""
+        self.pid = kept.pid
+        self._stdin_state = kept.input
+        self._own(fds, asyncio.get_running_loop())
+        if self._asked_window is not None:
+            self.grant(self._asked_window)
+        self._has_begun = True
+        self.ended_at = status.ended_at if status is not None else None
+        notes = self.job.log.notes
+        if "exited" in notes:
+            self._restore_exit(notes["exited"].value)
+        for pump in self._pumps:
+            pump.resume()
+        if "exited" in notes:
+            return
+        if kept.status is not None:
+            self.reaped(kept.status)
+        elif self._is_reaped:
+            # It has ended since the keeper was asked.
+            self._on_exit()
+
+    def finish(self, status: SavedStatus | None, lost: str) -> None:
+        """The keeper does not have it: it has ended with *status*, or is *lost*."""
+        self._has_begun = True
+        notes = self.job.log.notes
+        self.ended_at = status.ended_at if status is not None else None
+        self._is_reaped = True
+        if "exited" in notes or status is not None:
+            code = status.status if status is not None else notes["exited"].value
+            if "exited" not in notes:
+                self.job.log.note("exited", code)
+            self._restore_exit(code)
+        else:
+            self.lost = lost
+            self.state = "exited"
+            if "lost" not in notes:
+                self.job.log.note("lost")
+        if "closed" not in notes:
+            self.job.log.note("closed")
+        self.state = "closed"
+        self.log.end()
+
+    def _restore_exit(self, status: int) -> None:
+        self._is_reaped = True
+        self._exit_status = status
+        self.exit_code = code = self._code_of(status)
+        self.is_sandbox_denied = self.sandbox is not None and is_denied(code, *self._outputs())
+        self.state = "exited"
+
+    # Its end.
+
+    def let_go(self) -> None:
+        """This server ends; the keeper goes on with the process."""
+        self._stop_timers()
+        self._close_pumps()
+        if isinstance(self.stdin, DurableStdin):
+            self.stdin.let_go()
+        self._give_back()
+        self._wake()
+        self.forget()
+
+    def discard(self) -> None:
+        super().discard()
+        self.job.remove()
+
+    def abandon(self) -> None:
+        self._stop_timers()
+        super().abandon()
+        self.job.remove()
+
+    def _stop_timers(self) -> None:
+        for timer in (self._retry, self._late_output):
+            if timer is not None:
+                timer.cancel()
+
+
+class _Confined(Sandbox):
+    """The confinement of a job that an earlier server has started."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+
+def _joined(chunks: list[Chunk]) -> tuple[bytes, bytes, bytes]:
+    stderr = b"".join(chunk.data for chunk in chunks if chunk.stream == "stderr")
+    stdout = b"".join(chunk.data for chunk in chunks if chunk.stream != "stderr")
+    return stdout, stderr, b"".join(chunk.data for chunk in chunks)

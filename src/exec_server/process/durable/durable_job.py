@@ -1,0 +1,104 @@
+"""One durable job: its folder, its journal, and its messages to the durable keeper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from exec_server.errors import InternalError
+from exec_server.process.durable.durable_spawner import DurableSpawner
+from exec_server.process.durable.journal_log import Bounds, JournalLog
+from exec_server.process.durable.state_directory import SavedJob, StateDirectory
+from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
+from exec_server.protocol.process import Stream
+
+
+class DurableJob:
+    """Starts one program through the durable keeper, as a `ProgramStarter`.
+
+    *saved* says what the job is. A job that an earlier server has started has a *name*.
+    """
+
+    log: JournalLog
+
+    def __init__(
+        self,
+        saved: SavedJob,
+        *,
+        state: StateDirectory,
+        spawner: DurableSpawner,
+        bounds: Bounds,
+        name: str | None = None,
+    ) -> None:
+        self.saved = saved
+        self.name = name
+        self._state = state
+        self._spawner = spawner
+        self._bounds = bounds
+        # Facts for the job's file that are known only when the program starts.
+        self.describe: Callable[[], dict[str, Any]] = dict
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        return ("pty",) if self.saved.tty else ("stdout", "stderr")
+
+    def open(self) -> None:
+        """Open the journal that an earlier server has left. Raises OSError."""
+        assert self.name is not None
+        self.log = JournalLog.open(self._state.job_folder(self.name), self._bounds)
+
+    def spawn(self, launch: Launch, on_exit: OnExit) -> asyncio.Future[Spawned]:
+        for field, value in self.describe().items():
+            setattr(self.saved, field, value)
+        try:
+            self.name = name = self._state.new_job(self.saved)
+            self.log = JournalLog.create(self._state.job_folder(name), self.streams, self._bounds)
+        except OSError as exc:
+            self.remove()
+            raise SpawnFailed(exc.errno or 0, exc.strerror or str(exc)) from exc
+        settings = {
+            "name": name,
+            # With a window, the program waits for its reader.
+            "drains": self.saved.flow_window is None,
+            **self._bounds._asdict(),
+        }
+        try:
+            spawned = self._spawner.spawn(launch, on_exit, mark=self.saved.mark, settings=settings)
+        except InternalError:
+            self.remove()
+            raise
+        spawned.add_done_callback(lambda future: self._settle(name, future))
+        return spawned
+
+    def _settle(self, name: str, spawned: asyncio.Future[Spawned]) -> None:
+        if (spawned.cancelled() or spawned.exception() is not None) and self.name == name:
+            self.remove()
+
+    def signal_group(self, pid: int, signum: int) -> None:
+        self._spawner.signal_group(pid, signum)
+
+    def end_tree(self, mark: int) -> None:
+        self._spawner.end_tree(mark)
+
+    def write(self, write_id: str | None, data: bytes, accepted: Callable[[], None]) -> None:
+        assert self.name is not None
+        self._spawner.write(self.name, write_id, data, accepted)
+
+    def finish(self) -> None:
+        assert self.name is not None
+        self._spawner.finish(self.name)
+
+    def release(self) -> None:
+        """All of it is recorded: the keeper can forget it."""
+        if self.name is not None:
+            self._spawner.release(self.name)
+
+    def remove(self) -> None:
+        """Forget it everywhere, with its output."""
+        if self.name is not None:
+            self.release()
+            if hasattr(self, "log"):
+                self.log.clear()
+            self._state.remove_job(self.name)
+            self.name = None

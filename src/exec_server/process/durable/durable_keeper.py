@@ -1,0 +1,502 @@
+"""The durable keeper: a keeper whose programs outlive the server that asked for them.
+
+Run as ``python -I -S durable_keeper.py DIR DESCRIPTORS`` with a listening socket as
+descriptor 0, it leaves its parent at once and serves one server after another. It does what the
+keeper does (see keeper.py), and it holds duplicates of everything that a server needs to go on with
+a job: the read ends of its outputs, and its input. While no server is connected it moves the output
+into the journals itself. It writes the wait status of a job to the job's folder before it tells
+anyone. It ends by itself when it has no job, no process and no server.
+
+The files of the package may be replaced while it runs. So it loads at its start whatever it may
+ever need, and both ends say which version of these messages they speak. To this keeper, besides
+those of keeper.py::
+
+    ("hello", version, {})
+    ("spawn", ..., mark, {"name", "drains", "max_bytes", "max_records"})
+                                   name: of the job's folder; drains: False for a job that waits
+                                   for its reader; the rest: bounds of its journal
+    ("fds", token, name)           asks for the outputs of a job
+    ("write", token, name, write_id, data)
+    ("finish", name)               closes stdin after the queue; types Ctrl-D on a terminal
+    ("release", name)              the server has recorded the exit and all output, or does not
+                                   want the job any more
+
+From this keeper::
+
+    ("hello", version, {"pid", "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
+                                   status: None while it runs; input: "none", "open" or "closing"
+    ("spawned", token, pid, fds)   stdout, stderr; or the terminal and both ends of a pipe behind it
+    ("fds", token, fds)            the same for a job that runs already; -1 if there is no room
+                                   for descriptors under way, 0 for an unknown job
+    ("wrote", token)               the bytes are accepted, now or by an earlier write with this id
+    ("exited", pid, status)
+    ("error", kind, text)          the message was not understood, or it could not be handled
+
+A byte that was accepted for stdin is only in this process's memory and in the pipe, never on disk.
+The module is long because it is one program: one loop over one socket and the descriptors of jobs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+
+# A stand-in for `typing.TYPE_CHECKING`, without the import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from exec_server.process import journal, keeper
+    from exec_server.process.durable import kept_input
+else:
+
+    def load(*path):
+        """Load a file whose path begins in the folder above this one."""
+        assert path in (("keeper.py",), ("journal.py",), ("durable", "kept_input.py"))
+        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        name = path[-1].removesuffix(".py")
+        spec = spec_from_file_location(name, os.path.join(folder, *path))
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    keeper, journal = load("keeper.py"), load("journal.py")
+    kept_input = load("durable", "kept_input.py")
+
+VERSION = 1
+SOCKET, LOCK = "keeper.sock", "keeper.lock"
+STARTED, STATUS = "started", "status"
+# So much is moved at once, and so often per wake-up, before other jobs have their turn.
+TAKE_BYTES = 1 << 16
+TAKES = 16
+# After a write to the disk has failed, it is tried again this much later.
+RETRY_SECONDS = 1.0
+# The first server connects at once.
+FIRST_SERVER_SECONDS = 30.0
+
+
+class KeptJob:
+    """One job: what a server needs of it, and how far it is."""
+
+    __slots__ = (
+        "ended",
+        "input",
+        "is_stored",
+        "is_unwanted",
+        "journal",
+        "mark",
+        "name",
+        "outputs",
+        "pid",
+        "settings",
+        "status",
+    )
+
+    def __init__(self, settings: dict[str, Any], pid: int, mark: int) -> None:
+        self.name: str = settings["name"]
+        self.settings = settings
+        self.pid = pid
+        self.mark = mark
+        # The read ends of stdout and stderr; or a terminal and both ends of the pipe behind it.
+        self.outputs: list[int] = []
+        self.input: kept_input.Input | None = None
+        self.status: int | None = None
+        # True once the status is on the disk.
+        self.is_stored = False
+        self.is_unwanted = False
+        # While this process moves the output: the journal, and the streams that have ended.
+        self.journal: journal.Journal | None = None
+        self.ended: set[str] = set()
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return ("pty",) if len(self.outputs) == 3 else ("stdout", "stderr")
+
+    def described(self) -> dict[str, Any]:
+        if self.input is None:
+            state = "none"
+        else:
+            state = "closing" if self.input.is_closing else "open"
+        return {
+            "name": self.name,
+            "pid": self.pid,
+            "mark": self.mark,
+            "status": self.status,
+            "input": state,
+        }
+
+    def hold(self, stdio: keeper.Stdio, forget: Callable[[int], object]) -> None:
+        """Keep duplicates of our ends of *stdio*."""
+        self.outputs = stdio.keep_outputs()
+        if stdio.terminal is not None:
+            pipe = os.pipe2(os.O_CLOEXEC)
+            self.outputs += map(keeper.descriptors.kept, pipe)
+            keeper.close_all(pipe)
+        for fd in self.outputs:
+            os.set_blocking(fd, False)
+        if stdio.terminal is not None or len(stdio.ours) > 2:
+            fd = keeper.descriptors.kept(stdio.ours[-1])
+            self.input = kept_input.Input(fd, is_terminal=stdio.terminal is not None, forget=forget)
+
+    def take(self, stream: str, folder: str) -> None:
+        """Move output into the journal. Sets `ended`; the journal says if it is stalled."""
+        if self.journal is None:
+            bounds = {name: self.settings[name] for name in ("max_bytes", "max_records")}
+            self.journal = journal.Journal.open(os.path.join(folder, self.name), **bounds)
+        try:
+            for _ in range(TAKES):
+                if self._take_once(stream) is None:
+                    return
+        except journal.EndOfStream:
+            self.ended.add(stream)
+
+    def _take_once(self, stream: str) -> journal.Record | None:
+        assert self.journal is not None
+        if stream == "pty":
+            terminal, reader, writer = self.outputs
+            return journal.take_terminal(self.journal, terminal, (reader, writer), TAKE_BYTES)
+        fd = self.outputs[self.streams.index(stream)]
+        return self.journal.take(stream, fd, TAKE_BYTES)
+
+    def stop_taking(self) -> None:
+        self.ended.clear()
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
+
+    def close(self) -> None:
+        self.stop_taking()
+        keeper.close_all(self.outputs)
+        self.outputs = []
+        if self.input is not None:
+            self.input.close()
+
+
+class DurableKeeper(keeper.Keeper):
+    """Keeps the jobs of the state directory *folder*, and serves who connects to *listener*."""
+
+    def __init__(self, listener: socket.socket, folder: str) -> None:
+        # There is no server yet.
+        super().__init__(listener)
+        self._listener = listener
+        self._server: socket.socket | None = None
+        self._folder = os.path.join(folder, "jobs")
+        self._jobs: dict[str, KeptJob] = {}
+        self._pids: dict[int, KeptJob] = {}
+        self._starting: dict[str, Any] = {}
+        self._is_stopping = False
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[], object]] = {}
+        # When to try again what the disk has refused, and a bound for the first wait.
+        self._retry_at: float | None = None
+        self._alone_until = time.monotonic() + FIRST_SERVER_SECONDS
+        self._watch(self._wake, self._reap)
+        self._watch(listener.fileno(), self._accept_server)
+
+    @property
+    def has_server(self) -> bool:
+        return self._server is not None
+
+    def run(self) -> bool:
+        """Serve until a server says stop, or until there is nothing to keep."""
+        while not self._is_stopping and self._has_work():
+            for fd, _ in self._epoll.poll(self._patience()):
+                self._call_handler(fd)
+            if self._retry_at is not None and time.monotonic() >= self._retry_at:
+                self._retry()
+        return True
+
+    def _call_handler(self, fd: int) -> None:
+        handler = self._handlers.get(fd)
+        try:
+            if handler is not None:
+                handler()
+        except Exception:
+            # A fault in one job must not end all others; what it concerns is left alone.
+            sys.excepthook(*sys.exc_info())
+            if self._server is not None and fd == self._server.fileno():
+                self._lose_server()
+            elif fd not in (self._wake, self._listener.fileno()):
+                self._unwatch(fd)
+
+    def _has_work(self) -> bool:
+        if self._server is not None or self._jobs or time.monotonic() < self._alone_until:
+            return True
+        return bool(self._children())
+
+    def _patience(self) -> float | None:
+        now = time.monotonic()
+        ends = [self._retry_at] if self._retry_at is not None else []
+        if self._server is None and not self._jobs and now < self._alone_until:
+            ends.append(self._alone_until)
+        return max(0.0, min(ends) - now) if ends else None
+
+    def _watch(self, fd: int, handler: Callable[[], object], events: int = select.EPOLLIN) -> None:
+        if fd not in self._handlers:
+            self._epoll.register(fd, events)
+            self._handlers[fd] = handler
+
+    def _unwatch(self, fd: int) -> None:
+        if self._handlers.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    # The server.
+
+    def _accept_server(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", credentials)[1] != os.geteuid():
+            sock.close()
+            return
+        # From here on the server moves the output.
+        self._unwatch(self._listener.fileno())
+        for job in self._jobs.values():
+            self._stop_taking(job)
+        self._sock = self._server = sock
+        self._alone_until = 0.0
+        self._watch(sock.fileno(), self._serve)
+        jobs = [job.described() for job in self._jobs.values()]
+        self._send(("hello", VERSION, {"pid": os.getpid(), "jobs": jobs}))
+
+    def _serve(self) -> None:
+        if not self._receive():
+            self._lose_server()
+        elif not self._handle_input():
+            self._is_stopping = True
+
+    def _lose_server(self) -> None:
+        assert self._server is not None
+        self._unwatch(self._server.fileno())
+        self._server.close()
+        self._server = None
+        self._sock = self._listener
+        self._input.clear()
+        while self._fds:
+            keeper.close_all(self._fds.pop())
+        self._watch(self._listener.fileno(), self._accept_server)
+        for job in tuple(self._jobs.values()):
+            if job.input is not None:
+                # These were never accepted: their clients repeat them.
+                job.input.waiting.clear()
+            self._begin_taking(job)
+            self._release_if_over(job)
+
+    def _send(self, message: tuple[Any, ...], fds: list[int] | None = None) -> None:
+        if self._server is not None:
+            super()._send(message, fds)
+
+    def _handle(self, message: tuple[Any, ...]) -> bool:
+        kind, *rest = message
+        handlers: dict[str, Callable[..., object]] = {
+            "hello": lambda *_: None,
+            "fds": self._send_outputs,
+            "write": self._write,
+            "finish": self._finish,
+            "release": self._release,
+        }
+        try:
+            if kind in handlers:
+                handlers[kind](*rest)
+            elif kind in ("spawn", "signal", "end", "stop"):
+                return super()._handle(message)
+            else:
+                self._send(("error", kind, "unknown kind of message"))
+        except Exception as exc:
+            self._send(("error", kind, f"{type(exc).__name__}: {exc}"))
+        return True
+
+    # Starting.
+
+    def _start(self, token: int, *start: Any) -> None:
+        *usual, self._starting = start
+        started = os.path.join(self._folder, self._starting["name"], STARTED)
+        try:
+            super()._start(token, *usual)
+        except BaseException:
+            if os.path.exists(started):
+                os.unlink(started)
+            raise
+
+    def _about_to_start(self) -> None:
+        # A folder without this file is of a job that has never run.
+        path = os.path.join(self._folder, self._starting["name"], STARTED)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+
+    def _tell_start(self, token: int, pid: int, stdio: keeper.Stdio) -> None:
+        job = KeptJob(self._starting, pid, self._marks[pid])
+        try:
+            job.hold(stdio, self._unwatch)
+            self._send(("spawned", token, pid, len(job.outputs)), job.outputs)
+        except OSError:
+            job.close()
+            raise
+        self._jobs[job.name] = self._pids[pid] = job
+        if self._server is None:
+            self._begin_taking(job)
+
+    def _send_outputs(self, token: int, name: str) -> None:
+        job = self._jobs.get(name)
+        fds = job.outputs if job is not None else []
+        try:
+            self._send(("fds", token, len(fds)), fds)
+        except OSError:
+            # The kernel bounds how many descriptors may be in flight.
+            self._send(("fds", token, -1))
+
+    # Input.
+
+    def _write(self, token: int, name: str, write_id: str | None, data: bytes) -> None:
+        job = self._jobs.get(name)
+        if job is None or job.input is None or job.input.write(token, write_id, data):
+            self._send(("wrote", token))
+        if job is not None and job.input is not None:
+            self._flush(job)
+
+    def _finish(self, name: str) -> None:
+        job = self._jobs.get(name)
+        if job is not None and job.input is not None:
+            job.input.finish()
+            self._flush(job)
+
+    def _flush(self, job: KeptJob) -> None:
+        assert job.input is not None
+        for token in job.input.flush():
+            self._send(("wrote", token))
+        if job.input.is_blocked:
+            self._watch(job.input.fd, functools.partial(self._flush, job), select.EPOLLOUT)
+        elif job.input.fd >= 0:
+            self._unwatch(job.input.fd)
+
+    # Output, while no server is there.
+
+    def _begin_taking(self, job: KeptJob) -> None:
+        if not job.settings.get("drains", True):
+            return
+        for stream, fd in zip(job.streams, job.outputs, strict=False):
+            if stream not in job.ended:
+                self._watch(fd, functools.partial(self._take, job, stream))
+
+    def _stop_taking(self, job: KeptJob) -> None:
+        for fd in job.outputs:
+            self._unwatch(fd)
+        job.stop_taking()
+
+    def _take(self, job: KeptJob, stream: str) -> None:
+        fd = job.outputs[job.streams.index(stream)]
+        try:
+            job.take(stream, self._folder)
+            is_stalled = job.journal is None or job.journal.is_stalled
+        except OSError:
+            is_stalled = True
+        if is_stalled or stream in job.ended:
+            self._unwatch(fd)
+        if is_stalled:
+            self._retry_soon()
+        self._release_if_over(job)
+
+    # The end of jobs.
+
+    def _report_exit(self, pid: int, status: int) -> None:
+        job = self._pids.pop(pid)
+        job.status = status
+        if job.is_unwanted:
+            self._release(job.name)
+        else:
+            self._store(job)
+        super()._report_exit(pid, status)
+        self._release_if_over(job)
+
+    def _store(self, job: KeptJob) -> None:
+        """Write the status to the job's folder, now or as soon as the disk allows it."""
+        folder = os.path.join(self._folder, job.name)
+        text = '{"status":%d,"pid":%d,"endedAt":%d}\n'
+        data = text % (job.status, job.pid, time.time_ns() // 1_000_000)
+        new = os.path.join(folder, f"{STATUS}.new")
+        try:
+            fd = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, data.encode())
+            finally:
+                os.close(fd)
+            os.rename(new, os.path.join(folder, STATUS))
+            job.is_stored = True
+        except OSError:
+            self._retry_soon()
+
+    def _release_if_over(self, job: KeptJob) -> None:
+        """Forget a job of which everything is on the disk, if no server will ask for it first."""
+        is_drained = job.ended.issuperset(job.streams)
+        if self._server is None and job.is_stored and is_drained:
+            self._release(job.name)
+
+    def _release(self, name: str) -> None:
+        job = self._jobs.get(name)
+        if job is None:
+            return
+        if job.status is None:
+            # The server does not want it: it is about to be killed, and its folder is gone.
+            job.is_unwanted = True
+            return
+        del self._jobs[name]
+        self._stop_taking(job)
+        job.close()
+
+    def _retry_soon(self) -> None:
+        if self._retry_at is None:
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+
+    def _retry(self) -> None:
+        self._retry_at = None
+        for job in tuple(self._jobs.values()):
+            if job.status is not None and not job.is_stored:
+                self._store(job)
+            if self._server is None:
+                self._begin_taking(job)
+                self._release_if_over(job)
+
+
+def load_everything() -> None:
+    """Import what is otherwise imported late: the files may be those of another release then."""
+    for name in ("ctypes", "subprocess", "traceback"):
+        import_module(name)
+    keeper.confine().load_everything()
+
+
+def main() -> None:
+    # The parent waits for this first process only.
+    if os.fork():
+        os._exit(0)
+    folder, of_children = sys.argv[1], int(sys.argv[2])
+    keeper.leave_signals_to_server()
+    lock = os.open(os.path.join(folder, LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    # A keeper before this one may be about to end. A fork does not inherit this kind of lock.
+    fcntl.lockf(lock, fcntl.LOCK_EX)
+    keeper.descriptors.raise_own(of_children)
+    keeper.become_subreaper()
+    load_everything()
+    durable = DurableKeeper(keeper.take_socket(), folder)
+    try:
+        durable.run()
+    finally:
+        # A server that connected to a keeper without work sees the end, and starts another one.
+        try:
+            os.unlink(os.path.join(folder, SOCKET))
+        except OSError:
+            pass
+        durable.end_trees(grace=durable.stop_grace, has_server=durable.has_server)
+
+
+if __name__ == "__main__":
+    main()

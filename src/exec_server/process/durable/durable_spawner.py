@@ -1,0 +1,331 @@
+"""The server's side of the durable keeper: connect or start it, and ask it for jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from exec_server.errors import InternalError
+from exec_server.process import keeper
+from exec_server.process.durable import durable_keeper
+from exec_server.process.durable.keeper_socket import KeeperSocket, connect, listen
+from exec_server.process.durable.state_directory import StateDirectory
+from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
+
+logger = logging.getLogger(__name__)
+
+# A keeper that listens answers at once, unless it is about to end.
+_HELLO_SECONDS = 10.0
+# A tree that keeps forking is killed so many times.
+_ROUNDS = 20
+# So often a keeper is asked for descriptors that did not fit, at this interval.
+_FD_ROUNDS = 100
+_FD_PAUSE = 0.02
+
+
+class KeptJob(NamedTuple):
+    """A job as the keeper knows it."""
+
+    name: str
+    pid: int
+    mark: int
+    # None while it runs.
+    status: int | None
+    # "none", "open" or "closing".
+    input: str
+
+
+class DurableSpawner:
+    """Starts programs through the durable keeper of *state*, and gets those of earlier servers."""
+
+    def __init__(self, state: StateDirectory, *, child_descriptors: int | None) -> None:
+        self._state = state
+        self._descriptors = str(child_descriptors or 0)
+        self._link: KeeperSocket | None = None
+        self._starter: subprocess.Popen[bytes] | None = None
+        self._hello: asyncio.Future[list[KeptJob]] | None = None
+        self._tokens = 0
+        self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
+        self._fds: dict[int, asyncio.Future[list[int] | None]] = {}
+        self._writes: dict[int, Callable[[], None]] = {}
+        # By pid: what to call when the program exits, and its mark.
+        self._live: dict[int, tuple[OnExit, int]] = {}
+        self._gone: asyncio.Future[None] | None = None
+        # True once a program was confined, also by an earlier server.
+        self.has_confined = False
+        self.keeper_pid: int | None = None
+
+    # The keeper.
+
+    async def connect(self) -> list[KeptJob]:
+        """Go on with the keeper of an earlier server; its jobs, none if it has ended."""
+        sock = connect(self._state.socket_path)
+        if sock is None:
+            return []
+        self._begin(KeeperSocket(sock, on_message=self._handle, on_lost=self._on_lost))
+        assert self._hello is not None
+        try:
+            async with asyncio.timeout(_HELLO_SECONDS):
+                return await asyncio.shield(self._hello)
+        except (TimeoutError, InternalError):
+            # It was about to end, or it hangs: its jobs are lost.
+            self.close()
+            return []
+
+    def start(self) -> None:
+        """Start a keeper unless one is connected. Raises InternalError if that is impossible."""
+        if self._link is not None:
+            return
+        try:
+            self._starter, link = self._start_keeper()
+        except OSError as exc:
+            raise SpawnFailed(exc.errno or 0, os.strerror(exc.errno or 0)) from exc
+        self._begin(link)
+
+    def _start_keeper(self) -> tuple[subprocess.Popen[bytes], KeeperSocket]:
+        folder = str(self._state.path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._state.socket_path)
+        flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        log = os.open(os.path.join(folder, "keeper.log"), flags, 0o600)
+        try:
+            with listen(self._state.socket_path) as listener:
+                os.chmod(self._state.socket_path, 0o600)
+                starter = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        durable_keeper.__file__,
+                        folder,
+                        self._descriptors,
+                    ],
+                    stdin=listener.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    # It must not hold a pipe that the server's parent reads to its end.
+                    stderr=log,
+                    cwd="/",
+                    env={},
+                    start_new_session=True,
+                )
+            sock = connect(self._state.socket_path)
+            assert sock is not None
+        finally:
+            os.close(log)
+        link = KeeperSocket(sock, on_message=self._handle, on_lost=self._on_lost)
+        return starter, link
+
+    def _begin(self, link: KeeperSocket) -> None:
+        self._link = link
+        self._hello = asyncio.get_running_loop().create_future()
+        link.send(("hello", durable_keeper.VERSION, {}))
+
+    def close(self) -> None:
+        """Leave the keeper alone with its jobs."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        self._reap_starter()
+        self._live.clear()
+        # Their clients are not told that these were accepted; they repeat them.
+        self._writes.clear()
+        self._settle()
+
+    async def stop(self, *, grace: float, within: float) -> None:
+        """End all jobs: by SIGTERM, after *grace* seconds by SIGKILL; then the keeper ends."""
+        if self._link is None:
+            return
+        self._gone = asyncio.get_running_loop().create_future()
+        self._link.send(("stop", grace))
+        try:
+            async with asyncio.timeout(grace + within):
+                await self._gone
+        except TimeoutError:
+            logger.error("the durable keeper still waits for processes that do not end")
+
+    # Requests.
+
+    def spawn(
+        self, launch: Launch, on_exit: OnExit, *, mark: int, settings: dict[str, Any]
+    ) -> asyncio.Future[Spawned]:
+        """As `Spawner.spawn`, for the job that *settings* names."""
+        try:
+            self.start()
+        except InternalError:
+            keeper.close_all(launch.fds)
+            raise
+        self.has_confined = self.has_confined or launch.fence is not None
+        future: asyncio.Future[Spawned] = asyncio.get_running_loop().create_future()
+        token = self._next_token()
+        self._pending[token] = (future, on_exit, mark)
+        # The last field is not part of the message: the descriptors are attached to it.
+        self._send(("spawn", token, *launch[:-1], mark, settings), launch.fds)
+        return future
+
+    async def adopt(self, job: KeptJob, on_exit: OnExit) -> list[int]:
+        """The outputs of a job of an earlier server, whose exit is reported from now on."""
+        if job.status is None:
+            self._live[job.pid] = (on_exit, job.mark)
+        for _ in range(_FD_ROUNDS):
+            future: asyncio.Future[list[int] | None] = asyncio.get_running_loop().create_future()
+            token = self._next_token()
+            self._fds[token] = future
+            self._send(("fds", token, job.name))
+            if (fds := await future) is not None:
+                return fds
+            await asyncio.sleep(_FD_PAUSE)
+        raise InternalError("the durable keeper cannot send descriptors")
+
+    def write(
+        self, name: str, write_id: str | None, data: bytes, accepted: Callable[[], None]
+    ) -> None:
+        """Write to the stdin of a job; *accepted* is called when the keeper has the bytes."""
+        token = self._next_token()
+        self._writes[token] = accepted
+        self._send(("write", token, name, write_id, data))
+
+    def finish(self, name: str) -> None:
+        """Close the stdin of a job after what was written; on a terminal, type Ctrl-D."""
+        self._send(("finish", name))
+
+    def release(self, name: str) -> None:
+        """Everything of a job that has ended is recorded: the keeper need not keep it."""
+        self._send(("release", name))
+
+    def signal_group(self, pid: int, signum: int) -> None:
+        if pid in self._live:
+            self._send(("signal", pid, int(signum)))
+
+    def end_tree(self, mark: int, mask: int = (1 << 63) - 1) -> None:
+        self._send(("end", mark & mask, mask))
+
+    def _next_token(self) -> int:
+        self._tokens += 1
+        return self._tokens
+
+    def _send(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
+        if self._link is not None:
+            self._link.send(message, fds)
+        else:
+            keeper.close_all(fds)
+
+    # Messages of the keeper.
+
+    def _handle(self, message: tuple[Any, ...]) -> None:
+        kind, *rest = message
+        handlers: dict[str, Callable[..., object]] = {
+            "hello": self._on_hello,
+            "spawned": self._on_spawned,
+            "failed": self._on_failed,
+            "fds": self._on_fds,
+            "wrote": self._on_wrote,
+            "exited": self._on_exited,
+        }
+        if kind in handlers:
+            handlers[kind](*rest)
+        else:
+            logger.error("the durable keeper says %.500r", message)
+
+    def _on_hello(self, _version: int, facts: dict[str, Any]) -> None:
+        self._reap_starter()
+        self.keeper_pid = facts["pid"]
+        if self._hello is not None and not self._hello.done():
+            names = KeptJob._fields
+            jobs = [KeptJob(*(job[name] for name in names)) for job in facts["jobs"]]
+            self._hello.set_result(jobs)
+
+    def _on_spawned(self, token: int, pid: int, count: int) -> None:
+        assert self._link is not None
+        future, on_exit, mark = self._pending.pop(token)
+        fds = self._link.take_fds()
+        if len(fds) == count and not future.cancelled():
+            self._live[pid] = (on_exit, mark)
+            future.set_result(Spawned(pid, fds, mark))
+            return
+        # The program is not wanted any more, or its descriptors did not fit.
+        keeper.close_all(fds)
+        self._live[pid] = (lambda _: None, mark)
+        self.end_tree(mark)
+        if not future.cancelled():
+            future.set_exception(SpawnFailed(errno.EMFILE, os.strerror(errno.EMFILE)))
+
+    def _on_failed(self, token: int, number: int, text: str) -> None:
+        future, *_ = self._pending.pop(token)
+        if not future.cancelled():
+            future.set_exception(SpawnFailed(number, text))
+
+    def _on_fds(self, token: int, count: int) -> None:
+        assert self._link is not None
+        future = self._fds.pop(token)
+        fds = self._link.take_fds() if count > 0 else []
+        if future.done() or len(fds) != max(0, count):
+            keeper.close_all(fds)
+            fds, count = [], -1
+        if not future.done():
+            future.set_result(None if count < 0 else fds)
+
+    def _on_wrote(self, token: int) -> None:
+        accepted = self._writes.pop(token, None)
+        if accepted is not None:
+            accepted()
+
+    def _on_exited(self, pid: int, status: int) -> None:
+        on_exit, _ = self._live.pop(pid, (None, 0))
+        if on_exit is not None:
+            on_exit(status)
+
+    def _on_lost(self) -> None:
+        """The keeper is gone: kill what it has left, and report the loss of each job."""
+        self._link = None
+        self._reap_starter()
+        live, self._live = self._live, {}
+        if live:
+            logger.error("the durable keeper died; ending its %d jobs", len(live))
+            kill_marked({mark for _, mark in live.values()})
+        for on_exit, _ in live.values():
+            on_exit(None)
+        self._settle()
+
+    def _settle(self) -> None:
+        """There will be no more answers."""
+        error = InternalError("the durable keeper died")
+        pending, self._pending = self._pending, {}
+        waiting: list[asyncio.Future[Any]] = [future for future, *_ in pending.values()]
+        waiting += self._fds.values()
+        self._fds = {}
+        if self._hello is not None:
+            waiting.append(self._hello)
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+                # It is no fault if no one waits for it.
+                future.exception()
+        writes, self._writes = self._writes, {}
+        for accepted in writes.values():
+            accepted()
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def _reap_starter(self) -> None:
+        """The process that has started the keeper ends at once."""
+        if self._starter is not None:
+            self._starter.wait()
+            self._starter = None
+
+
+def kill_marked(marks: Collection[int]) -> None:
+    """Kill all processes with one of *marks*, whose keeper is gone."""
+    for _ in range(_ROUNDS):
+        table = keeper.processes()
+        marked = {pid for pid in table if keeper.mark_of(pid) in marks}
+        if not marked:
+            return
+        keeper.signal_each(marked | keeper.below(marked, table), signal.SIGKILL)

@@ -1,0 +1,115 @@
+"""Moves an output of a durable process into its journal, and tells of every record."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+from collections.abc import Callable
+
+from exec_server.process import keeper
+from exec_server.process.durable.journal_log import EndOfStream, JournalLog, Record
+from exec_server.process.pump import BULK_PIPE, OutputGate
+from exec_server.protocol.process import Stream
+
+# While the disk is full, it is tried this often whether there is room again.
+_RETRY_SECONDS = 1.0
+
+
+class JournalPump:
+    """As `Pump`, for *fds* that the durable keeper holds, too: a pipe, or a terminal and a pipe."""
+
+    def __init__(
+        self,
+        fds: tuple[int, ...],
+        stream: Stream,
+        log: JournalLog,
+        *,
+        gate: OutputGate,
+        window: OutputGate,
+        chunk_bytes: int,
+        on_record: Callable[[Record], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._fds = fds
+        self._stream = stream
+        self._log = log
+        self._gate = gate
+        self._window = window
+        self._chunk_bytes = chunk_bytes
+        self._on_record = on_record
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._is_reading = False
+        self._retry: asyncio.TimerHandle | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        return not self._fds
+
+    def fileno(self) -> int:
+        return self._fds[0]
+
+    def resume(self) -> None:
+        if self._fds and not self._is_reading and self._retry is None:
+            self._is_reading = True
+            self._loop.add_reader(self._fds[0], self._ready)
+
+    def expect_bulk(self, chunk_bytes: int) -> None:
+        """Move larger chunks, from a larger pipe that lets the program run ahead of us."""
+        self._chunk_bytes = chunk_bytes
+        if self._fds:
+            # The kernel refuses this once the user's pipes hold too much.
+            with contextlib.suppress(OSError, AttributeError):
+                fcntl.fcntl(self._fds[-1], fcntl.F_SETPIPE_SZ, BULK_PIPE)
+
+    def drain(self, max_bytes: int) -> None:
+        """Move what the pipe holds now, if the client can take it; ignores the window."""
+        while max_bytes > 0 and self._fds and self._gate.is_open:
+            size = self._take()
+            if not size:
+                return
+            max_bytes -= size
+
+    def close(self) -> None:
+        """Stop and close the descriptors; `on_end` is not called. The keeper's stay open."""
+        self._pause()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        fds, self._fds = self._fds, ()
+        keeper.close_all(fds)
+
+    def _pause(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._fds[0])
+
+    def _ready(self) -> None:
+        for gate in (self._gate, self._window):
+            if not gate.is_open:
+                self._pause()
+                gate.park(self)
+                return
+        self._take()
+
+    def _take(self) -> int:
+        """Move one chunk and return its size; 0 when there is nothing, or at the end of file."""
+        try:
+            record = self._log.take(self._stream, self._fds, self._chunk_bytes)
+        except EndOfStream:
+            self.close()
+            self._on_end()
+            return 0
+        if record is not None:
+            self._on_record(record)
+            return record.length
+        if self._log.is_stalled:
+            self._pause()
+            if self._retry is None:
+                self._retry = self._loop.call_later(_RETRY_SECONDS, self._go_on)
+        return 0
+
+    def _go_on(self) -> None:
+        self._retry = None
+        self.resume()

@@ -1,0 +1,140 @@
+"""The server's end of the socket to the durable keeper: whole messages, with descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import marshal
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from exec_server.process import keeper
+
+_RECV_BYTES = 1 << 18
+_RECV_FDS = socket.CMSG_SPACE(keeper.MAX_FDS * keeper.FD.size)
+# Both ends may run different interpreters, and all of them know this format.
+_MARSHAL_VERSION = 4
+
+
+class KeeperSocket:
+    """Sends and receives messages on *sock*, which it owns.
+
+    *on_message* gets each message; *on_lost* is called once, when the other end is gone.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        on_message: Callable[[tuple[Any, ...]], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+        self._input = bytearray()
+        # The descriptors of each message that was begun and not yet handled.
+        self._fds: deque[list[int]] = deque()
+        # Messages that wait for room, each with the descriptors that leave with its first byte.
+        self._outbox: deque[tuple[bytes, tuple[int, ...]]] = deque()
+        self._loop.add_reader(sock, self._on_readable)
+
+    def send(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
+        """Send *message*, and close *fds* once they have left."""
+        if self._is_closed:
+            keeper.close_all(fds)
+            return
+        data = marshal.dumps(message, _MARSHAL_VERSION)
+        self._outbox.append((len(data).to_bytes(4, "big") + data, fds))
+        if len(self._outbox) == 1:
+            self._flush()
+
+    def take_fds(self) -> list[int]:
+        """The descriptors of the message that is being handled."""
+        return self._fds.popleft() if self._fds else []
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._loop.remove_reader(self._sock)
+        self._loop.remove_writer(self._sock)
+        self._sock.close()
+        while self._fds:
+            keeper.close_all(self._fds.popleft())
+        while self._outbox:
+            keeper.close_all(self._outbox.popleft()[1])
+
+    def _flush(self) -> None:
+        while self._outbox and not self._is_closed:
+            data, fds = self._outbox[0]
+            try:
+                sent = socket.send_fds(self._sock, [data], fds) if fds else self._sock.send(data)
+            except BlockingIOError:
+                self._loop.add_writer(self._sock, self._flush)
+                return
+            except OSError:
+                # Nothing more can be sent; what the other end has sent can still be read.
+                while self._outbox:
+                    keeper.close_all(self._outbox.popleft()[1])
+                break
+            keeper.close_all(fds)
+            if sent < len(data):
+                self._outbox[0] = (data[sent:], ())
+            else:
+                self._outbox.popleft()
+        if not self._is_closed:
+            self._loop.remove_writer(self._sock)
+
+    def _on_readable(self) -> None:
+        try:
+            data, ancillary, flags, _ = self._sock.recvmsg(_RECV_BYTES, _RECV_FDS, keeper.CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, ancillary, flags = b"", [], 0
+        if not data:
+            self.close()
+            self._on_lost()
+            return
+        # The kernel never joins messages that carry descriptors. If this process has no room for
+        # more descriptors, a message comes without them and is marked as truncated.
+        if ancillary or flags & socket.MSG_CTRUNC:
+            self._fds.append([fd for *_, raw in ancillary for (fd,) in keeper.FD.iter_unpack(raw)])
+        self._input += data
+        while len(self._input) >= 4 and not self._is_closed:
+            end = 4 + int.from_bytes(self._input[:4], "big")
+            if len(self._input) < end:
+                return
+            message = marshal.loads(self._input[4:end])
+            del self._input[:end]
+            self._on_message(message)
+
+
+def connect(path: str) -> socket.socket | None:
+    """A connection to the keeper that listens at *path*; None if there is none."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with contextlib.ExitStack() as stack:
+        stack.callback(sock.close)
+        try:
+            sock.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        stack.pop_all()
+    return sock
+
+
+def listen(path: str) -> socket.socket:
+    """A socket that listens at *path*, where no keeper listens any more."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with contextlib.ExitStack() as stack:
+        stack.callback(sock.close)
+        sock.bind(path)
+        sock.listen(8)
+        stack.pop_all()
+    return sock

@@ -1,0 +1,235 @@
+"""The state directory of a server: who owns it, and the jobs and sessions in it.
+
+::
+
+    lock               held by the server that uses the directory; its text is that server's pid
+    keeper.sock        where the durable keeper listens
+    keeper.lock        held by the durable keeper
+    keeper.log         what the durable keeper says when it is in trouble
+    sessions/ID.json   a session with durable jobs
+    jobs/JOB/job.json  what a job is; never its environment
+    jobs/JOB/started   exists once the keeper has begun to start the job
+    jobs/JOB/status    the wait status, written by the keeper
+    jobs/JOB/...       the journal, see journal.py
+
+The directory is private (mode 0700), and so are all files. It is made with the first durable job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from exec_server.errors import ConfigurationError
+from exec_server.process.durable.durable_keeper import SOCKET, STARTED, STATUS
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_JOB_FILE = "job.json"
+_SUFFIX = ".json"
+
+
+class SavedSession(msgspec.Struct, rename="camel", kw_only=True):
+    """A session that the next server goes on with."""
+
+    id: str
+    # The principal that it belongs to.
+    owner: str
+    retention: float
+    generation: int
+    # The bits that all marks of its processes have in common.
+    mark: int
+
+
+class SavedJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What a job is; it does not change while the job runs."""
+
+    session_id: str
+    process_id: str
+    argv: list[str]
+    cwd: str
+    tty: bool
+    rows: int
+    cols: int
+    exit_signals: bool
+    # The size of the window that the client asked for.
+    flow_window: int | None = None
+    # The backend that confines it; None without a sandbox.
+    sandbox: str | None = None
+    mark: int
+    # Milliseconds since 1970.
+    started_at: int
+    boot_id: str
+
+
+class SavedStatus(msgspec.Struct, rename="camel"):
+    """How a job has ended, as the keeper saw it."""
+
+    status: int
+    pid: int
+    # Milliseconds since 1970.
+    ended_at: int
+
+
+Saved = TypeVar("Saved", SavedSession, SavedJob, SavedStatus)
+
+
+class StateDirectory:
+    """The directory *path*, which is used by one server at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._jobs = self.path / "jobs"
+        self._sessions = self.path / "sessions"
+        self._lock: int | None = None
+        self._folder: int | None = None
+
+    @property
+    def socket_path(self) -> str:
+        """The path of the keeper's socket; that of the directory may be too long for one."""
+        return f"/proc/self/fd/{self._folder}/{SOCKET}"
+
+    @property
+    def is_open(self) -> bool:
+        return self._lock is not None
+
+    def open(self, *, create: bool) -> bool:
+        """Own the directory; False if it does not exist and is not to be made.
+
+        Raises ConfigurationError if it cannot be used, or another server uses it.
+        """
+        if self._lock is not None:
+            return True
+        if not create and not os.path.lexists(self.path):
+            return False
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for folder in (self.path, self._jobs, self._sessions):
+                _make_private(folder)
+            self._lock = self._take_lock()
+            self._folder = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as exc:
+            text = f"the state directory {self.path} cannot be used: {exc.strerror or exc}"
+            raise ConfigurationError(text) from exc
+        return True
+
+    def close(self) -> None:
+        """Let another server use the directory."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
+
+    def _take_lock(self) -> int:
+        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        lock = os.open(self.path / "lock", flags, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(lock)
+            raise ConfigurationError(
+                f"the state directory {self.path} is used by another exec-server (pid {pid})"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+        return lock
+
+    # Jobs.
+
+    def job_folder(self, name: str) -> Path:
+        return self._jobs / name
+
+    def new_job(self, job: SavedJob) -> str:
+        """Make the folder of a job that is about to start; returns its name."""
+        name = secrets.token_hex(16)
+        folder = self._jobs / name
+        folder.mkdir(mode=0o700)
+        _write(folder / _JOB_FILE, msgspec.json.encode(job))
+        return name
+
+    def jobs(self) -> Iterator[tuple[str, SavedJob | None]]:
+        """The name of every job that has run, and what it is, or None if that is unreadable."""
+        for entry in os.scandir(self._jobs):
+            if not entry.is_dir(follow_symlinks=False):
+                continue
+            if not os.path.lexists(os.path.join(entry.path, STARTED)):
+                # Its server was killed before the keeper heard of it.
+                self.remove_job(entry.name)
+                continue
+            yield entry.name, _read(Path(entry.path, _JOB_FILE), SavedJob)
+
+    def status(self, name: str) -> SavedStatus | None:
+        return _read(self._jobs / name / STATUS, SavedStatus)
+
+    def remove_job(self, name: str) -> None:
+        shutil.rmtree(self._jobs / name, ignore_errors=True)
+
+    # Sessions.
+
+    def save_session(self, session: SavedSession) -> None:
+        path = self._sessions / f"{session.id}{_SUFFIX}"
+        new = path.with_suffix(".new")
+        _write(new, msgspec.json.encode(session))
+        new.rename(path)
+
+    def sessions(self) -> Iterator[SavedSession]:
+        for path in self._sessions.glob(f"*{_SUFFIX}"):
+            session = _read(path, SavedSession)
+            if session is not None and session.id == path.name.removesuffix(_SUFFIX):
+                yield session
+
+    def remove_session(self, session_id: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._sessions / f"{session_id}{_SUFFIX}")
+
+
+def boot_id() -> str:
+    """A text that is another one after the machine was restarted."""
+    try:
+        return Path(_BOOT_ID).read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+def _make_private(folder: Path) -> None:
+    """Make *folder* for this user alone. Raises OSError if it is a link or of another user."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid():
+            raise PermissionError(0, f"it belongs to uid {found.st_uid}, not to this user")
+        if stat.S_IMODE(found.st_mode) != 0o700:
+            os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
+
+
+def _write(path: Path, data: bytes) -> None:
+    flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(path, flags, 0o600)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def _read(path: Path, kind: type[Saved]) -> Saved | None:
+    """What *path* holds; None if it does not exist or is damaged."""
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return None
