@@ -11,7 +11,7 @@ from exec_server.cli.process.saved_sessions import SessionStore
 from exec_server.cli.process.server_jobs import find_job
 from exec_server.cli.tables import print_json
 from exec_server.client.client import ExecServerClient
-from exec_server.errors import ConfigurationError, MethodNotFound
+from exec_server.errors import ConfigurationError
 from exec_server.protocol.jobs import JobInfo
 
 _DESCRIPTION = """\
@@ -73,12 +73,11 @@ async def _prune(
     server: str, ids: list[str], older_than: float | None, access: ServerAccess
 ) -> int:
     async with access.open(server) as client:
-        try:
-            before = await client.jobs()
-        except MethodNotFound as exc:
+        if not await client.offers("processDurable"):
             raise ConfigurationError(
                 f"{server_access.shown(server)} keeps no durable jobs: it has no state directory"
-            ) from exc
+            )
+        before = await client.jobs()
         if ids:
             chosen = [_finished(before, text, server) for text in ids]
             removed = 0

@@ -221,7 +221,9 @@ class Processes:
     ) -> RemoteProcess:
         """Start a program exactly as *params* say; the other parameters are those of `start`."""
         if params.durable:
-            await self._session.require("processDurable", "its processes end with it")
+            await self._session.require(
+                "processDurable", "it has no state directory, and its processes end with it"
+            )
         process_id = params.process_id
         window = self._wanted_window
         if window is not None and params.flow_window is None:
