@@ -158,10 +158,10 @@ async def run_main(
     on_ready: Callable[[str], None] | None = None,
     on_stopped: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve in the caller's event loop until cancelled, or a client stops it, as the command does.
+    """Serve in the caller's event loop until cancelled or stopped by a client, as the command does.
 
-    *on_stopped* is called at the end with a text if durable jobs go on. *on_ready* gets the URL
-    that was bound; by default the URL is printed as the only line on stdout.
+    *on_ready* gets the URL that was bound. By default the URL is printed as the only line on
+    stdout. *on_stopped* is called at the end with a text for a person, if durable jobs go on.
     """
     if isinstance(parse_listen_url(listen_url), StdioAddress):
         if authenticator is not None:

@@ -143,7 +143,7 @@ class HttpFront(asyncio.Protocol):
     """Reads one request head, then answers it or upgrades its connection.
 
     *upgrade* is called with the transport, the handshake and the Authorization header. Until then
-    its transport is in *waiting*.
+    the transport is in *waiting*.
     """
 
     def __init__(

@@ -95,6 +95,12 @@ class DurableJobs:
                 sessions[saved.session_id] = LeftSession(self._new_session(saved), [])
             left = LeftJob(name, saved, kept.get(name), self.state.status(name))
             sessions[saved.session_id].jobs.append(left)
+            kept.pop(name, None)
+        for unknown in kept.values():
+            # No client can name it.
+            logger.error("job %s has no readable description; it is ended", unknown.name)
+            self.spawner.end_tree(unknown.mark)
+            self.spawner.release(unknown.name)
         self._kill_orphans(job for session in sessions.values() for job in session.jobs)
         for session in sessions.values():
             if not session.jobs:

@@ -483,6 +483,8 @@ def main() -> None:
     lock = os.open(os.path.join(folder, LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     # A keeper before this one may be about to end. A fork does not inherit this kind of lock.
     fcntl.lockf(lock, fcntl.LOCK_EX)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
     keeper.descriptors.raise_own(of_children)
     keeper.become_subreaper()
     load_everything()
