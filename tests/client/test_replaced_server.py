@@ -205,8 +205,9 @@ async def test_a_process_whose_keeper_was_killed_is_lost(client):
 async def test_a_command_whose_keeper_was_killed_is_told_with_its_output(client, tmp_path):
     ready = tmp_path / "ready"
     os.mkfifo(ready)
-    script = f"echo so far; echo > {ready}; sleep 60"
-    running = asyncio.ensure_future(client.run(["sh", "-c", script]))
+    # Input comes only after the answer to the start.
+    script = f"read x; echo so far; echo > {ready}; sleep 60"
+    running = asyncio.ensure_future(client.run(["sh", "-c", script], input=b"\n"))
     await asyncio.to_thread(ready.read_bytes)
     [keeper] = [pid for pid in children(os.getpid()) if _is_keeper(pid)]
     os.kill(keeper, signal.SIGKILL)
