@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         MethodNotFound,
         NotFound,
         ProcessFailed,
+        ProcessLost,
         ProtocolError,
         RegistryError,
         RelayError,
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from exec_server.protocol.base64 import Blob
     from exec_server.protocol.env_policy import EnvPolicy
     from exec_server.protocol.environment import EnvironmentInfo
+    from exec_server.protocol.jobs import JobInfo
     from exec_server.protocol.lifecycle import InitializeParams
     from exec_server.protocol.lifecycle import InitializeResult as InitializeResponse
     from exec_server.protocol.process import ClosedEvent as ExecClosedNotification
@@ -173,6 +175,7 @@ __all__ = [
     "InternalError",
     "InvalidParams",
     "InvalidRequest",
+    "JobInfo",
     "Limits",
     "ListResponse",
     "MalformedMessage",
@@ -183,6 +186,7 @@ __all__ = [
     "ProcessFailed",
     "ProcessId",
     "ProcessInfo",
+    "ProcessLost",
     "Progress",
     "ProtocolError",
     "ReadChunk",
@@ -255,14 +259,15 @@ _NAMES = {
         "CallTimeout CommandFailed CommandTimeout ConfigurationError ConnectError "
         "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
         "HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
-        "MethodNotFound NotFound ProcessFailed ProtocolError RegistryError RelayError RpcError "
-        "SessionAttached SessionLost StdinClosed TransferFailed UntrustedExecutor"
+        "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError RegistryError RelayError "
+        "RpcError SessionAttached SessionLost StdinClosed TransferFailed UntrustedExecutor"
     ),
     "local_server": "environments local",
     "limits": "DEFAULT_LIMITS Limits",
     "protocol.base64": "Blob",
     "protocol.env_policy": "EnvPolicy",
     "protocol.environment": "EnvironmentInfo",
+    "protocol.jobs": "JobInfo",
     "protocol.lifecycle": "InitializeParams InitializeResponse=InitializeResult",
     "protocol.process": (
         "CloseStdinParams ExecClosedNotification=ClosedEvent ExecExitedNotification=ExitedEvent "

@@ -22,6 +22,7 @@
     ├── HttpBodyFailed              a streamed HTTP body broke off; the part before it is valid
     ├── CallTimeout                 no answer before the deadline; the call may have run
     ├── ProcessFailed               the client can no longer follow this process
+    │   └── ProcessLost             its exit status is unknown and stays so; ``reason`` says why
     ├── StdinClosed                 the process has no input, or its input is closed
     ├── CommandFailed               a command of ``run(check=True)`` did not end with status 0
     ├── TransferFailed              a part of a tree was not copied; ``result`` has the details
@@ -189,6 +190,20 @@ class CallTimeout(ExecServerError):
 
 class ProcessFailed(ExecServerError):
     """Events of this process were lost or cannot be put in order."""
+
+
+class ProcessLost(ProcessFailed):
+    """The process is gone, and its exit status is unknown and stays so; `reason` says why.
+
+    The machine was restarted, for example. The output up to that moment can be read. `run()` puts
+    what it has collected into `stdout` and `stderr`.
+    """
+
+    def __init__(self, reason: str, *, stdout: bytes = b"", stderr: bytes = b"") -> None:
+        super().__init__(f"the exit status is unknown: {reason}")
+        self.reason = reason
+        self.stdout = stdout
+        self.stderr = stderr
 
 
 class HttpBodyFailed(ExecServerError):

@@ -474,7 +474,8 @@ async def test_a_lost_start_is_ended_until_that_is_answered():
 
     async def second(talk: Talk) -> None:
         await talk.shake_hands()
-        assert (await talk.expect("process/terminate"))["params"] == {"processId": "p"}
+        params = (await talk.expect("process/terminate"))["params"]
+        assert params == {"processId": "p", "tree": True}
         await hang_up(talk)
 
     async def third(talk: Talk) -> None:

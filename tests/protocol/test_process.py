@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from exec_server.protocol import envelope, process
 from exec_server.protocol.base64 import Blob, encode_base64
@@ -30,11 +31,13 @@ def test_output(process_id, seq, stream, data):
     assert b"".join(parts) == encoded(process.OUTPUT, params)
 
 
-@given(st.text(), SEQ, st.integers(-1, 255), st.booleans())
+@given(st.text(), SEQ, st.integers(-1, 255), st.booleans(), st.none() | st.text())
 @requirement("process/events:texts")
-def test_exited(process_id, seq, code, denied):
-    text = process.EventTexts(process_id).exited(seq, exit_code=code, sandbox_denied=denied)
-    assert text == encoded(process.EXITED, process.ExitedEvent(process_id, seq, code, denied))
+def test_exited(process_id, seq, code, denied, lost):
+    texts = process.EventTexts(process_id)
+    text = texts.exited(seq, exit_code=code, sandbox_denied=denied, lost=lost)
+    event = process.ExitedEvent(process_id, seq, code, denied, UNSET if lost is None else lost)
+    assert text == encoded(process.EXITED, event)
 
 
 @given(st.text(), SEQ)

@@ -15,10 +15,11 @@ tables.py            output as columns or JSON
 os_error_text.py     the number of an operating system's error in a server's message
 help_command.py      `help`
 env.py               `env`
+stop.py              `stop`
 keygen.py            `keygen`
 fingerprint.py       `fingerprint`
 serve/               the server itself, and `forward`
-process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`
+process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`, `jobs`
 files/               `cp`, `ls`, `tree`, `find`, `stat`, `cat`, `mkdir`, `rm`
 sandbox/             `sandbox`, `doctor`
 registry/            `registry`

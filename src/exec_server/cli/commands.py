@@ -68,15 +68,30 @@ GROUPS = (
     CommandGroup(
         "processes that `run --detach` has left running",
         (
-            CommandEntry("ps", "", "list them, with their states", "process.ps:ps_command"),
+            CommandEntry(
+                "ps",
+                "[SERVER]",
+                "list those of this machine, or all of a server",
+                "process.ps:ps_command",
+            ),
             CommandEntry(
                 "attach",
-                "ID",
+                "[SERVER] ID",
                 "show the output of one again, and type to it",
                 "process.attach:attach_command",
             ),
-            CommandEntry("logs", "ID", "print the output of one", "process.logs:logs_command"),
-            CommandEntry("kill", "ID...", "send them a signal", "process.kill:kill_command"),
+            CommandEntry(
+                "logs", "[SERVER] ID", "print the output of one", "process.logs:logs_command"
+            ),
+            CommandEntry(
+                "kill", "[SERVER] ID...", "send them a signal", "process.kill:kill_command"
+            ),
+            CommandEntry(
+                "jobs",
+                "prune SERVER",
+                "let a server forget durable ones that are over",
+                "process.jobs:jobs_command",
+            ),
         ),
     ),
     CommandGroup(
@@ -129,6 +144,12 @@ GROUPS = (
                 "[list | check]",
                 "list the servers that have a name, and check that they answer",
                 "env:env_command",
+            ),
+            CommandEntry(
+                "stop",
+                "SERVER",
+                "stop a server; its durable jobs run on, unless --jobs is given",
+                "stop:stop_command",
             ),
             CommandEntry(
                 "doctor",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exec_server.errors import ExecServerError
+from exec_server.errors import ExecServerError, ProcessLost
 
 # The command did what it was asked to do.
 OK = 0
@@ -12,6 +12,9 @@ FAILED = 1
 USAGE = 2
 # The command took longer than --timeout; `timeout` has the same status.
 TIMED_OUT = 124
+# The exit status of the command is unknown and stays so: it was lost, for example in a restart of
+# its machine.
+LOST = 125
 # The command cannot be started, or was not found; shells have the same statuses.
 NOT_STARTED = 126
 NOT_FOUND = 127
@@ -29,6 +32,8 @@ class StatusError(ExecServerError):
 
 def status_of(error: ExecServerError) -> int:
     """The status with which *error* ends the program."""
+    if isinstance(error, ProcessLost):
+        return LOST
     return error.exit_status if isinstance(error, StatusError) else FAILED
 
 
@@ -38,6 +43,7 @@ exit status:
   1    the server cannot be reached, or the connection was lost
   2    the command line is wrong
   124  the command took longer than --timeout
+  125  the status of the command is unknown: it was lost, for example in a restart of the machine
   126  the command, or its sandbox, cannot be started
   127  the command was not found
 """

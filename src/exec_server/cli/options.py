@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from exec_server.cli.parser import Append, Flag, Parser, label, path
+from exec_server.cli.parser import Append, Flag, Parser, label, path, seconds
 from exec_server.errors import ConfigurationError
 
 # An option can be declared on a parser, or on a group of one.
@@ -16,6 +16,8 @@ Options = Parser | argparse._ArgumentGroup
 TOKEN_VARIABLE = "EXEC_SERVER_TOKEN"
 LOG_LEVELS = ("error", "warning", "info", "debug")
 FORMATS = ("text", "json")
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 TOKEN_HELP = f"""\
 environment:
@@ -130,6 +132,17 @@ def _pin(text: str) -> str:
         return check_pin(text)
     except ConfigurationError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from None
+
+
+def duration(text: str) -> float:
+    """A length of time in seconds: ``90``, or a number with ``s``, ``m``, ``h`` or ``d``."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        return seconds(number) * _UNITS[unit]
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            "expected a number of seconds, or a number with s, m, h or d"
+        ) from None
 
 
 def _variable(text: str) -> tuple[str, str]:

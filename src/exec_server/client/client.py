@@ -22,6 +22,7 @@ from exec_server.client.url_schemes import Schemes, find_dialler
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment
+from exec_server.protocol.jobs import LIST, PRUNE, STOP, JobInfo, PruneParams, StopParams
 from exec_server.protocol.method import NOTHING
 from exec_server.transport.connection import Connection
 from exec_server.transport.dial import is_program
@@ -136,10 +137,48 @@ class ExecServerClient(Processes):
         """How the server enforces sandboxes; None from a server that does not say."""
         return await self._session.sandbox_info()
 
+    async def offers(self, capability: str) -> bool:
+        """True if the server says that it has *capability*, for example `processDurable`."""
+        return await self._session.offers(capability)
+
     async def environment_status(self) -> str:
         """Ask the server for its status, which is `ready`."""
         seconds = self._session.limits.status_timeout
         return (await self._session.call(environment.STATUS, NOTHING, seconds=seconds)).status
+
+    # Durable jobs, and the end of the server.
+
+    async def jobs(self) -> list[JobInfo]:
+        """All durable processes of this user on the server, whichever session has them.
+
+        `connect(resume_session_id=job.session_id)` and `attach(job.process_id)` continue with one.
+        This is an extension: servers without it raise MethodNotFound.
+        """
+        return (await self._session.call(LIST, NOTHING, repeat=True)).jobs
+
+    async def prune_jobs(
+        self,
+        *,
+        older_than: float | None = None,
+        session_id: str | None = None,
+        process_id: str | None = None,
+    ) -> int:
+        """Let the server forget durable processes that are over or lost, with their output.
+
+        Without parameters all of them are forgotten; *older_than* leaves those whose end was less
+        than so many seconds ago. Returns how many were forgotten. This is an extension: servers
+        without it raise MethodNotFound.
+        """
+        params = PruneParams(older_than, session_id, process_id)
+        return (await self._session.call(PRUNE, params)).removed
+
+    async def stop_server(self, *, end_jobs: bool = False) -> None:
+        """Stop the server as SIGTERM does; durable processes run on unless *end_jobs* is true.
+
+        They get SIGTERM then, and after some seconds SIGKILL. This is an extension: servers without
+        it raise MethodNotFound.
+        """
+        await self._session.call(STOP, StopParams(end_jobs))
 
     # The session.
 

@@ -136,6 +136,13 @@ class ClientSession:
         self.link.retained_seconds = granted if seconds > 0 else None
         return granted
 
+    def has_durable_process(self) -> None:
+        """The session has a durable process, so the server keeps it as long as it ever does."""
+        if self.link.retained_seconds is None:
+            # The server does not say how long that is. Its default does no harm: a session that the
+            # server no longer has is given up at once.
+            self.link.retained_seconds = self.limits.max_detached_session_seconds
+
     def close(self) -> None:
         """Disconnect. The processes of a retained session do not wait for a reader."""
         if self.link.retained_seconds is not None:
@@ -292,6 +299,9 @@ class ClientSession:
 
     def connected(self, result: InitializeResult, link: ConnectionLink) -> None:
         self.concurrency = result.concurrent_requests or 1
+        if self._is_restarted(result):
+            # Another release may offer other things.
+            self._info = None
         self.server_instance = result.server_instance
         self._info = self._info or result.environment_info
         self.uses_uris = result.session_id is not None
@@ -307,9 +317,15 @@ class ClientSession:
     def flow_taken(self) -> dict[str, int]:
         return self.flow.taken()
 
-    async def restore(self, link: ConnectionLink) -> None:
+    async def restore(self, result: InitializeResult, link: ConnectionLink) -> None:
         self._watch.use(link)
-        await self.processes.restore(link)
+        await self.processes.restore(link, is_restarted=self._is_restarted(result))
+
+    def _is_restarted(self, result: InitializeResult) -> bool:
+        """True if another run of the server goes on with the session."""
+        return None not in (self.server_instance, result.server_instance) and (
+            self.server_instance != result.server_instance
+        )
 
     def session_lost(self, error: ConnectionClosed) -> None:
         self.processes.session_lost(error)

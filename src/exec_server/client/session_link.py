@@ -46,8 +46,8 @@ class SessionListener(Protocol):
     def connection_lost(self) -> None:
         """The connection is lost, and with it what belongs to it; the session may go on."""
 
-    async def restore(self, link: ConnectionLink) -> None:
-        """Catch up over a connection that is not in use yet.
+    async def restore(self, result: InitializeResult, link: ConnectionLink) -> None:
+        """Catch up over a connection that is not in use yet; *result* is that of its handshake.
 
         After a retryable error the whole attempt is repeated; any other error ends the session.
         """
@@ -278,7 +278,7 @@ class SessionLink:
         )
         link, result = await self._shake_hands(connection, options, take_over)
         try:
-            await self._listener.restore(link)
+            await self._listener.restore(result, link)
             if link.is_lost:
                 raise ConnectionClosed("the connection was lost during the recovery")
         except BaseException:

@@ -42,7 +42,7 @@ _DRAIN_BYTES = 1 << 20
 _LATE_OUTPUT_SECONDS = 0.020
 # The exit code when the wait status was lost, because the keeper died; and what the client is told.
 _UNKNOWN_EXIT = -1
-_LOST = "exec-server: the process keeper died, and this process was killed with it"
+_LOST = "the process keeper died, and this process was killed with it"
 # A terminal process that a signal ended reports this, as the reference does, unless its client has
 # asked for the signal.
 _TERMINAL_SIGNAL_EXIT = 1
@@ -274,7 +274,7 @@ class Child:
         self._exit_status = status
         self._is_reaped = True
         if status is None:
-            self.failure = _LOST
+            self.failure = f"exec-server: {_LOST}"
             # A process that could not be found without the keeper may hold the output for ever.
             self.is_terminated = True
         if self._has_begun:
@@ -305,8 +305,11 @@ class Child:
         self.is_sandbox_denied = self.sandbox is not None and is_denied(code, *self._outputs())
         self.state = "exited"
         seq = self._number("exited")
+        lost = None if self.failure is None else _LOST
         self._outlet.push(
-            self._texts.exited(seq, exit_code=code, sandbox_denied=self.is_sandbox_denied)
+            self._texts.exited(
+                seq, exit_code=code, sandbox_denied=self.is_sandbox_denied, lost=lost
+            )
         )
         self._after_exit()
 

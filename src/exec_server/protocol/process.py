@@ -138,6 +138,19 @@ class ReadResult(msgspec.Struct, rename="camel"):
     # durable processes keep so much.
     has_more: bool | UnsetType = UNSET
 
+    @property
+    def why_lost(self) -> str | None:
+        """Why the exit status is unknown and stays so; None if it is not.
+
+        A process that is not durable and whose keeper has died has the status -1, which no process
+        can return, for the sake of clients of the reference; `failure` says what has happened.
+        """
+        if not self.exited:
+            return None
+        if self.failure is not None and self.exit_code is not None and self.exit_code < 0:
+            return self.lost or self.failure.removeprefix("exec-server: ")
+        return self.lost or None
+
 
 class WriteParams(msgspec.Struct, rename="camel", omit_defaults=True):
     process_id: str
@@ -218,7 +231,8 @@ class ExitedEvent(msgspec.Struct, rename="camel"):
     # None only for a durable process that was lost.
     exit_code: int | None
     sandbox_denied: bool = False
-    # Ours: why the exit status of a durable process is unknown.
+    # Ours: why the exit status is unknown. The exit code of a process that is not durable is -1
+    # then, as clients of the reference expect a number.
     lost: str | UnsetType = UNSET
 
 
@@ -271,9 +285,13 @@ class EventTexts:
         self._exited_head = _event_head(EXITED, name)
         self._closed_head = _event_head(CLOSED, name)
 
-    def exited(self, seq: int, *, exit_code: int, sandbox_denied: bool) -> bytes:
+    def exited(
+        self, seq: int, *, exit_code: int, sandbox_denied: bool, lost: str | None = None
+    ) -> bytes:
+        """The `process/exited`; *lost* says that the exit code stands for an unknown status."""
         denied = b"true" if sandbox_denied else b"false"
-        tail = b'%d,"exitCode":%d,"sandboxDenied":%b}}' % (seq, exit_code, denied)
+        reason = b"" if lost is None else b',"lost":%b' % _encode(lost)
+        tail = b'%d,"exitCode":%d,"sandboxDenied":%b%b}}' % (seq, exit_code, denied, reason)
         return self._exited_head + tail
 
     def lost(self, seq: int, *, reason: str) -> bytes:

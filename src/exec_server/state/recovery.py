@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from exec_server.errors import ProcessFailed
 from exec_server.protocol.process import ClosedEvent, ExitedEvent, OutputEvent, ReadResult
 from exec_server.state.event_order import EventOrder, ProcessEvent
@@ -30,7 +32,8 @@ def merge(
     that it should contain are no longer retained; with *may_skip* such events are passed over
     instead.
     """
-    if answer.failure is not None:
+    lost = answer.why_lost
+    if answer.failure is not None and lost is None:
         raise ProcessFailed(answer.failure)
     target = answer.next_seq - 1
     if order.is_closed or target <= order.released:
@@ -42,13 +45,15 @@ def merge(
         if seq not in found and seq not in order.waiting
     ]
     if answer.exited:
-        if answer.exit_code is None:
+        if answer.exit_code is None and lost is None:
             raise ProcessFailed("the process has exited without a status")
         if order.has_exit:
             _note_denial(order, answer)
         elif holes and (len(holes) == 1 or not may_skip):
             seq = holes.pop(0)
-            found[seq] = ExitedEvent(process_id, seq, answer.exit_code, answer.sandbox_denied)
+            found[seq] = ExitedEvent(
+                process_id, seq, answer.exit_code, answer.sandbox_denied, lost or UNSET
+            )
     if holes and not may_skip:
         raise ProcessFailed(_no_longer_retained(holes, answer))
     return Merged(order.fill(found, holes), len(holes))

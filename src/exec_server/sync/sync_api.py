@@ -54,6 +54,7 @@ from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment, fs, process
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.fs import Metadata
+from exec_server.protocol.jobs import JobInfo
 from exec_server.protocol.paths import PathUri
 from exec_server.protocol.process import ReadResult
 from exec_server.protocol.sandbox import Sandboxed
@@ -790,8 +791,24 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
 
     @property
     def returncode(self) -> int | None:
-        """The exit status, 128 + n after signal n; None until the process has exited."""
+        """The exit status, 128 + n after signal n; None until the process has exited.
+
+        It stays None if the process is `lost`: no exit status is ever invented.
+        """
         return self._inner.returncode
+
+    @property
+    def lost(self) -> str | None:
+        """Why the process is gone with an unknown exit status; None if it is not.
+
+        For example `machine restarted`. Its output up to that moment can be read.
+        """
+        return self._inner.lost
+
+    @property
+    def is_durable(self) -> bool:
+        """True if the process outlives the server; see `start`."""
+        return self._inner.is_durable
 
     @property
     def is_done(self) -> bool:
@@ -842,7 +859,10 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         )
 
     def wait(self) -> int:
-        """Wait for the exit status; output may still follow it."""
+        """Wait for the exit status; output may still follow it.
+
+        Raises ProcessLost if the status is unknown and stays so.
+        """
         return self._portal.wait(self._inner.wait())
 
     def write(self, data: bytes) -> None:
@@ -960,6 +980,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         cols: int | None = None,
         sandbox: Sandboxed = None,
         process_id: str | None = None,
+        durable: bool = False,
         ensure: bool = False,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
@@ -977,6 +998,12 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
 
         *sandbox* says what the program may access, for example `read_only()`. The handle's
         `sandbox_type` says how the server enforces it; a server without sandboxes does not.
+
+        A *durable* process outlives the server: if the server is killed, restarted or replaced by
+        another release, the process runs on, and the next server on the same state directory
+        continues with it. The session is kept for as long as the server allows, as after `retain`.
+        Servers that cannot do this raise MethodNotFound, and those without a state directory
+        InvalidRequest; then nothing has run.
 
         A start that is cancelled or not answered in time is undone as far as possible. The same
         happens if the connection is lost; then ConnectionClosed says that it may have run. With
@@ -1003,6 +1030,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     cols=cols,
                     sandbox=sandbox,
                     process_id=process_id,
+                    durable=durable,
                     ensure=ensure,
                     on_disconnect=on_disconnect,
                     on_gap=on_gap,
@@ -1143,9 +1171,48 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         """How the server enforces sandboxes; None from a server that does not say."""
         return self._portal.wait(self._inner.sandbox_info())
 
+    def offers(self, capability: str) -> bool:
+        """True if the server says that it has *capability*, for example `processDurable`."""
+        return self._portal.wait(self._inner.offers(capability))
+
     def environment_status(self) -> str:
         """Ask the server for its status, which is `ready`."""
         return self._portal.wait(self._inner.environment_status())
+
+    def jobs(self) -> list[JobInfo]:
+        """All durable processes of this user on the server, whichever session has them.
+
+        `connect(resume_session_id=job.session_id)` and `attach(job.process_id)` continue with one.
+        This is an extension: servers without it raise MethodNotFound.
+        """
+        return self._portal.wait(self._inner.jobs())
+
+    def prune_jobs(
+        self,
+        *,
+        older_than: float | None = None,
+        session_id: str | None = None,
+        process_id: str | None = None,
+    ) -> int:
+        """Let the server forget durable processes that are over or lost, with their output.
+
+        Without parameters all of them are forgotten; *older_than* leaves those whose end was less
+        than so many seconds ago. Returns how many were forgotten. This is an extension: servers
+        without it raise MethodNotFound.
+        """
+        return self._portal.wait(
+            self._inner.prune_jobs(
+                older_than=older_than, session_id=session_id, process_id=process_id
+            )
+        )
+
+    def stop_server(self, *, end_jobs: bool = False) -> None:
+        """Stop the server as SIGTERM does; durable processes run on unless *end_jobs* is true.
+
+        They get SIGTERM then, and after some seconds SIGKILL. This is an extension: servers without
+        it raise MethodNotFound.
+        """
+        self._portal.wait(self._inner.stop_server(end_jobs=end_jobs))
 
     @property
     def session_id(self) -> str | None:

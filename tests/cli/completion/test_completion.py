@@ -92,7 +92,10 @@ def test_bash_completes_what_only_the_moment_knows(complete, home):
     assert complete("shell", "b") == {"box"}
     assert complete("ps", "") == {"box", "local"}
     assert complete("env", "check", "b") == {"box"}
-    assert complete("attach", "") == {"ab", "cd"}
+    assert complete("attach", "") == {"ab", "cd", "box", "local"}
+    assert complete("jobs", "prune", "b") == {"box"}
+    assert complete("jobs", "p") == {"prune"}
+    assert complete("stop", "b") == {"box"}
     assert complete("kill", "-s", "TERM", "ab", "c") == {"cd"}
     assert complete("cp", "b") == {"bin", "box", "boxes", "-o filenames"}
 

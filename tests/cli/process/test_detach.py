@@ -357,23 +357,22 @@ async def test_a_restarted_server_is_not_an_expiry(home):
     assert (await finished("ps", "--forget", session_id)).status == 1
 
 
-@requirement("cli/attach:expired", "cli/ps:states")
-async def test_what_has_expired_is_told_once(home):
+@requirement("cli/attach:expired", "cli/ps:states", "cli/ps:unknown-here")
+async def test_what_has_expired_is_told_and_stays_on_record(home):
     limits = {"detached_session_seconds": 0.01, "max_detached_session_seconds": 0.01}
     async with server_with(**limits) as server:
+        done = await finished("run", "--detach", server.url, "sleep", "60")
+        await eventually(lambda: not server.core._sessions)
+        session_id = done.stdout.decode().strip()
         for words in (["attach"], ["logs"], ["kill"]):
-            done = await finished("run", "--detach", server.url, "sleep", "60")
-            await eventually(lambda: not server.core._sessions)
-            session_id = done.stdout.decode().strip()
             expired = await finished(*words, session_id)
             assert expired.status == 1
             assert expired.stderr == (
-                f"Error: `{session_id}` has expired: the server no longer has it\n"
+                f"Error: `{session_id}` has expired: its server no longer has it; remove the "
+                f"record with `exec-server ps --forget {session_id}`\n"
             )
-            assert "there is no detached process" in (await finished(*words, session_id)).stderr
-        await finished("run", "--detach", server.url, "sleep", "60")
-        await eventually(lambda: not server.core._sessions)
-        assert list((await states()).values()) == ["expired"]
+        assert await states() == {session_id: "expired"}
+        assert await states("--prune") == {session_id: "expired"}
         assert await states() == {}
 
 

@@ -23,8 +23,10 @@ from exec_server.errors import (
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.process import StartParams
 from tests.requirements import requirement
+from tests.support.children import child
 from tests.support.fake_server import Talk, fake_server
 from tests.support.leaks import eventually
+from tests.support.tether import Tether
 from tests.support.wire import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -317,6 +319,17 @@ async def test_an_abandoned_process_is_killed(client):
     assert result.exit_code == 137
 
 
+@requirement("client/process:abandon-tree")
+async def test_what_an_abandoned_process_has_left_behind_ends_with_it(client, tmp_path):
+    with Tether(tmp_path) as tether:
+        process = await client.start(child("leaves_a_daemon.py", tether.path, "keep"))
+        assert await process.wait() == 0
+        # The daemon has left the group of the process, and holds the output open.
+        assert tether.is_held
+        process.abandon()
+        await tether.released()
+
+
 @requirement("client/process:terminal")
 async def test_a_terminal_has_a_size_that_can_change(client):
     process = await sh(client, "stty size; read x; stty size", tty=True, rows=11, cols=22)
@@ -427,7 +440,7 @@ async def test_a_start_that_nobody_waits_for_is_undone(how):
         start = await talk.expect("process/start")
         started.set()
         request = await talk.expect("process/terminate")
-        assert request["params"] == {"processId": start["params"]["processId"]}
+        assert request["params"] == {"processId": start["params"]["processId"], "tree": True}
         await talk.answer(request, {"running": True})
         await talk.refuse(start, -32600, "start was cancelled")
         terminated.set()

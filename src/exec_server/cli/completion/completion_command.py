@@ -13,12 +13,13 @@ from exec_server.cli.parser import Parser, parser_of, path
 from exec_server.errors import ExecServerError
 
 # The kind of words that follow a command: servers, files on servers (targets), ids of detached
-# processes, or names of environments.
-Words = Literal["servers", "targets", "ids", "names", "none"]
+# processes, servers or ids (processes), or names of environments.
+Words = Literal["servers", "targets", "ids", "processes", "names", "none"]
 
 _SUMMARY_WIDTH = 70
 # The first mark that is found in the usage line decides.
 _WORDS_BY_USAGE: tuple[tuple[str, Words], ...] = (
+    ("[SERVER] <ID>", "processes"),
     ("<ID>", "ids"),
     ("PATH>", "targets"),
     ("<SRC>", "targets"),

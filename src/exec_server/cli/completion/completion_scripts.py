@@ -15,6 +15,7 @@ _DYNAMIC = {
     "targets": "exec-server completion names",
     "names": "exec-server completion names",
     "ids": "exec-server completion ids",
+    "processes": "exec-server completion ids 2>/dev/null; exec-server completion names",
 }
 
 

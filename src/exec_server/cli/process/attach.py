@@ -7,11 +7,19 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
+from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
-from exec_server.cli.options import add_verbose, server_token
+from exec_server.cli.options import add_verbose
 from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
-from exec_server.cli.process.saved_session_options import saved_parser
+from exec_server.cli.process.named_process import (
+    ID_HELP,
+    NamedProcess,
+    add_words,
+    find_process,
+    split_words,
+)
+from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
@@ -19,15 +27,19 @@ from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest
 
 _DESCRIPTION = """\
-Follow a detached process again: its output continues at the byte where it was left. If the process
-has a terminal, keys go to it, and ~d at the start of a line detaches again. Otherwise Ctrl-C
-detaches. The process runs on in both cases.
+Follow a detached process again: its output continues at the byte where it was left on this machine,
+or comes from its beginning. If the process has a terminal, keys go to it, and ~d at the start of a
+line detaches again. Otherwise Ctrl-C detaches. The process runs on in both cases.
 """
 
 _EXAMPLES = """\
   Detach a build, and come back to it:
       exec-server run --detach build -- make world       # prints an id, such as 3f2a9c01
       exec-server attach 3f2a9c01
+
+  Continue with a durable job that was started from another machine:
+      exec-server ps build
+      exec-server attach build 3f2a9c01
 """
 
 
@@ -35,49 +47,56 @@ def attach_command(words: list[str]) -> int:
     """Attach to a process; the status is that of the process, or 0 after detaching again."""
     parser = saved_parser(
         "attach",
-        usage="[OPTIONS] <ID>",
+        usage="[OPTIONS] [SERVER] <ID>",
         description=_DESCRIPTION,
-        status="the status of the process; 0 after ~d; 128 + N if signal N ended this program",
+        status="the status of the process; 0 after ~d; 128 + N if signal N ended this program;\n"
+        "  125  the status of the process is unknown: it was lost, for example in a restart",
         examples=_EXAMPLES,
+        words_help=ID_HELP,
     )
-    parser.add_argument("id", metavar="<ID>", help="the id, or a unique beginning of it")
+    add_words(parser)
     add_force(parser)
     add_verbose(parser)
     values = parser.parse_words(words)
 
+    server, [text] = split_words(parser, values.words, SessionStore())
+
     async def attach() -> int:
         store = SessionStore()
-        session = store.find(values.id)
-        if session.exit_code is not None:
-            say(f"it has ended, and all its output was shown; see `exec-server logs {session.id}`")
-            return session.exit_code
+        access = access_of(parser, values)
+        found = await find_process(store, server, text, access)
+        session = found.session
+        if session.exit_code is not None or session.lost is not None:
+            return _tell_end(session)
         notices = Notices(is_verbose=values.verbose)
 
         def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
             return detach.open_saved(
-                store,
-                session,
-                client_name=parser.prog,
-                token=server_token(parser, values),
-                pin=values.pin,
-                on_state=notices.on_state,
-                is_patient=is_patient,
+                session, access, on_state=notices.on_state, is_patient=is_patient
             )
 
         command = f"exec-server attach {session.id}"
         async with open_held(opening, session, force=values.force, command=command) as client:
-            return await _attach(store, session, client, notices)
+            return await _attach(store, found, client, notices)
 
     return run_to_exit_status(attach, log_level=values.log_level)
 
 
+def _tell_end(session: SavedSession) -> int:
+    """Say how a process has ended whose output was shown; the exit status."""
+    end = "it has ended" if session.lost is None else f"it is lost ({session.lost})"
+    say(f"{end}, and all its output was shown; see `exec-server logs {session.id}`")
+    return exit_codes.LOST if session.exit_code is None else session.exit_code
+
+
 async def _attach(
-    store: SessionStore, session: SavedSession, client: ExecServerClient, notices: Notices
+    store: SessionStore, found: NamedProcess, client: ExecServerClient, notices: Notices
 ) -> int:
+    session = found.session
     try:
         process = await client.attach(session.process_id)
     except InvalidRequest as exc:
-        raise detach.expired(store, session) from exc
+        raise detach.expired(session) from exc
     has_keys = process.is_terminal and os.isatty(0)
     bridge_options = BridgeOptions(
         is_terminal=process.is_terminal,
@@ -94,10 +113,13 @@ async def _attach(
         async with bridge:
             status = await bridge.follow()
     finally:
-        is_over = process.returncode is not None and process.is_done
+        is_over = process.is_done and not (process.returncode is None and process.lost is None)
         session = msgspec.structs.replace(session, modes=bridge.modes)
         code = None if process.returncode is None else process.returncode & 0xFF
-        detach.update(store, client, session, exit_code=code if is_over else None)
+        if not is_over:
+            detach.update(store, client, session)
+        elif found.is_saved:
+            detach.update(store, client, session, exit_code=code, lost=process.lost)
     if bridge.is_detached:
         say(f"detached; come back with: exec-server attach {session.id}")
     return status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Literal
 
 import msgspec
@@ -24,8 +25,32 @@ from exec_server.errors import (
     SessionAttached,
 )
 from exec_server.limits import DEFAULT_LIMITS
+from exec_server.protocol.jobs import JobInfo
 
 State = Literal["attached", "expired", "unknown here", "refused", "unreachable"]
+
+
+class ServerAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """How the commands for detached processes reach a server, as their options say."""
+
+    client_name: str
+    token: str | None = None
+    token_file: str | None = None
+    pin: str | None = None
+
+    def __repr__(self) -> str:
+        return f"ServerAccess({self.client_name!r})"
+
+    @property
+    def token_path(self) -> str | None:
+        """The file of the token in a form that is valid in every directory."""
+        return None if self.token_file is None else os.path.abspath(self.token_file)
+
+    def open(self, server: str) -> AbstractAsyncContextManager[ExecServerClient]:
+        """Connect to *server*, with a new session, for the length of a block."""
+        return server_access.open_server(
+            server, token=self.token, pin=self.pin, client_name=self.client_name
+        )
 
 
 class SessionUnavailable(ExecServerError):
@@ -68,6 +93,7 @@ def new_record(
     token_file: str | None,
     pin: str | None = None,
     kept: float | None,
+    durable: bool = False,
 ) -> SavedSession:
     """Save the record of a process, before or after it is started."""
     session = SavedSession(
@@ -82,6 +108,7 @@ def new_record(
         token_file=None if token_file is None else os.path.abspath(token_file),
         pin=pin,
         server_instance=client.server_instance,
+        durable=durable,
     )
     store.save(session)
     return session
@@ -93,42 +120,39 @@ def update(
     session: SavedSession,
     *,
     exit_code: int | None = None,
+    lost: str | None = None,
 ) -> SavedSession:
-    """Save how much of the output was shown so far."""
+    """Save how much of the output was shown so far, and how the process has ended, if it has."""
     token = client.session_token()
-    session = msgspec.structs.replace(session, session_token=token, exit_code=exit_code)
+    session = msgspec.structs.replace(session, session_token=token, exit_code=exit_code, lost=lost)
     store.save(session)
     return session
 
 
 @contextlib.asynccontextmanager
 async def open_saved(
-    store: SessionStore,
     session: SavedSession,
+    access: ServerAccess,
     *,
-    client_name: str,
-    token: str | None = None,
-    pin: str | None = None,
     on_state: Callable[[ConnectionState], None] | None = None,
     is_patient: bool = True,
 ) -> AsyncIterator[ExecServerClient]:
     """Resume a saved session for the length of a block. Raises SessionUnavailable.
 
-    If *is_patient*, it waits some seconds for a session that is attached elsewhere. The record of
-    an expired session is removed, but only if the server that says so is the one that had it:
-    another executor may have the name by now, and the record is the only way back to the process.
+    If *is_patient*, it waits some seconds for a session that is attached elsewhere. Only the run of
+    the server that had a session can say that it has expired; another server may have the name by
+    now. No answer removes the record, which may be the only way back to the process.
     """
-    if token is None and session.token_file is not None:
-        token = read_token_file(session.token_file)
+    access = _access_to(session, access)
     limits = DEFAULT_LIMITS
     if not is_patient:
         # With this pause a second attempt does not fit into the time.
         limits = msgspec.structs.replace(limits, recovery_pause=limits.connect_timeout)
     opening = server_access.open_server(
         session.server,
-        token=token,
-        pin=pin or session.pin,
-        client_name=client_name,
+        token=access.token,
+        pin=access.pin,
+        client_name=access.client_name,
         session_token=session.session_token,
         on_state=on_state,
         limits=limits,
@@ -137,37 +161,53 @@ async def open_saved(
         try:
             client = await stack.enter_async_context(opening)
         except InvalidRequest as exc:
-            found = await _instance_at(session, token=token, pin=pin)
+            found = await _instance_at(session, access)
             if found is not None and found == session.server_instance:
-                raise expired(store, session) from exc
+                raise expired(session) from exc
             raise _unknown_here(session) from exc
         except (SessionAttached, ConnectError) as exc:
             raise _unavailable(session, exc) from exc
         yield client
 
 
-async def _instance_at(session: SavedSession, *, token: str | None, pin: str | None) -> str | None:
+def _access_to(session: SavedSession, access: ServerAccess) -> ServerAccess:
+    """How the server of *session* is reached: as the options say, or else as its record does."""
+    if access.token is None and session.token_file is not None:
+        token = read_token_file(session.token_file)
+        access = msgspec.structs.replace(access, token=token)
+    return msgspec.structs.replace(access, pin=access.pin or session.pin)
+
+
+async def jobs_of(session: SavedSession, access: ServerAccess) -> list[JobInfo]:
+    """The durable jobs on the server of *session*. Raises the errors of a connection and a call."""
+    async with _access_to(session, access).open(session.server) as client:
+        return await client.jobs()
+
+
+async def _instance_at(session: SavedSession, access: ServerAccess) -> str | None:
     """The run of the server that is reached now; None if it does not say."""
-    opening = server_access.open_server(
-        session.server, token=token, pin=pin or session.pin, client_name="exec-server"
-    )
     try:
-        async with opening as client:
+        async with access.open(session.server) as client:
             return client.server_instance
     except ExecServerError:
         return None
 
 
-def expired(store: SessionStore, session: SavedSession) -> SessionUnavailable:
-    """Remove the record of a session that its server no longer has; the error to raise."""
-    store.remove(session.id)
-    return SessionUnavailable(f"`{session.id}` has expired: the server no longer has it", "expired")
+def expired(session: SavedSession) -> SessionUnavailable:
+    """The error for a process that its own server no longer has."""
+    text = (
+        f"`{session.id}` has expired: its server no longer has it; remove the record with "
+        f"`exec-server ps --forget {session.id}`"
+    )
+    return SessionUnavailable(text, "expired")
 
 
 def _unknown_here(session: SavedSession) -> SessionUnavailable:
+    # A durable job outlives its server, but not `jobs prune` and the server's own limits.
+    why = "it was forgotten there" if session.durable else "it was restarted"
     text = (
-        f"the server that answers now does not know `{session.id}`: it was restarted, or it is "
-        f"another server under the same name; remove the record with `exec-server ps --prune`"
+        f"the server that answers now does not know `{session.id}`: {why}, or it is another server "
+        "under the same name; remove the record with `exec-server ps --prune`"
     )
     return SessionUnavailable(text, "unknown here")
 

@@ -10,9 +10,11 @@ from contextlib import AbstractAsyncContextManager
 from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.log_setup import print_error
-from exec_server.cli.options import add_output, server_token
+from exec_server.cli.options import add_output
 from exec_server.cli.process import detach
-from exec_server.cli.process.saved_session_options import saved_parser
+from exec_server.cli.process.detach import ServerAccess
+from exec_server.cli.process.named_process import ID_HELP, add_words, find_process, split_words
+from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.tables import print_json
@@ -28,6 +30,9 @@ _EXAMPLES = """\
 
   Interrupt it, as Ctrl-C would:
       exec-server kill -s INT 3f2a9c01
+
+  A durable job that was started from another machine:
+      exec-server kill build 3f2a9c01
 """
 
 
@@ -35,13 +40,12 @@ def kill_command(words: list[str]) -> int:
     """Send the signal that *words* name; the status is 1 if one process could not get it."""
     parser = saved_parser(
         "kill",
-        usage="[OPTIONS] <ID>...",
+        usage="[OPTIONS] [SERVER] <ID>...",
         description="Send a signal to detached processes and to all processes they started.",
         examples=_EXAMPLES,
+        words_help=ID_HELP,
     )
-    parser.add_argument(
-        "ids", metavar="<ID>", nargs="+", help="the id, or a unique beginning of it"
-    )
+    add_words(parser, is_several=True)
     parser.add_argument(
         "-s",
         "--signal",
@@ -55,12 +59,12 @@ def kill_command(words: list[str]) -> int:
     add_output(parser)
     values = parser.parse_words(words)
 
+    server, ids = split_words(parser, values.words, SessionStore(), is_several=True)
+
     async def kill() -> int:
-        store = SessionStore()
-        token = server_token(parser, values)
+        access = access_of(parser, values)
         killed = [
-            await _kill(store, text, values.signal, token, values.pin, force=values.force)
-            for text in values.ids
+            await _kill(server, text, values.signal, access, force=values.force) for text in ids
         ]
         facts = [each for each in killed if each is not None]
         if values.output == "json":
@@ -75,31 +79,18 @@ def kill_command(words: list[str]) -> int:
 
 
 async def _kill(
-    store: SessionStore,
-    text: str,
-    signum: signal.Signals,
-    token: str | None,
-    pin: str | None,
-    *,
-    force: bool,
+    server: str | None, text: str, signum: signal.Signals, access: ServerAccess, *, force: bool
 ) -> dict[str, object] | None:
     """Signal one process; the facts about it, or None after an error, which is printed."""
     try:
-        session = store.find(text)
+        session = (await find_process(SessionStore(), server, text, access)).session
 
         def opening(_: bool) -> AbstractAsyncContextManager[ExecServerClient]:
             # A program that was ended a moment ago may not have left the server yet.
-            return detach.open_saved(
-                store,
-                session,
-                client_name="exec-server kill",
-                token=token,
-                pin=pin,
-                is_patient=force,
-            )
+            return detach.open_saved(session, access, is_patient=force)
 
         async with open_held(opening, session, force=force) as client:
-            was_running = await _signalled(store, client, session, signum)
+            was_running = await _signalled(client, session, signum)
     except ExecServerError as exc:
         print_error(str(exc))
         return None
@@ -107,7 +98,6 @@ async def _kill(
 
 
 async def _signalled(
-    store: SessionStore,
     client: ExecServerClient,
     session: SavedSession,
     signum: signal.Signals,
@@ -118,7 +108,7 @@ async def _signalled(
     try:
         is_running = not (await client.read(session.process_id, max_bytes=1)).exited
     except InvalidRequest as exc:
-        raise detach.expired(store, session) from exc
+        raise detach.expired(session) from exc
     if is_running:
         try:
             await client.signal(session.process_id, signum)

@@ -7,19 +7,20 @@ from contextlib import AbstractAsyncContextManager
 
 from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
-from exec_server.cli.options import add_output, add_verbose, server_token
+from exec_server.cli.options import add_output, add_verbose
 from exec_server.cli.parser import Flag
 from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.named_process import ID_HELP, add_words, find_process, split_words
 from exec_server.cli.process.run import output_facts
-from exec_server.cli.process.saved_session_options import saved_parser
+from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.process.terminal_io import LocalOutput
 from exec_server.cli.tables import print_json
 from exec_server.client.client import ExecServerClient
-from exec_server.errors import InvalidRequest
+from exec_server.errors import InvalidRequest, ProcessLost
 from exec_server.protocol.process import ReadChunk, ReadResult
 
 # How many seconds a terminal has to take the sequences that restore it.
@@ -31,6 +32,9 @@ _EXAMPLES = """\
 
   Print it, and follow it until the process ends; Ctrl-C leaves the process running:
       exec-server logs -f 3f2a9c01
+
+  Of a durable job that was started from another machine:
+      exec-server logs build 3f2a9c01
 """
 
 
@@ -38,13 +42,14 @@ def logs_command(words: list[str]) -> int:
     """Print output; the position where `attach` continues does not change."""
     parser = saved_parser(
         "logs",
-        usage="[OPTIONS] <ID>",
+        usage="[OPTIONS] [SERVER] <ID>",
         description="Print the output of a detached process, as far as its server retains it: by "
-        "default the last\nmebibyte.",
+        "default the last\nmebibyte, or the journal of a durable job.",
         status="0    printed; 128 + N if signal N ended this program",
         examples=_EXAMPLES,
+        words_help=ID_HELP,
     )
-    parser.add_argument("id", metavar="<ID>", help="the id, or a unique beginning of it")
+    add_words(parser)
     parser.add_argument(
         "-f", "--follow", action=Flag, help="follow the output until the process has ended"
     )
@@ -55,20 +60,16 @@ def logs_command(words: list[str]) -> int:
     if values.follow and values.output == "json":
         parser.error("the argument '--follow' cannot be used with '--output json'")
 
+    server, [text] = split_words(parser, values.words, SessionStore())
+
     async def logs() -> int:
-        store = SessionStore()
-        session = store.find(values.id)
+        access = access_of(parser, values)
+        session = (await find_process(SessionStore(), server, text, access)).session
         notices = Notices(is_verbose=values.verbose)
 
         def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
             return detach.open_saved(
-                store,
-                session,
-                client_name=parser.prog,
-                token=server_token(parser, values),
-                pin=values.pin,
-                on_state=notices.on_state,
-                is_patient=is_patient,
+                session, access, on_state=notices.on_state, is_patient=is_patient
             )
 
         command = f"exec-server logs -f {session.id}" if values.follow else None
@@ -78,7 +79,7 @@ def logs_command(words: list[str]) -> int:
                     return await _follow(client, session, notices)
                 answer = await client.read(session.process_id)
             except InvalidRequest as exc:
-                raise detach.expired(store, session) from exc
+                raise detach.expired(session) from exc
         await _show(session, answer, as_json=values.output == "json")
         return exit_codes.OK
 
@@ -92,20 +93,26 @@ async def _follow(client: ExecServerClient, session: SavedSession, notices: Noti
     async with TerminalBridge(
         process, BridgeOptions(has_input=False, at_end="leave"), notices
     ) as bridge:
-        status = await bridge.follow()
+        try:
+            status = await bridge.follow()
+        except ProcessLost as exc:
+            say(f"lost ({exc.reason}): the exit status is unknown")
     # The exit status of the process is not that of this command.
     return status if bridge.is_detached else exit_codes.OK
 
 
 async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> None:
     dropped = answer.dropped_bytes if isinstance(answer.dropped_bytes, int) else 0
+    lost = answer.why_lost
     if as_json:
         facts: dict[str, object] = {
             "id": session.id,
             "exited": answer.exited,
-            "exitCode": answer.exit_code,
+            "exitCode": None if lost is not None else answer.exit_code,
             "droppedBytes": dropped,
         }
+        if lost is not None:
+            facts["lost"] = lost
         print_json(facts | output_facts(_collected(answer.chunks)))
         return
     if dropped:
@@ -118,6 +125,8 @@ async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> 
             await output.write(2 if chunk.stream == "stderr" else 1, chunk.chunk.data)
     finally:
         await output.restore_modes(_LAST_WORDS)
+    if lost is not None:
+        say(f"lost ({lost}): the exit status is unknown")
 
 
 def _collected(chunks: Sequence[ReadChunk]) -> Collected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import shlex
 import time
@@ -11,72 +12,139 @@ import msgspec
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.files.progress_bar import duration
-from exec_server.cli.options import add_output, server_token
-from exec_server.cli.parser import Flag
+from exec_server.cli.log_setup import print_error
+from exec_server.cli.options import add_output
+from exec_server.cli.parser import Flag, Parser
 from exec_server.cli.process import detach
-from exec_server.cli.process.saved_session_options import saved_parser
-from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.process.detach import ServerAccess
+from exec_server.cli.process.saved_session_options import access_of, saved_parser
+from exec_server.cli.process.saved_sessions import SavedSession, SessionStore, shown_time
+from exec_server.cli.process.server_jobs import as_session, ask_jobs, job_ids
 from exec_server.cli.tables import print_json, print_table
-from exec_server.errors import ExecServerError, InvalidRequest
+from exec_server.errors import ExecServerError, InvalidRequest, MethodNotFound
+from exec_server.protocol.jobs import JobInfo
 
 # How many servers are asked at the same time.
 _AT_ONCE = 16
 
 _DESCRIPTION = """\
-List the processes that were detached on this machine, with `run --detach` or ~d. Their servers are
-asked for the state of each: running, exited with a status, attached elsewhere, unreachable, or
-unknown here, which means that the server was restarted or is another one under the same name. An
-expired process is listed once more, and its record is removed. All other records are kept until
-`--forget` or `--prune`.
+List detached processes. Without SERVER these are the ones that were detached on this machine, with
+`run --detach` or ~d. With SERVER the server itself is asked, and its durable jobs are listed as
+well, wherever they were started: those of the same token or of the same user.
 """
 
 _EXAMPLES = """\
-  All of them:
+  All that were detached on this machine:
       exec-server ps
 
-  Those of one server, as JSON:
+  All jobs of a server, from any machine:
+      exec-server ps build
+
+  As JSON:
       exec-server ps -o json build
 
   Remove the record of a process whose server is gone:
       exec-server ps --forget 3f2a9c01
 """
 
+_STATES_HELP = """\
+states:
+  running        running (attached): a client follows it now
+  exited N       it has ended with status N
+  lost (WHY)     it is gone and its exit status is unknown; its output can be read
+  attached       another program follows it, so its state cannot be asked for
+  expired        its server has ended it after the time of --keep
+  unknown here   the server that answers was restarted, or is another one under the same name
+  refused        the token is missing or wrong
+  unreachable    there is no connection to the server
+No answer of a server removes a record of this machine; --forget and --prune do. AGE is the time
+since the start or, of a durable job that has ended, the time that it has taken.
+"""
 
-class DetachedProcess(msgspec.Struct, frozen=True):
+
+class DetachedProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A detached process and its state."""
 
     session: SavedSession
-    # "running", "exited", or the reason why neither is known.
+    # "running", "exited", "lost", or the reason why none of them is known.
     state: str
     exit_code: int | None = None
+    lost: str | None = None
     problem: str | None = None
+    # What the server lists, if it is a durable job.
+    job: JobInfo | None = None
 
     @property
     def facts(self) -> dict[str, object]:
         facts = {**self.session.facts, "state": self.state, "exitCode": self.exit_code}
-        return facts if self.problem is None else {**facts, "problem": self.problem}
+        if self.lost is not None:
+            facts["lost"] = self.lost
+        if self.problem is not None:
+            facts["problem"] = self.problem
+        if self.job is not None:
+            job = self.job
+            ended = None if job.ended_at is None else shown_time(job.ended_at / 1000)
+            facts |= {"processId": job.process_id, "pid": job.pid, "cwd": job.cwd}
+            facts |= {"endedAt": ended, "attached": job.attached}
+        return facts
 
     @property
     def row(self) -> list[str]:
-        session = self.session
-        state = self.state if self.exit_code is None else f"{self.state} {self.exit_code}"
-        age = duration(max(0.0, time.time() - session.started_at))
-        server = server_access.shown(session.server)
-        return [session.id, server, state, age, shlex.join(session.argv)]
+        server = server_access.shown(self.session.server)
+        age = duration(max(0.0, self._age))
+        return [self.session.id, server, self._shown_state, age, shlex.join(self.session.argv)]
+
+    @property
+    def _shown_state(self) -> str:
+        if self.lost is not None:
+            return f"{self.state} ({self.lost})"
+        if self.exit_code is not None:
+            return f"{self.state} {self.exit_code}"
+        if self.state == "running" and self.job is not None and self.job.attached:
+            return "running (attached)"
+        return self.state
+
+    @property
+    def _age(self) -> float:
+        if self.job is not None and self.job.ended_at is not None:
+            return (self.job.ended_at - self.job.started_at) / 1000
+        return time.time() - self.session.started_at
 
 
 def ps_command(words: list[str]) -> int:
     """List the detached processes that *words* ask for."""
+    parser = _parser()
+    values = parser.parse_words(words)
+    if values.server is not None and not server_access.is_server(values.server):
+        expected = server_access.expected_server()
+        parser.error(f"invalid value '{values.server}' for '[SERVER]': expected {expected}")
+
+    async def ps() -> int:
+        access = access_of(parser, values)
+        store = SessionStore()
+        if values.forget is not None:
+            store.remove(store.find(values.forget).id)
+            return exit_codes.OK
+        if values.quiet and values.server is None:
+            _print_ids(store.all())
+            return exit_codes.OK
+        return await _list(store, values, access)
+
+    return run_to_exit_status(ps, log_level=values.log_level)
+
+
+def _parser() -> Parser:
     parser = saved_parser(
         "ps",
         usage="[OPTIONS] [SERVER]",
         description=_DESCRIPTION,
         status="0    listed; the states do not matter",
-        failed="the records of detached processes cannot be read safely",
+        failed="the records cannot be read safely, or SERVER cannot be asked",
         examples=_EXAMPLES,
+        words_help=_STATES_HELP,
     )
     parser.add_argument(
-        "server", metavar="SERVER", nargs="?", help="list only those on this server"
+        "server", metavar="SERVER", nargs="?", help="ask this server, and list all jobs there"
     )
     parser.add_argument(
         "--forget",
@@ -84,62 +152,126 @@ def ps_command(words: list[str]) -> int:
         help="remove the record of this process and ask no server; the process is left alone",
     )
     parser.add_argument(
-        "--prune", action=Flag, help="also remove the records of processes that are unknown here"
+        "--prune",
+        action=Flag,
+        help="also remove the records of processes that have expired or are unknown here",
     )
-    parser.add_argument("-q", "--quiet", action=Flag, help="print only the ids, and ask no server")
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action=Flag,
+        help="print only the ids; without SERVER, no server is asked",
+    )
     add_output(parser)
-    values = parser.parse_words(words)
+    return parser
 
-    async def ps() -> int:
-        token = server_token(parser, values)
-        store = SessionStore()
-        if values.forget is not None:
-            store.remove(store.find(values.forget).id)
-            return exit_codes.OK
-        sessions = [each for each in store.all() if values.server in (None, each.server)]
-        if values.quiet:
-            for each in sessions:
-                print(each.id)
-            return exit_codes.OK
-        slots = asyncio.Semaphore(_AT_ONCE)
-        found = await asyncio.gather(
-            *(_look(store, each, token, values.pin, slots) for each in sessions)
+
+async def _list(store: SessionStore, values: argparse.Namespace, access: ServerAccess) -> int:
+    records = [each for each in store.all() if values.server in (None, each.server)]
+    status = exit_codes.OK
+    listed: list[DetachedProcess] = []
+    if values.server is not None:
+        try:
+            listed, records = await _ask_server(store, values.server, records, access)
+        except MethodNotFound:
+            # This server has no durable jobs.
+            pass
+        except ExecServerError as exc:
+            print_error(str(exc))
+            status = exit_codes.FAILED
+    if values.quiet:
+        _print_ids([*(each.session for each in listed), *records])
+        return status
+    slots = asyncio.Semaphore(_AT_ONCE)
+    listed += await asyncio.gather(*(_look(each, access, slots) for each in records))
+    listed.sort(key=lambda each: each.session.started_at)
+    if values.prune:
+        for each in listed:
+            if each.state in ("expired", "unknown here"):
+                store.remove(each.session.id)
+    if values.output == "json":
+        print_json([each.facts for each in listed])
+    elif listed:
+        headings = ["ID", "SERVER", "STATE", "AGE", "COMMAND"]
+        print_table(headings, [each.row for each in listed])
+    return status
+
+
+def _print_ids(sessions: list[SavedSession]) -> None:
+    for each in sessions:
+        print(each.id)
+
+
+# One server, which lists its durable jobs.
+
+
+async def _ask_server(
+    store: SessionStore, server: str, records: list[SavedSession], access: ServerAccess
+) -> tuple[list[DetachedProcess], list[SavedSession]]:
+    """The durable jobs of *server*, and the *records* of this machine that are not among them."""
+    jobs = await ask_jobs(server, access)
+    listed = []
+    for job, short_id in zip(jobs, job_ids(jobs), strict=True):
+        record = _record_of(job, records)
+        session = record or msgspec.structs.replace(
+            as_session(job, store, server=server, access=access), id=short_id
         )
-        if values.prune:
-            for listed in found:
-                if listed.state == "unknown here":
-                    store.remove(listed.session.id)
-        if values.output == "json":
-            print_json([each.facts for each in found])
-        elif found:
-            print_table(["ID", "SERVER", "STATE", "AGE", "COMMAND"], [each.row for each in found])
-        return exit_codes.OK
+        listed.append(_listed(job, session))
+    known = {each.session.id for each in listed}
+    return listed, [each for each in records if each.id not in known]
 
-    return run_to_exit_status(ps, log_level=values.log_level)
+
+def _record_of(job: JobInfo, records: list[SavedSession]) -> SavedSession | None:
+    for each in records:
+        if each.process_id == job.process_id and each.is_in(job.session_id):
+            return each
+    return None
+
+
+def _listed(job: JobInfo, session: SavedSession) -> DetachedProcess:
+    # While others hold the output of an exited process open, it can still write.
+    state = "exited" if job.state == "closed" else job.state
+    code = None if job.exit_code is None else job.exit_code & 0xFF
+    return DetachedProcess(session=session, state=state, exit_code=code, lost=job.lost, job=job)
+
+
+# One record of this machine.
 
 
 async def _look(
-    store: SessionStore,
-    session: SavedSession,
-    token: str | None,
-    pin: str | None,
-    slots: asyncio.Semaphore,
+    session: SavedSession, access: ServerAccess, slots: asyncio.Semaphore
 ) -> DetachedProcess:
-    opening = detach.open_saved(
-        store, session, client_name="exec-server ps", token=token, pin=pin, is_patient=False
-    )
+    async with slots:
+        if session.durable:
+            # Asking for a job does not take its session from the program that follows it.
+            try:
+                found = _record_job(await detach.jobs_of(session, access), session)
+            except ExecServerError:
+                found = None
+            if found is not None:
+                return _listed(found, session)
+        return await _resume_and_look(session, access)
+
+
+def _record_job(jobs: list[JobInfo], session: SavedSession) -> JobInfo | None:
+    return next((job for job in jobs if _record_of(job, [session]) is not None), None)
+
+
+async def _resume_and_look(session: SavedSession, access: ServerAccess) -> DetachedProcess:
     try:
-        async with slots, opening as client:
+        async with detach.open_saved(session, access, is_patient=False) as client:
             answer = await client.read(session.process_id, max_bytes=1)
     except detach.SessionUnavailable as exc:
         is_told = exc.state not in ("attached", "expired")
-        return DetachedProcess(session, exc.state, problem=str(exc) if is_told else None)
+        problem = str(exc) if is_told else None
+        return DetachedProcess(session=session, state=exc.state, problem=problem)
     except InvalidRequest:
-        return DetachedProcess(session, detach.expired(store, session).state)
+        return DetachedProcess(session=session, state="expired")
     except ExecServerError as exc:
-        return DetachedProcess(session, "unknown", problem=str(exc))
+        return DetachedProcess(session=session, state="unknown", problem=str(exc))
+    if answer.why_lost is not None:
+        return DetachedProcess(session=session, state="lost", lost=answer.why_lost)
     if not answer.exited:
-        return DetachedProcess(session, "running")
-    return DetachedProcess(
-        session, "exited", None if answer.exit_code is None else answer.exit_code & 0xFF
-    )
+        return DetachedProcess(session=session, state="running")
+    code = None if answer.exit_code is None else answer.exit_code & 0xFF
+    return DetachedProcess(session=session, state="exited", exit_code=code)

@@ -21,7 +21,13 @@ from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, Te
 from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import OnGap, RemoteProcess
-from exec_server.errors import ConfigurationError, ExecServerError, NotFound, RpcError
+from exec_server.errors import (
+    ConfigurationError,
+    ExecServerError,
+    NotFound,
+    ProcessLost,
+    RpcError,
+)
 
 
 def run_command(words: list[str]) -> int:
@@ -49,7 +55,10 @@ def run_and_tell(
             return await work(options, collected)
         except ExecServerError as exc:
             if options.output == "json":
-                facts = {"exitCode": exit_codes.status_of(exc), "error": str(exc)}
+                facts: dict[str, object] = {"exitCode": exit_codes.status_of(exc)}
+                if isinstance(exc, ProcessLost):
+                    facts = {"exitCode": None, "lost": exc.reason}
+                facts["error"] = str(exc)
                 print(msgspec.json.encode(facts | output_facts(collected)).decode())
             raise
 
@@ -103,6 +112,7 @@ async def _detach(options: RunOptions, _: Collected) -> int:
         )
     store = SessionStore()
     async with _open(options, Notices()) as client:
+        durable = options.durable and await client.offers("processDurable")
         kept = await detach.keep(client, options.keep)
         # The record is saved before the start: no process may run without one.
         session = detach.new_record(
@@ -116,9 +126,10 @@ async def _detach(options: RunOptions, _: Collected) -> int:
             token_file=options.token_file,
             pin=options.pin,
             kept=kept,
+            durable=durable,
         )
         try:
-            await start_command(client, options, process_id=session.process_id)
+            await start_command(client, options, process_id=session.process_id, durable=durable)
         except exit_codes.StatusError:
             store.remove(session.id)
             raise
@@ -147,6 +158,7 @@ async def start_command(
     options: RunOptions,
     *,
     process_id: str | None = None,
+    durable: bool = False,
     on_gap: OnGap = "fail",
 ) -> RemoteProcess:
     """Start the command of *options*.
@@ -173,6 +185,7 @@ async def start_command(
             cols=size[1] if size else None,
             sandbox=sandbox,
             process_id=process_id,
+            durable=durable,
             ensure=True,
             on_gap=on_gap,
         )

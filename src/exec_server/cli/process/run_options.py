@@ -67,7 +67,7 @@ examples:
   Over ssh; nothing listens on the far side:
       exec-server run 'stdio:ssh build exec-server --listen stdio' -- uname -a
 
-  Detach, and come back later:
+  Detach, and come back later, also after the server was restarted or upgraded:
       id=$(exec-server run --detach ws://127.0.0.1:41181 -- make world)
       exec-server ps
       exec-server logs -f $id
@@ -93,6 +93,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: float | None = None
     output: OutputFormat = "text"
     detach: bool = False
+    # True if the process may outlive its server, where the server can do that.
+    durable: bool = True
     # How many seconds a server should keep the process while it is detached.
     keep: float = DEFAULT_KEEP
     verbose: bool = False
@@ -120,7 +122,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
     if values.detach:
         parser.refuse_together(arguments, "detach", "timeout")
     else:
-        parser.require(arguments, {"keep": ("detach",)})
+        parser.require(arguments, {"keep": ("detach",), "not_durable": ("detach",)})
     server, argv = _split(parser, arguments)
     return RunOptions(
         server=server,
@@ -133,6 +135,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         time_limit=values.timeout,
         output=values.output,
         detach=values.detach,
+        durable=not values.not_durable,
         keep=DEFAULT_KEEP if values.keep is None else values.keep,
         verbose=values.verbose,
         sandbox=confinement(parser, arguments),
@@ -170,6 +173,7 @@ def _parser() -> Parser:
         help="with --detach: how long the server should keep the process while it is detached, if "
         f"the server supports this [default: {DEFAULT_KEEP:g}]",
     )
+    add_not_durable(parser, "with --detach: ")
     add_output(
         parser, "text passes output through; json prints one object at the end [default: text]"
     )
@@ -177,6 +181,16 @@ def _parser() -> Parser:
     add_verbose(parser)
     add_connection_options(parser)
     return parser
+
+
+def add_not_durable(parser: Parser, when: str = "") -> None:
+    """The option to leave no trace on the server's disk; *when* begins its help."""
+    parser.add_argument(
+        "--not-durable",
+        action=Flag,
+        help=f"{when}let the process end with the server, even if the server could keep it; its "
+        "output is then not written to the server's disk",
+    )
 
 
 def _split(parser: Parser, arguments: Arguments) -> tuple[str, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import logging
 import os
 import re
@@ -15,13 +16,16 @@ from pathlib import Path
 import msgspec
 
 from exec_server.cli.server_access import shown
+from exec_server.client.session_token import SessionToken
 from exec_server.errors import ConfigurationError
 from exec_server.remote.state_dir import state_home
 
 logger = logging.getLogger(__name__)
 
-_ID = re.compile(r"[0-9a-f-]{1,36}")
-_SHORTEST_ID = 8
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+# Shorter ids would soon be alike.
+SHORTEST_ID = 8
+_LONGEST_ID = 56
 # A record is some hundred bytes and a command line, which the system limits to 2 MiB.
 _RECORD_BYTES = 4 << 20
 
@@ -48,8 +52,11 @@ class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     modes: bytes = b""
     # The run of the server that has the session; None if the server does not say.
     server_instance: str | None = None
-    # The exit status; it is known after all output was shown.
+    # True if the process outlives its server.
+    durable: bool = False
+    # The exit status, or why it is unknown; one of them is there after all output was shown.
     exit_code: int | None = None
+    lost: str | None = None
 
     def __repr__(self) -> str:
         return f"SavedSession({self.id!r}, {self.server!r})"
@@ -57,15 +64,25 @@ class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def facts(self) -> dict[str, object]:
         """The facts that may be printed, without secrets."""
-        started = datetime.datetime.fromtimestamp(self.started_at, datetime.UTC)
-        return {
+        facts: dict[str, object] = {
             "id": self.id,
             "server": shown(self.server),
             "argv": self.argv,
             "tty": self.tty,
-            "startedAt": started.isoformat(timespec="seconds"),
+            "startedAt": shown_time(self.started_at),
             "keptSeconds": self.kept_seconds,
         }
+        return facts | {"durable": True} if self.durable else facts
+
+    def is_in(self, session_id: str) -> bool:
+        """True if the process belongs to the session of this id."""
+        return SessionToken.parse(self.session_token).session_id == session_id
+
+
+def shown_time(seconds: float) -> str:
+    """A time, given in seconds since 1970, as JSON output writes it."""
+    when = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return when.isoformat(timespec="seconds")
 
 
 def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
@@ -116,8 +133,15 @@ class SessionStore:
             raise ConfigurationError(f"several ids begin with `{text}`: {', '.join(found)}")
         session = self._load(found[0]) if found else None
         if session is None:
-            raise ConfigurationError(f"there is no detached process `{text}`; see `exec-server ps`")
+            raise ConfigurationError(
+                f"there is no detached process `{text}` on this machine; see `exec-server ps`, or "
+                "`exec-server ps SERVER` for the durable jobs of a server"
+            )
         return session
+
+    def begins(self, text: str) -> bool:
+        """True if the id of a session begins with *text*."""
+        return any(name.startswith(text) for name in self._ids())
 
     def all(self) -> list[SavedSession]:
         """Every session, the oldest first; records that cannot be read are left out."""
@@ -130,10 +154,19 @@ class SessionStore:
             self._path(session_id).unlink()
 
     def free_id(self, process_id: str) -> str:
-        """The shortest beginning of *process_id* that is not yet the id of a session."""
+        """The shortest beginning of *process_id* that is not yet the id of a session.
+
+        Programs may have given it any characters, of which a file name gets only ordinary ones.
+        """
+        process_id = re.sub(r"[^A-Za-z0-9_-]", "-", process_id)[:_LONGEST_ID].strip("-") or "job"
         taken = self._ids()
-        lengths = range(_SHORTEST_ID, len(process_id) + 1)
-        return next((process_id[:n] for n in lengths if process_id[:n] not in taken), process_id)
+        lengths = range(SHORTEST_ID, len(process_id) + 1)
+        for start in (process_id[:n] for n in lengths):
+            if start not in taken:
+                return start
+        if process_id not in taken:
+            return process_id
+        return next(name for n in itertools.count(2) if (name := f"{process_id}-{n}") not in taken)
 
     # Files.
 

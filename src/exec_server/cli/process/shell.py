@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -21,7 +23,7 @@ from exec_server.cli.parser import Parser
 from exec_server.cli.process import detach, terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.run import start_command
-from exec_server.cli.process.run_options import RunOptions, split_server
+from exec_server.cli.process.run_options import RunOptions, add_not_durable, split_server
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.cli.server_access import SERVER_HELP
@@ -29,10 +31,14 @@ from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import ConfigurationError, ExecServerError, RpcError
 
+# How many seconds the server has to remove the output of a shell that is over.
+_LAST_WORDS = 2.0
+
 _DESCRIPTION = """\
 Open a shell on a server, or run another program on a terminal there. Every key goes to it, also
 Ctrl-C, and its exit status becomes the status of this program. If the connection is lost, a line
-says so, and the shell continues when the connection is back.
+says so, and the shell continues when the connection is back. A server with a state directory lets
+it continue even after the server was restarted.
 """
 
 _EPILOG = f"""\
@@ -47,6 +53,7 @@ exit status:
   the status of the shell; 128 + N if signal N ended it or this program (129 after ~.); 0 after ~d
   1    the server cannot be reached, the connection was lost, or there is no terminal here
   2    the command line is wrong
+  125  the status of the shell is unknown: it was lost, for example in a restart of the machine
   126  the program cannot be started
   127  the program was not found
 
@@ -70,6 +77,7 @@ def shell_parser() -> Parser:
         epilog=_EPILOG,
     )
     add_place_on_server(parser)
+    add_not_durable(parser)
     add_connection_options(parser)
     return parser
 
@@ -98,6 +106,7 @@ def shell_command(words: list[str]) -> int:
                 cwd=values.cwd,
                 env=dict(values.env),
                 tty=True,
+                durable=not values.not_durable,
                 token=server_token(parser, values),
                 token_file=values.token_file,
                 pin=values.pin,
@@ -120,8 +129,9 @@ async def _shell(options: RunOptions) -> int:
         if not options.argv:
             options = msgspec.structs.replace(options, argv=await _login_shell(client))
         started_at = time.time()
+        durable = options.durable and await client.offers("processDurable")
         # A user can do without output that was dropped during an outage, but not without the shell.
-        process = await start_command(client, options, on_gap="skip")
+        process = await start_command(client, options, on_gap="skip", durable=durable)
         bridge_options = BridgeOptions(
             is_terminal=True,
             has_escape_keys=True,
@@ -134,7 +144,16 @@ async def _shell(options: RunOptions) -> int:
             status = await bridge.follow()
         if bridge.is_detached:
             detaching.finish(bridge.modes)
+        elif process.is_durable:
+            await _forget(client, process)
         return status
+
+
+async def _forget(client: ExecServerClient, process: RemoteProcess) -> None:
+    """Let the server remove the output of a shell that is over; it was shown here."""
+    with contextlib.suppress(ExecServerError, TimeoutError):
+        async with asyncio.timeout(_LAST_WORDS):
+            await client.prune_jobs(session_id=client.session_id, process_id=process.process_id)
 
 
 async def _login_shell(client: ExecServerClient) -> list[str]:
@@ -181,6 +200,7 @@ class _Detaching:
                 token_file=options.token_file,
                 pin=options.pin,
                 kept=kept,
+                durable=self._process.is_durable,
             )
         except (ExecServerError, OSError) as exc:
             say(f"cannot detach: {exc}", is_raw=True)
@@ -193,4 +213,8 @@ class _Detaching:
         assert self._session is not None
         session = msgspec.structs.replace(self._session, modes=modes)
         detach.update(self._store, self._client, session)
-        print(f"\ndetached; come back with: exec-server attach {self._session.id}", file=sys.stderr)
+        limit = "" if self._process.is_durable else "it ends if the server stops or is restarted\n"
+        print(
+            f"\n{limit}detached; come back with: exec-server attach {self._session.id}",
+            file=sys.stderr,
+        )

@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +20,7 @@ from exec_server.cli.serve.codex_config import check_config
 from exec_server.cli.serve.own_files import hide_from_sandboxes
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
+from exec_server.cli.serve.state_place import state_directory
 from exec_server.cli.standard_streams import print_or_log, say_farewell
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
@@ -96,7 +96,7 @@ async def _listen(
         insecure_no_auth=options.insecure_no_auth,
         allow_other_users=options.allow_other_users,
         proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
-        state_directory=Path(options.state) if options.state is not None else None,
+        state_directory=state_directory(options),
         on_ready=_announce,
         on_stopped=say_farewell,
     )

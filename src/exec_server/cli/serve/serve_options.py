@@ -88,7 +88,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     auth: AuthOptions = AuthOptions()
     insecure_no_auth: bool = False
     allow_other_users: bool = False
-    # The directory of durable jobs.
+    # The directory of durable jobs, or "none"; None is the default of the address.
     state: str | None = None
     limits: Limits = DEFAULT_LIMITS
     log_level: LogLevel = "error"
@@ -230,6 +230,9 @@ def _limits(values: argparse.Namespace) -> Limits:
         detached_session_seconds=values.detached_session_seconds,
         max_detached_session_seconds=values.max_detached_session_seconds,
         closed_process_seconds=values.closed_process_seconds,
+        job_journal_bytes=values.state_job_bytes,
+        job_journal_total_bytes=values.state_total_bytes,
+        job_keep_seconds=values.state_keep,
     )
 
 

@@ -18,6 +18,7 @@ from exec_server.cli.parser import (
     positive_count,
     seconds,
 )
+from exec_server.cli.serve.state_options import add_state
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.server.authentication import DEFAULT_CLOCK_SKEW
 from exec_server.transport.address import DEFAULT_LISTEN_URL
@@ -48,6 +49,9 @@ examples:
   Accept only clients that send a token, as `Authorization: Bearer TOKEN`:
       openssl rand -hex 32 > token
       exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token
+
+  Keep what `run --detach` has started, whatever becomes of the server:
+      exec-server --listen ws://127.0.0.1:8765 --state ~/jobs
 
   Listen on a Unix socket, whose file permissions decide who may connect:
       exec-server --listen unix:///run/user/1000/exec.sock
@@ -84,7 +88,7 @@ def serve_parser() -> Parser:
     )
     _add_listening(parser)
     _add_authentication(parser)
-    _add_state(parser)
+    add_state(parser)
     _add_limits(parser)
     _add_logging(parser)
     _add_compatibility(parser)
@@ -170,17 +174,6 @@ def _add_authentication(parser: Parser) -> None:
         action=Flag,
         help="without --ws-auth, accept connections of other users of this machine, too: they can "
         "run commands as you",
-    )
-
-
-def _add_state(parser: Parser) -> None:
-    group = parser.add_argument_group("durable jobs, which outlive the server")
-    group.add_argument(
-        "--state",
-        metavar="<DIR>",
-        type=path,
-        help="keep durable jobs in this directory; the next server on it goes on with them "
-        "[default: no durable jobs]",
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from exec_server.cli.options import read_token_file
 from exec_server.cli.secret_environment import environment
+from exec_server.cli.serve.state_place import state_directory
 from exec_server.cli.standard_streams import say_farewell
 from exec_server.errors import ConfigurationError
 from exec_server.limits import Limits
@@ -62,6 +63,7 @@ def _check(remote: RemoteOptions) -> None:
 async def _serve(options: ServeOptions, limits: Limits, credentials: Credentials | None) -> None:
     from exec_server.remote_server import run_forward, run_remote_environment
 
+    state = state_directory(options)
     config = _config(options.remote, limits, credentials)
     on_state = StateLines(config)
     if options.remote.connect is not None:
@@ -71,7 +73,7 @@ async def _serve(options: ServeOptions, limits: Limits, credentials: Credentials
         proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
         environ=environment(),
         on_state=on_state,
-        state_directory=Path(options.state) if options.state is not None else None,
+        state_directory=state,
         on_stopped=say_farewell,
     )
 

@@ -21,11 +21,15 @@ class OutputChunk(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """The process has exited; output may follow."""
+    """The process has exited; output may follow.
+
+    If the exit status is unknown and stays so, `exit_code` is None and `lost` says why.
+    """
 
     seq: int
-    exit_code: int
+    exit_code: int | None
     sandbox_denied: bool
+    lost: str | None = None
 
 
 class Closed(NamedTuple):

@@ -126,6 +126,7 @@ class Processes:
         cols: int | None = None,
         sandbox: Sandboxed = None,
         process_id: str | None = None,
+        durable: bool = False,
         ensure: bool = False,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
@@ -143,6 +144,12 @@ class Processes:
 
         *sandbox* says what the program may access, for example `read_only()`. The handle's
         `sandbox_type` says how the server enforces it; a server without sandboxes does not.
+
+        A *durable* process outlives the server: if the server is killed, restarted or replaced by
+        another release, the process runs on, and the next server on the same state directory
+        continues with it. The session is kept for as long as the server allows, as after `retain`.
+        Servers that cannot do this raise MethodNotFound, and those without a state directory
+        InvalidRequest; then nothing has run.
 
         A start that is cancelled or not answered in time is undone as far as possible. The same
         happens if the connection is lost; then ConnectionClosed says that it may have run. With
@@ -168,6 +175,7 @@ class Processes:
             rows=rows,
             cols=cols,
             exit_signals=tty,
+            durable=durable,
             sandbox=as_context(sandbox, cwd=path),
         )
         start = partial(
@@ -212,6 +220,10 @@ class Processes:
         on_gap: OnGap = "fail",
     ) -> RemoteProcess:
         """Start a program exactly as *params* say; the other parameters are those of `start`."""
+        if params.durable:
+            await self._session.require(
+                "processDurable", "it has no state directory, and its processes end with it"
+            )
         process_id = params.process_id
         window = self._wanted_window
         if window is not None and params.flow_window is None:
@@ -232,6 +244,8 @@ class Processes:
             self._undo(tracked, exc)
             raise
         tracked.is_started = True
+        if tracked.is_durable:
+            self._session.has_durable_process()
         return self._handle(tracked)
 
     def _handle(self, tracked: TrackedProcess) -> RemoteProcess:
@@ -250,7 +264,7 @@ class Processes:
         if ensure and self._session.has_announced("processList"):
             await self._session.processes.ensure(tracked, params)
         else:
-            tracked.confined(await self._session.call(process.START, params))
+            tracked.answered(await self._session.call(process.START, params))
 
     def _undo(self, tracked: TrackedProcess, error: BaseException) -> None:
         """Undo a start that has failed."""

@@ -58,8 +58,10 @@ class RemoteProcess:
         self._write_prefix = f"{uuid.uuid4().hex}-" if tracked.is_attached else ""
 
     def __repr__(self) -> str:
-        code = self._tracked.returncode
+        code, lost = self._tracked.returncode, self._tracked.lost
         state = "running" if code is None else f"returncode={code}"
+        if lost is not None:
+            state = f"lost: {lost}"
         return f"<RemoteProcess {self.process_id} {state}>"
 
     # Facts.
@@ -111,8 +113,24 @@ class RemoteProcess:
 
     @property
     def returncode(self) -> int | None:
-        """The exit status, 128 + n after signal n; None until the process has exited."""
+        """The exit status, 128 + n after signal n; None until the process has exited.
+
+        It stays None if the process is `lost`: no exit status is ever invented.
+        """
         return self._tracked.returncode
+
+    @property
+    def lost(self) -> str | None:
+        """Why the process is gone with an unknown exit status; None if it is not.
+
+        For example `machine restarted`. Its output up to that moment can be read.
+        """
+        return self._tracked.lost
+
+    @property
+    def is_durable(self) -> bool:
+        """True if the process outlives the server; see `start`."""
+        return self._tracked.is_durable
 
     @property
     def is_done(self) -> bool:
@@ -172,7 +190,10 @@ class RemoteProcess:
         )
 
     async def wait(self) -> int:
-        """Wait for the exit status; output may still follow it."""
+        """Wait for the exit status; output may still follow it.
+
+        Raises ProcessLost if the status is unknown and stays so.
+        """
         return await self._tracked.wait()
 
     # Input.

@@ -10,7 +10,13 @@ import msgspec
 
 from exec_server.client.process.bounded_output import BoundedOutput
 from exec_server.client.process.remote_process import RemoteProcess
-from exec_server.errors import CommandFailed, CommandTimeout, ExecServerError, StdinClosed
+from exec_server.errors import (
+    CommandFailed,
+    CommandTimeout,
+    ExecServerError,
+    ProcessLost,
+    StdinClosed,
+)
 
 # How long a command that was killed may take to close.
 _LAST_WORDS = 2.0
@@ -76,6 +82,10 @@ async def complete(
         await _end(process, sink)
         raise CommandTimeout(
             argv, time_limit, sink.stdout.content(), sink.stderr.content()
+        ) from None
+    except ProcessLost as exc:
+        raise ProcessLost(
+            exc.reason, stdout=sink.stdout.content(), stderr=sink.stderr.content()
         ) from None
     except BaseException:
         process.abandon()

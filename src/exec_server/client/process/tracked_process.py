@@ -20,7 +20,7 @@ from exec_server.client.process.output_buffer import (
 )
 from exec_server.client.session_token import Cursor
 from exec_server.client.tracing import ProcessSpan
-from exec_server.errors import ExecServerError, ProcessFailed
+from exec_server.errors import ExecServerError, ProcessFailed, ProcessLost
 from exec_server.limits import Limits
 from exec_server.protocol.process import (
     ClosedEvent,
@@ -36,6 +36,9 @@ from exec_server.state.recovery import merge
 OnDisconnect = Literal["hold", "fail"]
 # What it does when the server could not retain all of the output during an outage.
 OnGap = Literal["fail", "skip"]
+
+
+_UNTOLD = "the server does not say why"
 
 
 class TrackedProcess:
@@ -72,7 +75,10 @@ class TrackedProcess:
         self.sandbox_type: str | None = None
         self.sandbox_rung: str | None = None
         self.sandbox_denied = False
+        self.is_durable = False
         self.returncode: int | None = None
+        # Why the exit status is unknown and stays so.
+        self.lost: str | None = None
         self.error: ExecServerError | None = None
         self.span: ProcessSpan | None = None
         # True if events() is used, which reports lost connections.
@@ -113,6 +119,8 @@ class TrackedProcess:
         if not self._exit.is_set():
             with self.flow.awaiting_exit():
                 await self._exit.wait()
+        if self.lost is not None:
+            raise ProcessLost(self.lost)
         if self.returncode is None:
             assert self.error is not None
             raise self.error.with_traceback(None)
@@ -147,9 +155,10 @@ class TrackedProcess:
         is_done = self._order.is_closed and min(stdout, stderr) == self._order.released
         return None if is_done else after
 
-    def confined(self, answer: StartResult) -> None:
-        """The server says how it confines the process, and which window it has."""
+    def answered(self, answer: StartResult) -> None:
+        """The server has started it, and says how it is confined and which window it has."""
         self.windowed(answer.flow_window)
+        self.is_durable = bool(answer.durable)
         self.sandbox_type = answer.sandbox_type
         self.sandbox_rung = answer.sandbox_rung or None
 
@@ -157,10 +166,7 @@ class TrackedProcess:
         """An event has arrived, in any order. Never raises."""
         # The exit status is valid even while output before it is missing.
         if isinstance(event, ExitedEvent):
-            if event.exit_code is None:
-                self.fail(ProcessFailed(f"the process was lost: {event.lost or 'unknown reason'}"))
-                return
-            self._exited(event.exit_code, is_denied=event.sandbox_denied)
+            self._exited(event.exit_code, is_denied=event.sandbox_denied, lost=event.lost or None)
         try:
             ready = self._order.receive(event)
         except ProcessFailed as exc:
@@ -209,8 +215,9 @@ class TrackedProcess:
             self._seen_bytes = max(self._seen_bytes, answer.dropped_bytes)
         is_exit_gone = answer.exited and not self._order.has_exit
         self.is_truncated |= merged.gone > is_exit_gone
-        if answer.exited and answer.exit_code is not None:
-            self._exited(answer.exit_code, is_denied=answer.sandbox_denied)
+        lost = answer.why_lost
+        if answer.exited and (answer.exit_code is not None or lost is not None):
+            self._exited(answer.exit_code, is_denied=answer.sandbox_denied, lost=lost)
         self._deliver(merged.events)
         if answer.closed and not self.is_settled and answer.next_seq - 1 <= self._order.released:
             # The process had closed before the first event that is wanted.
@@ -227,8 +234,7 @@ class TrackedProcess:
                 else:
                     self.output.append(OutputChunk(event.seq, event.stream, event.chunk.data))
             elif isinstance(event, ExitedEvent):
-                assert event.exit_code is not None
-                mark = Exited(event.seq, event.exit_code, event.sandbox_denied)
+                mark = Exited(event.seq, self.returncode, event.sandbox_denied, self.lost)
                 self.output.mark(event.seq, mark)
             else:
                 last = self._order.released
@@ -236,10 +242,14 @@ class TrackedProcess:
                 self._close()
         self._wake()
 
-    def _exited(self, exit_code: int, *, is_denied: bool) -> None:
+    def _exited(self, exit_code: int | None, *, is_denied: bool, lost: str | None) -> None:
         self.sandbox_denied |= is_denied
-        if self.returncode is None:
-            self.returncode = exit_code
+        if self.returncode is None and self.lost is None:
+            if exit_code is None:
+                lost = lost or _UNTOLD
+            self.lost = lost
+            # A status beside a reason is not what the process has returned.
+            self.returncode = exit_code if lost is None else None
             self._exit.set()
 
     def _wake(self) -> None:
@@ -252,11 +262,17 @@ class TrackedProcess:
         if self.flow.has_window:
             # All output is here, so the server need not keep anything.
             self._control.settle(self.process_id, self._order.released)
-        if self.returncode is None:
+        if self.returncode is None and self.lost is None:
             self.error = ProcessFailed(f"process {self.process_id} closed without an exit status")
         self._exit.set()
         if self.span is not None:
             self.span.closed(self.returncode)
+
+    def lose(self, reason: str) -> None:
+        """The process is gone, and no server knows its exit status."""
+        if self.returncode is None and self.lost is None:
+            self.lost = reason
+        self.fail(ProcessLost(reason))
 
     def fail(self, error: ExecServerError) -> None:
         """No more events will come; output that is here can still be read."""

@@ -29,6 +29,9 @@ from exec_server.state.reconnect import is_retryable
 if TYPE_CHECKING:
     from exec_server.client.client_session import ClientSession
 
+# Why a process that is not durable is lost, although the session goes on.
+SERVER_RESTARTED = "the server was restarted"
+
 
 class TrackedProcesses:
     """Routes events to processes, and recovers them after a lost connection."""
@@ -112,8 +115,9 @@ class TrackedProcesses:
         # A closed process is listed only for a while; after that the list proves nothing.
         deadline = loop.time() + self._limits.recovery_window
         while True:
+            instance = self._session.server_instance
             try:
-                tracked.confined(await self._session.call(process.START, params))
+                tracked.answered(await self._session.call(process.START, params))
                 return
             except ConnectionClosed as exc:
                 if not exc.may_have_run:
@@ -124,13 +128,16 @@ class TrackedProcesses:
                 if info is not None:
                     tracked.sandbox_type = info.sandbox_type or None
                     tracked.sandbox_rung = info.sandbox_rung or None
+                    tracked.is_durable = bool(info.durable)
                     await self.catch_up(tracked)
                     return
             except ExecServerError as exc:
                 # It can no longer be found out what became of the start.
                 kind = SessionLost if isinstance(exc, SessionLost) else ConnectionClosed
                 raise kind(f"{lost}; {exc}", may_have_run=True) from exc
-            if loop.time() > deadline:
+            has_changed = self._session.server_instance != instance
+            if loop.time() > deadline or (has_changed and not params.durable):
+                # Only durable processes are known to the next server, so it proves nothing either.
                 raise lost
 
     async def find(self, process_id: str) -> process.ProcessInfo | None:
@@ -172,7 +179,8 @@ class TrackedProcesses:
             self._kill(link, process_id)
 
     def _kill(self, link: ConnectionLink, process_id: str) -> None:
-        answer = link.send(process.TERMINATE, process.TerminateParams(process_id))
+        params = process.TerminateParams(process_id, tree=True)
+        answer = link.send(process.TERMINATE, params)
         answer.add_done_callback(partial(self._killed, process_id))
 
     def _killed(self, process_id: str, answer: asyncio.Future[Any]) -> None:
@@ -205,8 +213,11 @@ class TrackedProcesses:
                 self.drop(tracked.process_id)
                 tracked.fail(ConnectionClosed(DISCONNECTED))
 
-    async def restore(self, link: ConnectionLink) -> None:
-        """Catch up with all processes over a connection that is not in use yet."""
+    async def restore(self, link: ConnectionLink, *, is_restarted: bool) -> None:
+        """Catch up with all processes over a connection that is not in use yet.
+
+        If the server *is_restarted*, the session has come over with its durable processes alone.
+        """
         handles = [tracked for tracked in self.handles.values() if tracked.is_started]
         for tracked in handles:
             tracked.expect_answer()
@@ -215,13 +226,16 @@ class TrackedProcesses:
         for start in range(0, len(handles), width):
             batch = handles[start : start + width]
             reads = await asyncio.gather(
-                *(self._restore(link, tracked) for tracked in batch), return_exceptions=True
+                *(self._restore(link, tracked, is_restarted) for tracked in batch),
+                return_exceptions=True,
             )
             for error in reads:
                 if error is not None:
                     raise error
 
-    async def _restore(self, link: ConnectionLink, tracked: TrackedProcess) -> None:
+    async def _restore(
+        self, link: ConnectionLink, tracked: TrackedProcess, is_restarted: bool
+    ) -> None:
         """Fetch what a process has written meanwhile; if that is not possible, it alone fails."""
         process_id = tracked.process_id
         seconds = self._session.options.initialize_timeout
@@ -230,6 +244,10 @@ class TrackedProcesses:
         except (RpcError, ProcessFailed) as exc:
             if is_retryable(exc):
                 raise
+            if is_restarted and isinstance(exc, InvalidRequest):
+                self.drop(process_id)
+                tracked.lose(SERVER_RESTARTED)
+                return
             # The reference does the same: a process that cannot be followed is killed.
             self.abandon(process_id)
             tracked.fail(ProcessFailed(f"failed to recover process {process_id}: {exc}"))

@@ -1,0 +1,87 @@
+"""The durable jobs that a server lists: their short ids, and how to continue with one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from exec_server.cli import server_access
+from exec_server.cli.process.detach import ServerAccess
+from exec_server.cli.process.saved_sessions import SHORTEST_ID, SavedSession, SessionStore
+from exec_server.client.session_token import Cursor, SessionToken
+from exec_server.errors import ConfigurationError
+from exec_server.protocol.jobs import JobInfo
+
+# Between the id of a process and the beginning of its session's id, where two sessions have a
+# process of the same id.
+_IN_SESSION = "@"
+
+
+async def ask_jobs(server: str, access: ServerAccess) -> list[JobInfo]:
+    """The durable jobs of this user on *server*, the oldest first.
+
+    Raises MethodNotFound if the server has no such jobs, and the errors of a connection.
+    """
+    async with access.open(server) as client:
+        return sorted(await client.jobs(), key=lambda job: job.started_at)
+
+
+def job_ids(jobs: Sequence[JobInfo]) -> list[str]:
+    """A short id for each of *jobs*, which are all jobs of a server; `find_job` accepts it."""
+    counts = Counter(job.process_id for job in jobs)
+    return [
+        _short(job.process_id, counts)
+        if counts[job.process_id] == 1
+        else f"{job.process_id}{_IN_SESSION}{job.session_id[:SHORTEST_ID]}"
+        for job in jobs
+    ]
+
+
+def _short(process_id: str, known: Counter[str]) -> str:
+    for length in range(SHORTEST_ID, len(process_id)):
+        start = process_id[:length]
+        if not any(each != process_id and each.startswith(start) for each in known):
+            return start
+    return process_id
+
+
+def find_job(jobs: Sequence[JobInfo], text: str, *, server: str) -> JobInfo | None:
+    """The job whose id is *text*, or is the only one to begin with it; None if there is none.
+
+    Raises ConfigurationError if there are several.
+    """
+    start, _, session = text.rpartition(_IN_SESSION)
+    found = [
+        job
+        for job in jobs
+        if job.process_id.startswith(text)
+        or (start and job.process_id == start and job.session_id.startswith(session))
+    ]
+    exact = [job for job in found if job.process_id in (text, start)]
+    found = exact or found
+    if len(found) > 1:
+        names = dict(zip(map(id, jobs), job_ids(jobs), strict=True))
+        several = ", ".join(names[id(job)] for job in found)
+        raise ConfigurationError(
+            f"several jobs on {server_access.shown(server)} begin with `{text}`: {several}"
+        )
+    return found[0] if text and found else None
+
+
+def as_session(
+    job: JobInfo, store: SessionStore, *, server: str, access: ServerAccess
+) -> SavedSession:
+    """A record of *job*, as the program that has started it would have saved one."""
+    cursors = {job.process_id: Cursor(is_terminal=job.tty)}
+    return SavedSession(
+        id=store.free_id(job.process_id),
+        server=server,
+        session_token=str(SessionToken(job.session_id, cursors)),
+        process_id=job.process_id,
+        argv=job.argv,
+        tty=job.tty,
+        started_at=job.started_at / 1000,
+        token_file=access.token_path,
+        pin=access.pin,
+        durable=True,
+    )
