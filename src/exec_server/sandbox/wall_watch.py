@@ -39,7 +39,7 @@ _READ_BYTES = 1 << 16
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class _Sandbox:
+class _Walled:
     """The walls of one sandbox, and the open list of its mounts."""
 
     def __init__(self, mounts: int, expected: Iterable[Any]) -> None:
@@ -68,7 +68,7 @@ class WallWatch:
 
     def __init__(self, poll: select.poll) -> None:
         self._poll = poll
-        self._sandboxes: dict[int, _Sandbox] = {}
+        self._sandboxes: dict[int, _Walled] = {}
         self._by_mounts: dict[int, int] = {}
         # The sandboxes that need each watch.
         self._needed: dict[int, set[int]] = {}
@@ -92,7 +92,7 @@ class WallWatch:
         Returns what `lost` does if a wall is gone already.
         """
         mounts = os.open(b"/proc/%d/mountinfo" % first, os.O_RDONLY | os.O_CLOEXEC)
-        sandbox = self._sandboxes[pid] = _Sandbox(mounts, expected)
+        sandbox = self._sandboxes[pid] = _Walled(mounts, expected)
         self._by_mounts[mounts] = pid
         self._poll.register(mounts, select.POLLPRI)
         return self._look(pid, sandbox)
@@ -127,7 +127,7 @@ class WallWatch:
         found = [(pid, self._look(pid, self._sandboxes[pid])) for pid in suspects]
         return [(pid, reason) for pid, reason in found if reason is not None]
 
-    def _look(self, pid: int, sandbox: _Sandbox) -> str | None:
+    def _look(self, pid: int, sandbox: _Walled) -> str | None:
         # The watches come first: what is renamed in between is seen in the list of mounts. They
         # are renewed each time, because another file may have had the name when they were made.
         if pid not in self._compared and not self._watch(pid, sandbox):
@@ -135,7 +135,7 @@ class WallWatch:
         path = sandbox.lost()
         return None if path is None else reason(path)
 
-    def _watch(self, pid: int, sandbox: _Sandbox) -> bool:
+    def _watch(self, pid: int, sandbox: _Walled) -> bool:
         """Watch all places of *sandbox*; False if that is not possible."""
         places = sandbox.places()
         if len(places) > _MAX_WATCHES or self._inotify < 0:
