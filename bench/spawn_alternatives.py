@@ -62,7 +62,9 @@ class ThroughTheKeeper:
         exited = asyncio.get_running_loop().create_future()
         words = [word.encode() for word in argv]
         launch = Launch(words[0], words, {}, b"/", None, False)
-        spawned = await self._spawner.spawn(launch, exited.set_result)
+        spawned = await self._spawner.spawn(
+            launch, lambda status, _=None: exited.set_result(status)
+        )
         return Started(tuple(spawned.fds), lambda: exited)
 
     async def finish(self) -> None:

@@ -78,6 +78,7 @@ STANDALONE = {
     "sandbox.guard",
     "sandbox.in_keeper",
     "sandbox.placeholders",
+    "sandbox.wall_watch",
     "network.namespace_listener",
 }
 

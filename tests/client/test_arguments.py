@@ -218,6 +218,18 @@ def test_sandboxes_by_name():
         as_context("workspace-write")
 
 
+@requirement("client/arguments:sandbox")
+def test_sandboxes_by_name_with_directories():
+    expected = workspace_write(["/a", "/w/b"])
+    assert as_context("workspace-write=/a:b", cwd="file:///w") == expected
+    assert as_context("workspace-write=/a") == workspace_write("/a")
+    for wrong in ("workspace-write=", "workspace-write=/a:", "readonly", "read-only=/a", ""):
+        with pytest.raises(TypeError, match=r"^sandbox must be"):
+            as_context(wrong, cwd="/w")
+    with pytest.raises(TypeError, match="needs absolute directories"):
+        as_context("workspace-write=a")
+
+
 # The subject of an error.
 
 

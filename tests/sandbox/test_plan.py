@@ -52,6 +52,7 @@ class Tree(FileSystemFacts):
                 self.modes[path] = stat.S_IFDIR
         self.modes.update(dict.fromkeys(self.targets, stat.S_IFLNK))
         self.contents: dict[bytes, bytes] = {}
+        self.unreadable: set[bytes] = set()
 
     def mode(self, path: bytes) -> int:
         if path not in self.modes:
@@ -62,6 +63,8 @@ class Tree(FileSystemFacts):
         return self.targets[path]
 
     def head(self, path: bytes, size: int) -> bytes:
+        if path in self.unreadable:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return self.contents.get(path, b"")[:size]
 
     def entries(self, path: bytes) -> Iterator[FoundEntry]:
@@ -475,6 +478,33 @@ def test_what_a_git_file_names_cannot_be_made_or_moved():
     assert Hide(b"/w/no", False, 0o444) in made.steps
     tree.contents[b"/w/.git"] = b"gitdir: l"
     assert "crosses writable symlink /w/l" in refusal(tree, HOST, ("/w", WRITE))
+
+
+@pytest.mark.parametrize("common", [b"../..\n", b"/w/main/.git", b"../../../.git/\r\n"])
+@pytest.mark.parametrize("gitdir", ["/w/main/.git/worktrees/x", "/o/worktrees/x"])
+@requirement("plan:commondir")
+def test_the_repository_of_a_worktree_is_read_only_too(common, gitdir):
+    # Its hooks and its settings are those of the worktree.
+    tree = Tree("/w/t/.git", f"{gitdir}/commondir", "/w/main/.git/hooks/", "/o/")
+    tree.contents[b"/w/t/.git"] = b"gitdir: %b\n" % gitdir.encode()
+    tree.contents[f"{gitdir}/commondir".encode()] = common
+    made = plan(policy(HOST, ("/w", WRITE), ("/w/t", WRITE)), facts=tree)
+    if gitdir.startswith("/o/") and not common.startswith(b"/"):
+        assert carved("/w/main/.git") not in made.steps
+    else:
+        assert carved("/w/main/.git") in made.steps
+    lifted = policy(HOST, ("/w", WRITE), ("/w/t", WRITE), ("/w/main/.git", WRITE))
+    assert carved("/w/main/.git") not in plan(lifted, facts=tree).steps
+
+
+@requirement("plan:commondir")
+def test_a_worktree_whose_repository_cannot_be_read_is_refused():
+    tree = Tree("/w/.git", "/w/git/commondir", links={"/w/l": "/w/git"})
+    tree.contents[b"/w/.git"] = b"gitdir: git\n"
+    tree.contents[b"/w/git/commondir"] = b"../l"
+    assert "crosses writable symlink /w/l" in refusal(tree, HOST, ("/w", WRITE))
+    tree.unreadable.add(b"/w/git/commondir")
+    assert "/w/git/commondir: Permission denied" in refusal(tree, HOST, ("/w", WRITE))
 
 
 @requirement("plan:reference-defects")

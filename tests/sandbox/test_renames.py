@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -146,6 +148,26 @@ async def test_the_directory_of_a_repository_that_a_git_file_names_stays(wire, r
     context = contexts.workspace_write([workspace]).wire
     paths = gitdir, gitdir.parent, root / "x", workspace, root / "y"
     assert refused(found := await moved(wire, context, root, *paths)), found
+
+
+@requirement("security/renames:workspace")
+async def test_the_hooks_of_a_worktree_cannot_be_written(wire, root):
+    # git runs the hooks of the repository for a worktree as well.
+    main = repository(root / "main")
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@x", "-C"]
+    shutil.rmtree(main / ".git")
+    for words in (
+        [*git, str(root), "init", "-q", "main"],
+        [*git, str(main), "commit", "-q", "--allow-empty", "-m", "x"],
+        [*git, str(main), "worktree", "add", "-q", str(root / "tree")],
+    ):
+        subprocess.run(words, check=True, capture_output=True)
+    context = contexts.workspace_write([root / "tree"]).wire
+    script = f"echo x > {main}/.git/hooks/post-commit; echo x >> {main}/.git/config; echo done"
+    done = await wire.run("p", ["sh", "-c", script], sandbox=context, cwd=uri(root / "tree"))
+    assert done.stdout == b"done\n"
+    assert done.stderr.count(b"Read-only file system") == 2
+    assert not (main / ".git" / "hooks" / "post-commit").exists()
 
 
 @requirement("security/renames:workspace")

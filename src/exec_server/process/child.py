@@ -187,8 +187,9 @@ class Child:
         self._is_reaped = False
         self._is_bulk = False
         self._late_output: asyncio.TimerHandle | None = None
-        # The reason why the command must not run, once there is one.
+        # The reason why the command must not run, once there is one; and why it was killed.
         self._refusal: str | None = None
+        self._reason: str | None = None
         self._mark = 0
         self._texts = process.EventTexts(self.process_id)
         self._output_head = self._texts.output_head
@@ -269,9 +270,10 @@ class Child:
         if self._waiters:
             self._wake()
 
-    def reaped(self, status: int | None) -> None:
-        """The program has exited; the keeper reports its wait status."""
+    def reaped(self, status: int | None, reason: str | None = None) -> None:
+        """The program has exited; the keeper reports its wait status, and why it has killed it."""
         self._exit_status = status
+        self._reason = reason
         self._is_reaped = True
         if status is None:
             self.failure = f"exec-server: {_LOST}"
@@ -283,7 +285,7 @@ class Child:
     def _on_exit(self) -> None:
         for pump in tuple(self._pumps):
             pump.drain(_DRAIN_BYTES)
-        if (reason := self._refusal or self.failure) is not None:
+        if (reason := self._refusal or self.failure or self._reason) is not None:
             self._say_reason(reason)
         code = self._code_of(self._exit_status)
         if self.sandbox is not None and code and not self._has_all_output():

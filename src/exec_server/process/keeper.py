@@ -46,14 +46,16 @@ first what it is and how many descriptors are attached to the message's first by
 A command in bubblewrap runs once a guard, which is a child of the keeper, has found the expected
 mounts. If it does not find them, the exit status is NOT_RUN. A signal to a program in bubblewrap is
 for the command inside. Its exit is reported once all processes inside are gone, and so is
-everything that was made for them on the host.
+everything that was made for them on the host. While it runs its mounts are watched, and it is
+killed when a program outside has taken one away (see sandbox/wall_watch.py).
 
 From the keeper, with descriptors attached to the first byte::
 
     ("spawned", token, pid, fds)   fds: how many follow: stdout, stderr[, stdin]; or the
                                    terminal twice, to read from and to write to
     ("failed", token, errno, text)
-    ("exited", pid, status)        status as waitpid(2) gives it
+    ("exited", pid, status)        status as waitpid(2) gives it; a fourth word says why the keeper
+                                   has killed the program, if it has
 """
 
 from __future__ import annotations
@@ -122,6 +124,10 @@ class Keeper:
         self._refused: set[int] = set()
         # The read ends of the outputs of live programs, by pid.
         self._outputs: dict[int, list[int]] = {}
+        # The watch over the mounts of sandboxes that run, once there was one; and why programs were
+        # killed because of it.
+        self._walls: Any = None
+        self._reasons: dict[int, str] = {}
         # The marks of live programs, by pid.
         self._marks: dict[int, int] = {}
         # The marks that are being ended, each with its mask; and descendants of what was killed for
@@ -131,17 +137,20 @@ class Keeper:
         self._input = bytearray()
         # The descriptors of each "spawn" that was begun and not yet handled.
         self._fds: list[list[int]] = []
+        self._poll: select.poll | select.epoll = select.poll()
         self._wake, wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
 
     def run(self) -> bool:
         """Serve until the server says stop (True) or is gone (False)."""
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        poll.register(self._wake, select.POLLIN)
+        self._poll.register(self._sock, select.POLLIN)
+        self._poll.register(self._wake, select.POLLIN)
         while True:
-            ready = {fd for fd, _ in poll.poll()}
+            wait = None if self._walls is None else self._walls.wait_milliseconds
+            ready = {fd for fd, _ in self._poll.poll(wait)}
+            if self._walls is not None:
+                self._end_unwalled(self._walls.lost(ready))
             if self._wake in ready:
                 self._reap()
             if self._sock.fileno() in ready:
@@ -313,6 +322,8 @@ class Keeper:
             close_all(self._outputs.pop(pid, ()))
             if pid in self._live:
                 namespace = self._live.pop(pid)
+                if self._walls is not None:
+                    self._walls.remove(pid)
                 # A guard that still waits would hold the output open.
                 guards = [guard for guard, guarded in self._guards.items() if guarded == pid]
                 signal_each(guards, signal.SIGKILL)
@@ -327,10 +338,32 @@ class Keeper:
 
     def _end_guard(self, pid: int, status: int) -> None:
         """The guard of *pid* has ended; if the command was not allowed to run, end its sandbox."""
-        if status and pid in self._live:
-            if os.waitstatus_to_exitcode(status) == GUARD_REFUSED:
-                self._refused.add(pid)
-            self._signal(pid, signal.SIGKILL)
+        if pid not in self._live:
+            return
+        if not status:
+            self._watch_walls(pid)
+            return
+        if os.waitstatus_to_exitcode(status) == GUARD_REFUSED:
+            self._refused.add(pid)
+        self._signal(pid, signal.SIGKILL)
+
+    def _watch_walls(self, pid: int) -> None:
+        """Watch the mounts of the sandbox of *pid*, whose command runs now."""
+        if self._walls is None:
+            self._walls = confine().wall_watch(self._poll)
+        try:
+            reason = self._live[pid].watched_by(self._walls, pid)
+        except OSError as exc:
+            reason = f"exec-server: the sandbox could not be watched: {exc.strerror}"
+        if reason is not None:
+            self._end_unwalled([(pid, reason)])
+
+    def _end_unwalled(self, lost: list[tuple[int, str]]) -> None:
+        """Kill the programs whose sandboxes have lost a mount, each with its reason."""
+        for pid, reason in lost:
+            if pid in self._live and pid not in self._reasons:
+                self._reasons[pid] = reason
+                self._signal(pid, signal.SIGKILL)
 
     def _tell_exit(self, pid: int, status: int, namespace: Any = None) -> None:
         if namespace is not None:
@@ -338,13 +371,15 @@ class Keeper:
         if pid in self._refused:
             self._refused.discard(pid)
             status = NOT_RUN << 8
+        reason = self._reasons.pop(pid, None)
         if pid in self._unwanted:
             self._unwanted.discard(pid)
         else:
-            self._report_exit(pid, status)
+            # It may have ended by itself a moment before.
+            self._report_exit(pid, status, reason if os.WIFSIGNALED(status) else None)
 
-    def _report_exit(self, pid: int, status: int) -> None:
-        self._send(("exited", pid, status))
+    def _report_exit(self, pid: int, status: int, reason: str | None) -> None:
+        self._send(("exited", pid, status) if reason is None else ("exited", pid, status, reason))
 
     def _end_namespace(self, pid: int, status: int, namespace: Any) -> None:
         """bubblewrap has ended: make sure that all other processes of its namespace end, too."""

@@ -169,7 +169,7 @@ class _Run:
         self._is_told = asyncio.Event()
         self._is_over = asyncio.Event()
 
-    def over(self, status: int | None) -> None:
+    def over(self, status: int | None, reason: str | None = None) -> None:
         """The shell has ended."""
         self._is_over.set()
 

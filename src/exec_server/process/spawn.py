@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol
 
 from exec_server.errors import InternalError
@@ -26,7 +25,12 @@ from exec_server.sandbox.placeholders import Folder
 
 logger = logging.getLogger(__name__)
 
-OnExit = Callable[[int | None], None]
+
+class OnExit(Protocol):
+    """Told of the exit of a program, and of the reason if the keeper has killed it for one."""
+
+    def __call__(self, status: int | None, reason: str | None = None, /) -> None: ...
+
 
 _RECV_BYTES = 1 << 16
 # One message brings three pipes of a program at most.
@@ -291,10 +295,10 @@ class Spawner:
 
     def _handle(self, message: tuple[Any, ...]) -> None:
         if message[0] == "exited":
-            _, pid, status = message
+            _, pid, *ended = message
             on_exit = self._live.pop(pid, None)
             if on_exit is not None:
-                on_exit(status)
+                on_exit(*ended)
         elif message[0] == "spawned":
             self._on_spawned(*message[1:])
         else:
@@ -407,5 +411,5 @@ def _kill_all(leaders: set[int], base: int) -> None:
         leaders = set()
 
 
-def _ignore(status: int | None) -> None:
+def _ignore(status: int | None, reason: str | None = None, /) -> None:
     """The exit handler of a program that is not wanted."""

@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from exec_server.errors import InvalidParams
 from exec_server.protocol.legacy_sandbox import FileSystemPolicy, LegacyPolicy, projected
-from exec_server.protocol.paths import PathUri, to_uri
+from exec_server.protocol.paths import PathUri, normalised, to_uri
 from exec_server.protocol.permissions import (
     PROTECTED_NAMES,
     AtPath,
@@ -126,31 +126,46 @@ class SandboxContext:
         return f"SandboxContext({self.wire!r})"
 
 
-# The types that a caller of the client may pass.
-SandboxName = Literal["read-only", "workspace-write"]
-Sandboxed = SandboxContext | dict[str, Any] | SandboxName | None
+# The types that a caller of the client may pass; a text is one of the command line's names.
+Sandboxed = SandboxContext | dict[str, Any] | str | None
 
 
 def as_context(sandbox: Sandboxed, *, cwd: str | None = None) -> SandboxContext | None:
     """*sandbox* as a member to send; a dict is sent as it is.
 
-    It may be a name: `workspace-write` means that of the directory *cwd*, a path or URI. Raises
-    TypeError.
+    It may be a name: `read-only`, `workspace-write` or `workspace-write=DIR[:DIR...]`. Without
+    directories the last one means *cwd*, a path or URI, to which relative directories are relative,
+    too. Raises TypeError.
     """
     if sandbox is None or isinstance(sandbox, SandboxContext):
         return sandbox
     if isinstance(sandbox, dict):
         return SandboxContext(sandbox)
-    if sandbox == "read-only":
-        return read_only()
-    name: object = sandbox
-    if name == "workspace-write":
-        if cwd is None:
-            raise TypeError('here "workspace-write" needs its directories: workspace_write([...])')
-        return workspace_write(PathUri(cwd).native)
+    if isinstance(sandbox, str):
+        named = _named(sandbox, cwd)
+        if named is not None:
+            return named
     raise TypeError(
-        f'sandbox must be "read-only", "workspace-write", read_only(), workspace_write([...]), '
-        f"a dict or None, not {sandbox!r:.100}"
+        'sandbox must be "read-only", "workspace-write[=DIR[:DIR...]]", read_only(), '
+        f"workspace_write([...]), a dict or None, not {sandbox!r:.100}"
+    )
+
+
+def _named(name: str, cwd: str | None) -> SandboxContext | None:
+    if name == "read-only":
+        return read_only()
+    kind, equals, rest = name.partition("=")
+    folders = rest.split(":") if equals else ["."]
+    if kind != "workspace-write" or not all(folders):
+        return None
+    if cwd is None and not all(folder.startswith("/") for folder in folders):
+        raise TypeError(
+            f"here {name!r:.100} needs absolute directories, as in workspace_write([...])"
+        )
+    base = b"" if cwd is None else PathUri(cwd).native
+    paths = [folder.encode("utf-8", "surrogateescape") for folder in folders]
+    return workspace_write(
+        [normalised(path if path.startswith(b"/") else b"%b/%b" % (base, path)) for path in paths]
     )
 
 

@@ -3,10 +3,10 @@
 The keeper loads this file by its path, on the first start that needs it; only the standard library
 is available there. There are two cases. A command in bubblewrap is an ordinary child whose
 descriptors come from the server; what remains is to have a guard check its mounts before the
-command runs, to find its members for signals, and to notice when all of them are gone. A command
-without namespaces is started by a thread that has given up all rights beforehand: Landlock domains,
-filters and capabilities belong to a thread, and whatever it starts inherits them. That costs no
-fork of this process, and the thread does nothing else.
+command runs, to watch them from then on, to find its members for signals, and to notice when all of
+them are gone. A command without namespaces is started by a thread that has given up all rights
+beforehand: Landlock domains, filters and capabilities belong to a thread, and whatever it starts
+inherits them. That costs no fork of this process, and the thread does nothing else.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class StartFence:
         gate = self._fds[inherited] if has_gate else None
         # A socket, because its text can be read without taking it away from another reader.
         reader, writer = socketpair()
-        self._namespace = Namespace(reader.detach(), held)
+        self._namespace = Namespace(reader.detach(), held, expected)
         block, release = _pipe_without_end()
         self._fds[inherited:] = [writer.detach(), block]
         # Copies are made above all target numbers, so that none is overwritten by another.
@@ -220,8 +220,9 @@ class Namespace:
     kills the first process, and with it the kernel kills all others.
     """
 
-    def __init__(self, info: int, held: list[tuple[int, bytes]]) -> None:
+    def __init__(self, info: int, held: list[tuple[int, bytes]], expected: Any) -> None:
         self.info = info
+        self._expected = expected
         self._held = held
         self._first: int | None = None
 
@@ -255,6 +256,25 @@ class Namespace:
         except ProcessLookupError:
             return None
 
+    def watched_by(self, walls: Any, pid: int) -> str | None:
+        """Have *walls* watch the mounts; the reason to end the command if that is too late.
+
+        *pid* is bubblewrap's own. Raises OSError if the mounts cannot be watched.
+        """
+        first = self.first()
+        try:
+            reason: str | None = None if first is None else walls.add(pid, first, self._expected)
+        except OSError as exc:
+            # The kernel says EINVAL of a process that is about to end.
+            if exc.errno in (errno.ENOENT, errno.ESRCH, errno.EINVAL):
+                return None
+            raise
+        if first is None or _parent(first) != pid:
+            # The command has ended, and its pid may belong to another process.
+            walls.remove(pid)
+            return None
+        return reason
+
     def close(self) -> None:
         """All processes are gone: remove what was made on the host for them."""
         os.close(self.info)
@@ -281,7 +301,7 @@ def _pipe_without_end() -> tuple[int, int]:
 @functools.cache
 def _beside(file: str) -> Any:
     """Load *file*, which is beside this one."""
-    assert file in ("guard.py", "placeholders.py")
+    assert file in ("guard.py", "placeholders.py", "wall_watch.py")
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
     spec = spec_from_file_location(file.removesuffix(".py"), path)
     assert spec is not None and spec.loader is not None
@@ -296,8 +316,13 @@ def _guard() -> Any:
 
 def load_everything() -> None:
     """Load the other files now: later they may be those of another release."""
-    for file in ("guard.py", "placeholders.py"):
+    for file in ("guard.py", "placeholders.py", "wall_watch.py"):
         _beside(file)
+
+
+def wall_watch(poll: Any) -> Any:
+    """A watch over the mounts of sandboxes; the caller waits with *poll*."""
+    return _beside("wall_watch.py").WallWatch(poll)
 
 
 def _children(pid: int) -> list[int] | None:

@@ -205,19 +205,30 @@ class ResolvedRules:
             self._protect_repository(path, root)
 
     def _protect_repository(self, path: bytes, root: bytes) -> None:
-        try:
-            target = protected_names.gitdir(
-                self._facts.head(path, protected_names.HEAD_BYTES), root
-            )
-        except OSError as exc:
-            raise _unknown(_READ_ONLY, path, exc) from exc
+        """Protect what the .git file *path* names, and the repository that this belongs to."""
+        target = protected_names.gitdir(self._head(path), root)
         if target is None:
             return
+        directory = self._protect_target(target).path
+        common = self._locator.locate(join(directory, protected_names.COMMON))
+        if common.mode is not None and stat.S_ISREG(common.mode):
+            target = protected_names.named(self._head(common.path), directory)
+            if target is not None:
+                self._protect_target(target)
+
+    def _head(self, path: bytes) -> bytes:
+        try:
+            return self._facts.head(path, protected_names.HEAD_BYTES)
+        except OSError as exc:
+            raise _unknown(_READ_ONLY, path, exc) from exc
+
+    def _protect_target(self, target: bytes) -> Located:
         located = self._locator.locate(target)
         self._check_crossings(_READ_ONLY, target, located)
         # Where nothing can be written, there is nothing to protect.
         if located.path not in self.access and self.holding(located.path) is Access.WRITE:
             self._restrict(Rule(target, Access.READ))
+        return located
 
 
 def nearest(path: bytes, places: dict[bytes, Access]) -> tuple[bytes, Access] | None:

@@ -52,6 +52,7 @@ class Running:
         self._pid: int | None = None
         self._stderr: int | None = None
         self._status: int | None = None
+        self._reason: str | None = None
         self._has_ended = False
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -71,8 +72,9 @@ class Running:
             os.close(self._stderr)
             self._stderr = None
 
-    def on_exit(self, status: int | None) -> None:
+    def on_exit(self, status: int | None, reason: str | None = None) -> None:
         self._status, self._has_ended = status, True
+        self._reason = reason
         # The process may end before its descriptors have arrived.
         if self._stderr is not None:
             self._tell()
@@ -83,7 +85,7 @@ class Running:
             said = os.read(self._stderr, _LAST_WORDS_BYTES)
         except BlockingIOError:
             said = b""
-        text = said.decode("utf-8", "replace").strip()
+        text = self._reason or said.decode("utf-8", "replace").strip()
         self.ended.set_result(f"fs sandbox helper failed with status {self._how()}: {text}")
 
     def _how(self) -> str:

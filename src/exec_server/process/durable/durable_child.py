@@ -110,7 +110,8 @@ class DurableChild(Child):
         data = self.job.log.read(record) if self._outlet.is_attached else b""
         self._tell_output(record.seq, middle, data)
 
-    def reaped(self, status: int | None) -> None:
+    def reaped(self, status: int | None, reason: str | None = None) -> None:
+        self._reason = reason
         if status is None:
             self.lost = self.lost or KEEPER_DIED
         elif self.ended_at is None:

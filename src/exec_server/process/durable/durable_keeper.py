@@ -29,7 +29,7 @@ From this keeper::
     ("fds", token, fds)            the same for a job that runs already; -1 if there is no room
                                    for descriptors under way, 0 for an unknown job
     ("wrote", token)               the bytes are accepted, now or by an earlier write with this id
-    ("exited", pid, status)
+    ("exited", pid, status[, reason])
     ("error", kind, text)          the message was not understood, or it could not be handled
 
 A byte that was accepted for stdin is only in this process's memory and in the pipe, never on disk.
@@ -149,15 +149,28 @@ class KeptJob:
 
     def take(self, stream: str, folder: str) -> None:
         """Move output into the journal. Sets `ended`; the journal says if it is stalled."""
-        if self.journal is None:
-            bounds = {name: self.settings[name] for name in ("max_bytes", "max_records")}
-            self.journal = journal.Journal.open(os.path.join(folder, self.name), **bounds)
+        self._open_journal(folder)
         try:
             for _ in range(TAKES):
                 if self._take_once(stream) is None:
                     return
         except journal.EndOfStream:
             self.ended.add(stream)
+
+    def say(self, text: str, folder: str) -> None:
+        """Write *text* behind the output of the job, which a server would do if there was one."""
+        try:
+            line = text.encode() + (b"\r\n" if self.streams == ("pty",) else b"\n")
+            self._open_journal(folder).append(self.streams[-1], line)
+        except OSError:
+            # The disk refuses it. The exit status tells that the job was killed.
+            pass
+
+    def _open_journal(self, folder: str) -> journal.Journal:
+        if self.journal is None:
+            bounds = {name: self.settings[name] for name in ("max_bytes", "max_records")}
+            self.journal = journal.Journal.open(os.path.join(folder, self.name), **bounds)
+        return self.journal
 
     def _take_once(self, stream: str) -> journal.Record | None:
         assert self.journal is not None
@@ -194,7 +207,8 @@ class DurableKeeper(keeper.Keeper):
         self._pids: dict[int, KeptJob] = {}
         self._starting: dict[str, Any] = {}
         self._is_stopping = False
-        self._epoll = select.epoll()
+        # A keeper of many jobs waits for many descriptors.
+        self._epoll = self._poll = select.epoll()
         self._handlers: dict[int, Callable[[], object]] = {}
         # When to try again what the disk has refused, and a bound for the first wait.
         self._retry_at: float | None = None
@@ -209,7 +223,10 @@ class DurableKeeper(keeper.Keeper):
     def run(self) -> bool:
         """Serve until a server says stop, or until there is nothing to keep."""
         while not self._is_stopping and self._has_work():
-            for fd, _ in self._epoll.poll(self._patience()):
+            ready = [fd for fd, _ in self._epoll.poll(self._patience())]
+            if self._walls is not None:
+                self._end_unwalled(self._walls.lost(set(ready)))
+            for fd in ready:
                 self._call_handler(fd)
             if self._retry_at is not None and time.monotonic() >= self._retry_at:
                 self._retry()
@@ -238,6 +255,8 @@ class DurableKeeper(keeper.Keeper):
         ends = [self._retry_at] if self._retry_at is not None else []
         if self._server is None and not self._jobs and now < self._alone_until:
             ends.append(self._alone_until)
+        if self._walls is not None and (wait := self._walls.wait_milliseconds) is not None:
+            ends.append(now + wait / 1000)
         return max(0.0, min(ends) - now) if ends else None
 
     def _watch(self, fd: int, handler: Callable[[], object], events: int = select.EPOLLIN) -> None:
@@ -410,14 +429,16 @@ class DurableKeeper(keeper.Keeper):
 
     # The end of jobs.
 
-    def _report_exit(self, pid: int, status: int) -> None:
+    def _report_exit(self, pid: int, status: int, reason: str | None) -> None:
         job = self._pids.pop(pid)
         job.status = status
         if job.is_unwanted:
             self._release(job.name)
         else:
+            if reason is not None and self._server is None:
+                job.say(reason, self._folder)
             self._store(job)
-        super()._report_exit(pid, status)
+        super()._report_exit(pid, status, reason)
         self._release_if_over(job)
 
     def _store(self, job: KeptJob) -> None:

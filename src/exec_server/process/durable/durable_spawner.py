@@ -252,7 +252,7 @@ class DurableSpawner:
             return
         # The program is not wanted any more, or its descriptors did not fit.
         keeper.close_all(fds)
-        self._live[pid] = (lambda _: None, mark)
+        self._live[pid] = (lambda *_: None, mark)
         self.end_tree(mark)
         if not future.cancelled():
             future.set_exception(SpawnFailed(errno.EMFILE, os.strerror(errno.EMFILE)))
@@ -277,10 +277,10 @@ class DurableSpawner:
         if accepted is not None:
             accepted()
 
-    def _on_exited(self, pid: int, status: int) -> None:
+    def _on_exited(self, pid: int, status: int, reason: str | None = None) -> None:
         on_exit, _ = self._live.pop(pid, (None, 0))
         if on_exit is not None:
-            on_exit(status)
+            on_exit(status, reason)
 
     def _on_lost(self) -> None:
         """The keeper is gone: kill what it has left, and report the loss of each job."""
