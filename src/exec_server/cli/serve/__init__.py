@@ -5,5 +5,6 @@ serve_parser.py   the options, and the help of the whole program
 serve_options.py  checks the options against each other and collects them
 own_files.py      hides the server's secret files from sandboxes
 codex_config.py   Codex's config.toml, which `--strict-config` checks
+codex_fields.py   the settings and feature flags that Codex knows
 serve_remote.py   serves through a registry (`--remote`, `forward`)
 """

@@ -16,7 +16,6 @@ from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
-from exec_server.cli.serve.codex_config import check_config
 from exec_server.cli.serve.own_files import hide_from_sandboxes
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
@@ -48,14 +47,24 @@ def serve_command(words: list[str]) -> int:
             "serving as root: unless a client asks for a sandbox, its commands are root's"
         )
     try:
-        if options.strict_config:
-            check_config(os.environ)
+        _check_codex_settings(options)
         limits = msgspec.structs.replace(options.limits, child_descriptors=raise_descriptor_limit())
         in_loop(_serve(options, limits))
     except (ConfigurationError, RegistryError) as exc:
         print_error(str(exc))
         return exit_codes.FAILED
     return exit_codes.OK
+
+
+def _check_codex_settings(options: ServeOptions) -> None:
+    """Refuse what Codex refuses. The table of its settings is loaded only if it is needed."""
+    if not (options.enable or options.disable or options.strict_config):
+        return
+    from exec_server.cli.serve.codex_config import check_config, check_features
+
+    check_features((*options.enable, *options.disable))
+    if options.strict_config:
+        check_config(os.environ, options.config)
 
 
 def forward_command(words: list[str]) -> int:
