@@ -38,13 +38,16 @@ exec-server listens on {url}
 def serve_command(words: list[str]) -> int:
     """Serve as *words* say; the status is 0 after an orderly stop, 1 if it cannot start."""
     options = parse_serve(words)
-    log_setup.configure(options.log_level, options.log_format)
+    log_setup.configure(
+        options.log_level, options.log_format, shows_notices=_shows_notices(options)
+    )
     if options.holds_secrets:
         hide_memory()
     hide_from_sandboxes(options)
     if os.geteuid() == 0:
         logger.warning(
-            "serving as root: unless a client asks for a sandbox, its commands are root's"
+            "serving as root: unless a client asks for a sandbox, its commands are root's",
+            extra={"notice": "root"},
         )
     try:
         _check_codex_settings(options)
@@ -54,6 +57,12 @@ def serve_command(words: list[str]) -> int:
         print_error(str(exc))
         return exit_codes.FAILED
     return exit_codes.OK
+
+
+def _shows_notices(options: ServeOptions) -> bool:
+    """True if an operator may read stderr. With stdio it belongs to the client."""
+    is_stdio = not options.remote.is_requested and options.listen.startswith("stdio")
+    return not is_stdio and not options.only_errors and log_setup.stderr_is_kept()
 
 
 def _check_codex_settings(options: ServeOptions) -> None:

@@ -66,7 +66,9 @@ def add_to(configuration: Configuration, home: Path, env: Mapping[str, str]) -> 
 
 
 def _unknown_names(configuration: Configuration, places: _TokenPlaces, path: Path) -> list[str]:
-    is_of_variables = any(isinstance(each, RendezvousEnvironment) for each in configuration.environments)
+    is_of_variables = any(
+        isinstance(each, RendezvousEnvironment) for each in configuration.environments
+    )
     if is_of_variables or not path.with_name(NAMES_FILE).exists():
         return []
     known = {each.id for each in configuration.environments}
