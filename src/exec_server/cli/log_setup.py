@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 
 Style = Literal["text", "json"]
 
+# The errors that were printed.
+_told: list[str] = []
+
 # A notice of one kind is shown once in this time.
 _NOTICE_SECONDS = 60.0
 
@@ -125,7 +128,13 @@ def stderr_is_kept() -> bool:
 
 def print_error(text: str) -> None:
     """Say on stderr why a command failed."""
+    _told.append(_sound(text))
     print(f"Error: {text}", file=sys.stderr)
+
+
+def errors_told() -> list[str]:
+    """The texts of all errors that this command has printed, for output in JSON."""
+    return list(_told)
 
 
 def print_warning(text: str) -> None:

@@ -16,7 +16,7 @@ from exec_server.cli.parser import Flag
 from exec_server.cli.process import detach
 from exec_server.cli.process.saved_session_options import saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.tables import print_json, print_table
+from exec_server.cli.tables import failure_teller, print_json, print_table
 from exec_server.errors import ExecServerError, InvalidRequest
 
 # How many servers are asked at the same time.
@@ -115,7 +115,7 @@ def ps_command(words: list[str]) -> int:
             print_table(["ID", "SERVER", "STATE", "AGE", "COMMAND"], [each.row for each in found])
         return exit_codes.OK
 
-    return run_to_exit_status(ps, log_level=values.log_level)
+    return run_to_exit_status(ps, log_level=values.log_level, tell=failure_teller(values.output))
 
 
 async def _look(
