@@ -155,7 +155,7 @@ def _program() -> str:
     own = os.path.abspath(sys.argv[0])
     name = os.path.basename(own)
     if name == "__main__.py":
-        return f"{shlex.quote(sys.executable)} -m exec_server"
+        return f"{shlex.quote(sys.executable)} -P -m exec_server"
     found = shutil.which(name)
     is_found = found is not None and os.path.realpath(found) == os.path.realpath(own)
     return name if is_found else shlex.quote(own)
