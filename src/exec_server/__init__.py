@@ -19,7 +19,14 @@ This is a server in your own event loop::
 A name is imported when it is first used: a program that only serves does not load the client.
 """
 
-from __future__ import annotations
+# `python -m exec_server` puts the current directory on the path, and a workspace must not give a
+# server its modules. It is taken off before anything else is imported, even `__future__`; only the
+# name of the program tells this start from that of a program which uses the package.
+import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    if any(word.endswith("exec_server") for word in sys.orig_argv):
+        del sys.path[0]
 
 from exec_server.version import VERSION as __version__
 

@@ -4,6 +4,7 @@ main.py              runs the command that the first word names
 commands.py          the table of commands; dispatch, help, suggestions and completion use it
 parser.py            reads command lines and refuses wrong ones
 help_format.py       the layout of help texts
+output_format.py     the format that a wrong command line asks for
 options.py           the options that several commands have
 server_access.py     servers by URL or name, and how to connect to them
 event_loop.py        runs a command and turns its errors into an exit status

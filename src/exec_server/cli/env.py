@@ -16,7 +16,7 @@ from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.log_setup import print_warning
 from exec_server.cli.options import add_connection_options, add_output, server_token
 from exec_server.cli.parser import Parser
-from exec_server.cli.tables import print_json, print_table
+from exec_server.cli.tables import failure_teller, print_json, print_table
 from exec_server.errors import ExecServerError
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def env_command(words: list[str]) -> int:
         _list(chosen, is_json=is_json)
         return exit_codes.OK
 
-    return run_to_exit_status(env, log_level=values.log_level)
+    return run_to_exit_status(env, log_level=values.log_level, tell=failure_teller(values.output))
 
 
 async def _list_registry(

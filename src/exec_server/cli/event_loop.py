@@ -30,21 +30,28 @@ def run_to_exit_status(
     *,
     log_level: str,
     complain: Callable[[str], None] = log_setup.print_error,
+    tell: Callable[[int], None] | None = None,
 ) -> int:
-    """Run a whole command; an error is passed to *complain* and becomes the exit status."""
+    """Run a whole command; an error is passed to *complain* and becomes the exit status.
+
+    After an error *tell* is called with the status, to print it for programs.
+    """
     log_setup.configure(log_level, "text")
     try:
         return in_loop(main())
     except ExecServerError as exc:
         complain(str(exc))
-        return exit_codes.status_of(exc)
+        status = exit_codes.status_of(exc)
     except BrokenPipeError:
         raise
     except OSError as exc:
         # A file or a directory of this machine cannot be used.
         logger.debug("the command failed", exc_info=exc)
         complain(f"{exc.filename}: {exc.strerror}" if exc.filename else exc.strerror or str(exc))
-        return exit_codes.FAILED
+        status = exit_codes.FAILED
+    if tell is not None:
+        tell(status)
+    return status
 
 
 def raise_descriptor_limit() -> int:

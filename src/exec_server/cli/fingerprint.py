@@ -55,9 +55,8 @@ def fingerprint_command(words: list[str]) -> int:
     add_connection_options(parser)
     values = parser.parse_words(words)
 
-    token = server_token(parser, values)
-
     async def fingerprint() -> int:
+        token = server_token(parser, values)
         dialler = _dialler(values.of, token, values.pin)
         if dialler is None:
             print(load_identity(Path(values.of)).public.fingerprint)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
+import stat
 import sys
+import time
+from collections.abc import Callable
 from typing import Any, Literal
 
 from exec_server.printable import escaped
@@ -11,6 +16,12 @@ from exec_server.printable import escaped
 logger = logging.getLogger(__name__)
 
 Style = Literal["text", "json"]
+
+# The errors that were printed.
+_told: list[str] = []
+
+# A notice of one kind is shown once in this time.
+_NOTICE_SECONDS = 60.0
 
 
 class JsonFormatter(logging.Formatter):
@@ -54,9 +65,43 @@ class TextFormatter(logging.Formatter):
         return "\n".join(lines)
 
 
-def configure(level: str, style: Style) -> None:
-    """Send this package's events of *level* and above to stderr."""
+class NoticeFilter(logging.Filter):
+    """Passes events of *level* and above, and some notices for the operator below it.
+
+    A notice is a warning with the attribute `notice`, which names its kind. At most one of a kind
+    passes in a minute, so that a stranger cannot fill the log; the next one says how many did not.
+    """
+
+    def __init__(self, level: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._level = level
+        self._clock = clock
+        self._shown_at: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= self._level:
+            return True
+        kind = getattr(record, "notice", None)
+        if kind is None:
+            return False
+        now = self._clock()
+        if now - self._shown_at.get(kind, -math.inf) < _NOTICE_SECONDS:
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return False
+        self._shown_at[kind] = now
+        if count := self._left_out.pop(kind, 0):
+            record.msg, record.args = f"{_message(record)} ({count} more since the last line)", None
+        return True
+
+
+def configure(level: str, style: Style, *, shows_notices: bool = False) -> None:
+    """Send this package's events of *level* and above to stderr, and notices if *shows_notices*."""
     handler = logging.StreamHandler(sys.stderr)
+    lowest = logging.getLevelNamesMapping()[level.upper()]
+    if shows_notices and lowest > logging.WARNING:
+        handler.addFilter(NoticeFilter(lowest))
+        lowest = logging.WARNING
     if style == "json":
         handler.setFormatter(JsonFormatter())
         _log_what_is_printed()
@@ -64,12 +109,32 @@ def configure(level: str, style: Style) -> None:
         handler.setFormatter(TextFormatter())
     root = logging.getLogger()
     root.addHandler(handler)
-    root.setLevel(level.upper())
+    root.setLevel(lowest)
+
+
+def stderr_is_kept() -> bool:
+    """True if stderr is a terminal, a file or a service's log, and not a pipe to a program.
+
+    A program that starts a server may take every line on stderr for a failure. systemd names the
+    socket of its journal in a variable. The first process of a container has a pipe to its log.
+    """
+    try:
+        status = os.fstat(2)
+    except OSError:
+        return False
+    is_journal = os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+    return is_journal or os.isatty(2) or stat.S_ISREG(status.st_mode) or os.getpid() == 1
 
 
 def print_error(text: str) -> None:
     """Say on stderr why a command failed."""
+    _told.append(_sound(text))
     print(f"Error: {text}", file=sys.stderr)
+
+
+def errors_told() -> list[str]:
+    """The texts of all errors that this command has printed, for output in JSON."""
+    return list(_told)
 
 
 def print_warning(text: str) -> None:

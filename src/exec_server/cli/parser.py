@@ -1,4 +1,7 @@
-"""Command lines, read and refused as the reference (OpenAI Codex's `codex exec-server`) does."""
+"""Command lines, read and refused as the reference (OpenAI Codex's `codex exec-server`) does.
+
+The module is long because each refusal of the reference has its own text.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import msgspec
 
 from exec_server.cli import exit_codes
 from exec_server.cli.help_format import HelpFormatter
+from exec_server.cli.output_format import asks_for_json, printable_json
 from exec_server.protocol.numbers import U64_MAX
 
 if TYPE_CHECKING:
@@ -94,6 +98,7 @@ class Parser(argparse.ArgumentParser):
         """
         # Values that completions offer for an option, by its destination; others are allowed.
         self.suggestions: dict[str, tuple[str, ...]] = {}
+        self._words: Sequence[str] = ()
         rest.setdefault("formatter_class", HelpFormatter)
         super().__init__(
             prog=prog,
@@ -128,6 +133,7 @@ class Parser(argparse.ArgumentParser):
         A single ``-`` is a word, not an option. A variable in *environ* may set an option that was
         not given.
         """
+        self._words = words
         defaults = {
             action.dest: action.default
             for action in self._actions
@@ -140,6 +146,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
         """Read options and positional words in any order; after ``--`` there are only words."""
+        self._words = words
         # Python 3.11's `parse_intermixed_args` forgets the `--`; with one, the order is given.
         has_end = "--" in words
         return self.parse_args(words) if has_end else self.parse_intermixed_args(words)
@@ -207,6 +214,9 @@ class Parser(argparse.ArgumentParser):
     def _refuse(self, message: str, usage: str = "") -> NoReturn:
         # Errors about a value show no usage, because the option itself exists.
         paragraphs = [f"error: {message}\n", usage, "For more information, try '--help'.\n"]
+        if self.find_option("--output") is not None and asks_for_json(self._words):
+            failure = {"exitCode": exit_codes.USAGE, "error": message}
+            print(printable_json(failure))
         self.exit(exit_codes.USAGE, "\n".join(filter(None, paragraphs)))
 
 

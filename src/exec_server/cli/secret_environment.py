@@ -70,10 +70,16 @@ def _start_again(secrets: bytes) -> None:
         os.write(writer, secrets)
         os.set_inheritable(reader, True)
         env = {**os.environ, _PIPE_VARIABLE: str(reader)}
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], env)
+        os.execve(sys.executable, [sys.executable, *_isolation(), *sys.orig_argv[1:]], env)
     finally:
         os.close(reader)
         os.close(writer)
+
+
+def _isolation() -> list[str]:
+    """The option that keeps the current directory off Python's path, if we are found without it."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    return ["-P"] if package in sys.path and not sys.flags.safe_path else []
 
 
 def _receive() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
+
+from exec_server.cli import exit_codes
+from exec_server.cli.log_setup import errors_told
 
 
 class TablePrinter:
@@ -55,6 +58,28 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def print_json(value: Any) -> None:
     sys.stdout.write(_formatted(value) + "\n")
+
+
+def print_json_failure(status: int, **facts: Any) -> None:
+    """Print the object that tells programs why a command failed; the errors were told already."""
+    told = errors_told() or ["the command failed"]
+    failure: dict[str, Any] = {"exitCode": status, "error": told[0]}
+    if len(told) > 1:
+        failure["errors"] = told
+    print_json(failure | facts)
+
+
+def failure_teller(output: str) -> Callable[[int], None] | None:
+    """The `tell` of `run_to_exit_status` for a command whose format is *output*."""
+    return print_json_failure if output == "json" else None
+
+
+def print_json_entries(entries: list[Any]) -> None:
+    """Print a list; if an error was told, the object of a failure that contains the list."""
+    if errors_told():
+        print_json_failure(exit_codes.FAILED, entries=entries)
+    else:
+        print_json(entries)
 
 
 def _formatted(value: Any) -> str:

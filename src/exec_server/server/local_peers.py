@@ -180,7 +180,9 @@ def _outside(owners: Mapping[int, int], ancestor: int | None) -> set[int]:
 
 def _tell(reason: str | None) -> None:
     if reason is not None:
-        logger.warning("a local connection is refused: %s", reason)
+        logger.warning(
+            "a local connection is refused: %s", reason, extra={"notice": "local connection"}
+        )
 
 
 def _is_of_a_proxy(inode: int) -> bool:

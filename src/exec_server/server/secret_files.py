@@ -48,7 +48,11 @@ def _check_mode(path: str, mode: int) -> None:
         import logging
 
         logger = logging.getLogger(__name__)
-        logger.warning("%s holds a secret, and other users can read it: use mode 0600", path)
+        logger.warning(
+            "%s holds a secret, and other users can read it: use mode 0600",
+            path,
+            extra={"notice": f"readable {path}"},
+        )
 
 
 def _unreadable(path: str, why: str) -> ConfigurationError:

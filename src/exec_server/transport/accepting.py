@@ -115,7 +115,7 @@ class Acceptor:
             # accept(2) passes on errors of the network that belong to the new connection alone.
             logger.info("a connection could not be accepted: %s", exc)
             return
-        logger.warning("a connection could not be accepted: %s", exc)
+        logger.warning("a connection could not be accepted: %s", exc, extra={"notice": "accepting"})
         self._waiting.abort_oldest()
         self._loop.remove_reader(self._sock)
         self._pause = self._loop.call_later(_PAUSE, self._go_on)

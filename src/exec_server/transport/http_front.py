@@ -221,7 +221,9 @@ class HttpFront(asyncio.Protocol):
         without_body = head is not None and head.method == "HEAD"
         peer = self._transport.get_extra_info("peername") or "a Unix socket"
         if answer.status >= 400:
-            logger.warning("refused %s: %s", _shown(peer), _why(answer, head))
+            kind = "login" if answer.status == 401 else "connection"
+            reason = _why(answer, head)
+            logger.warning("refused %s: %s", _shown(peer), reason, extra={"notice": kind})
         delay = self._delays.failed(_shown(peer, with_port=False)) if answer.status == 401 else 0.0
         if not delay:
             self._answer(answer, without_body=without_body)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from exec_server.cli.process.saved_sessions import SessionStore
 from tests.cli.process.test_detach import record
 from tests.requirements import requirement
 from tests.support.cli import finished
-from tests.support.servers import ROOT
+from tests.support.servers import ROOT, start_server
 
 COMPLETE = """
 source "$1"
@@ -41,6 +43,8 @@ def complete(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m exec_server "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    # This machine may be busy.
+    monkeypatch.setenv("EXEC_SERVER_COMPLETION_SECONDS", "30")
     script = tmp_path / "completion.bash"
     script.write_bytes(subprocess.check_output([program, "completion", "bash"]))
 
@@ -108,6 +112,92 @@ def test_files_here_are_not_offered_for_paths_on_a_server(complete, home):
     for words in (["nosuch:x"], ["nosuch", ":", "x"], ["ws", ":", "//h", ":", "1", ":", "x"]):
         assert complete("ls", *words) == set()
         assert complete("cp", "file", *words) == set()
+
+
+@requirement("cli/completion:paths")
+def test_paths_on_a_server_are_offered_after_its_name(complete, home, tmp_path):
+    there = tmp_path / "there"
+    (there / "folder").mkdir(parents=True)
+    (there / "a file").touch()
+    (there / "fine").touch()
+    (there / ".hidden").touch()
+    with start_server() as server:
+        toml = f'[[environments]]\nid = "box"\nurl = "{server.url}"\n'
+        (home / "codex" / "environments.toml").write_text(toml)
+        option = "-o nospace"
+        # bash divides words at colons, and replaces what is after the last one.
+        divided = server.url.replace(":", " : ").split()
+        for words in (["box", ":"], [*divided, ":"], ["file", "box", ":"]):
+            assert complete("cp", *words, f"{there}/f") == {
+                f"{there}/folder/",
+                f"{there}/fine ",
+                option,
+            }
+        assert complete("ls", f"box:{there}/fo") == {f"{there}/folder/", option}
+        assert complete("ls", "box", ":", f"{there}/") == {
+            f"{there}/folder/",
+            f"{there}/fine ",
+            f"{there}/a\\ file ",
+            option,
+        }
+        assert complete("ls", "box", ":", f"{there}/a\\ ") == {f"{there}/a\\ file ", option}
+        assert complete("ls", "box", ":", f"{there}/.") == {f"{there}/.hidden ", option}
+        assert complete("ls", "box", ":", f"{there}/none/") == set()
+
+
+@requirement("cli/completion:paths")
+@pytest.mark.one_loop
+@pytest.mark.parametrize(
+    "word",
+    [
+        "ws://127.0.0.1:1:/",
+        "nosuch:/",
+        "SILENT:/",
+        "stdio:sh -c 'touch ran':/",
+        "asking:/",
+        "nonsense",
+        "",
+    ],
+)
+async def test_nothing_is_offered_and_nothing_said_if_there_is_no_answer(home, word):
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    toml = '[[environments]]\nid = "asking"\nprogram = "touch"\nargs = ["ran"]\n'
+    (home / "codex" / "environments.toml").write_text(toml)
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        words = ["completion", "--paths", word.replace("SILENT", f"ws://127.0.0.1:{port}")]
+        done = await finished(*words, cwd=home)
+    assert (done.status, done.stdout, done.stderr) == (0, b"", "")
+    # No program is started: it might ask for a password.
+    assert not (home / "ran").exists()
+
+
+ZSH = """
+autoload -Uz compinit && compinit -u -d {dump}
+source {script}
+compadd() {{ print -r -- "$@"; }}
+words=(exec-server ls "$1"); CURRENT=3; PREFIX=$1
+_exec_server
+"""
+
+
+@requirement("cli/completion:paths")
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_offers_them_too(complete, home, tmp_path):
+    (tmp_path / "there" / "folder").mkdir(parents=True)
+    (tmp_path / "there" / "fine").touch()
+    script = tmp_path / "completion.zsh"
+    script.write_bytes(subprocess.check_output(["exec-server", "completion", "zsh"]))
+    program = ZSH.format(dump=tmp_path / "dump", script=script)
+    with start_server() as server:
+        word = f"{server.url}:{tmp_path}/there/f"
+        done = subprocess.run(
+            ["zsh", "-f", "-c", program, "zsh", word], capture_output=True, text=True, check=False
+        )
+    assert f"-- {word}older/" in done.stdout and f"-- {word}ine" in done.stdout
 
 
 @requirement("cli/completion:bash")

@@ -75,6 +75,24 @@ async def test_a_copy_with_errors_is_finished_by_the_same_command(server, tmp_pa
 
 
 @requirement("cli/files:cp-again")
+async def test_a_copy_within_one_server_is_finished_by_the_same_command(server, tmp_path, source):
+    copy = tmp_path / "new" / "copy"
+    copy.parent.mkdir()
+    with start_limited(MIB) as url:
+        failed = await run("cp", "-r", f"{url}:{source}", f"{url}:{copy}")
+        assert failed.status == 1 and "File too large" in failed.stderr
+        assert copy.is_dir()
+    words = ["cp", "-r", f"{server.url}:{source}", f"{server.url}:{copy}"]
+    await done(*words)
+    assert os.listdir(copy.parent) == ["copy"]
+    assert not (copy / "source").exists()
+    assert (copy / "big").read_bytes() == (source / "big").read_bytes()
+    # The note is gone, so the next copy goes into the directory, as with cp.
+    await done(*words)
+    assert (copy / "source" / "big").exists()
+
+
+@requirement("cli/files:cp-again")
 async def test_another_source_goes_into_the_directory(server, tmp_path, source):
     copy = tmp_path / "copy"
     with start_limited(MIB) as url:

@@ -307,3 +307,68 @@ def test_the_servers_help_names_them(capsys):
 @requirement("cli/files:terminal-safe")
 def test_names_cannot_act_on_a_terminal():
     assert readable("a\x1b[2Jb\r\n\x9bc\udcffé") == "a?[2Jb???c?é"
+
+
+# SRC and DST of copies that fail; U is on the server, and both sides have a file and a tree.
+BAD_COPIES = [
+    ("file", "U:file/x"),
+    ("tree", "U:file/x"),
+    ("tree", "U:file"),
+    ("file", "U:none/x"),
+    ("file", "U:none/"),
+    ("U:file", "file/x"),
+    ("U:tree", "file/x"),
+    ("U:tree", "file"),
+    ("U:file", "none/x"),
+    ("U:file", "U:file/x"),
+    ("U:file", "U:none/x"),
+    ("U:tree", "U:file/x"),
+    ("U:tree", "U:file"),
+    ("file", "U:/etc/passwd/x"),
+]
+
+
+@requirement("cli/files:errors")
+@pytest.mark.parametrize(("source", "destination"), BAD_COPIES)
+async def test_a_copy_that_fails_names_both_sides(server, tmp_path, source, destination):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "tree").mkdir()
+    words = [word.replace("U:", f"{server.url}:{tmp_path}/") for word in (source, destination)]
+    options = ["-r"] if source.endswith("tree") else []
+    failed = await run("cp", *options, *words, cwd=tmp_path)
+    assert failed.status == 1
+    first = failed.stderr.splitlines()[0]
+    shown = words[1].rstrip("/")
+    assert first.startswith(f"Error: {words[0]}: cannot be copied to {shown}"), first
+
+
+# Commands for one file that fail, each with the path that is wrong.
+BAD_PATHS = [
+    *(
+        (command, bad)
+        for command in ("ls", "cat", "tree", "find", "stat")
+        for bad in ("none", "file/x")
+    ),
+    *((command, bad) for command in ("rm", "rm -r") for bad in ("none", "file/x")),
+    *(("mkdir", bad) for bad in ("file", "none/x", "file/x")),
+    ("cat", "tree"),
+    ("rm", "tree"),
+    ("cp", "none"),
+    ("cp", "file/x"),
+    ("cp", "tree"),
+    ("mkdir -p", "file/x"),
+]
+
+
+@requirement("cli/files:errors")
+@pytest.mark.parametrize(("command", "bad"), BAD_PATHS)
+async def test_a_command_that_fails_names_the_path(server, tmp_path, command, bad):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "inner").write_text("x")
+    target = f"{server.url}:{tmp_path}/{bad}"
+    rest = [str(tmp_path / "new")] if command == "cp" else []
+    failed = await run(*command.split(), target, *rest)
+    assert failed.status == 1
+    assert failed.stderr.startswith(f"Error: {target}: ") and failed.stderr.count("\n") == 1
+    assert "os error" not in failed.stderr

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.requirements import requirement
-from tests.support.servers import OURS
+from tests.support.servers import OURS, reference_binary
 
 
 def started(*words: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -31,6 +31,87 @@ def test_a_broken_configuration_is_refused_if_it_is_to_be_checked(tmp_path, cont
     done = started("--strict-config", env=env)
     assert done.returncode == status
     assert (f"Error: {tmp_path}/config.toml: " in done.stderr) is bool(status)
+
+
+STRICT_CASES = [
+    ("nosuch = 1", "unknown configuration field `nosuch`"),
+    ("[nosuch]\na = 1", "unknown configuration field `nosuch`"),
+    ("[history]\nzork = 1", "unknown configuration field `history.zork`"),
+    (
+        '[mcp_servers.a]\ncommand = "x"\nzork = 1',
+        "unknown configuration field `mcp_servers.a.zork`",
+    ),
+    ("[features]\nzork = true", "unknown configuration field `features.zork`"),
+    ("model = 5", "invalid type: integer `5`, expected a string in `model`"),
+    ("allow_login_shell = 'x'", 'invalid type: string "x", expected a boolean'),
+    ("model_context_window = true", "invalid type: boolean `true`, expected an integer"),
+    ("mcp_servers = 5", "invalid type: integer `5`, expected a map in `mcp_servers`"),
+    ("sandbox_mode = 'x'", "unknown variant `x`, expected one of `read-only`, `workspace-write`"),
+    ("model = 5\nzork = 1", "invalid type"),
+    ("zork = 1\nmodel = 5", "invalid type"),
+    ("[tui]\nanimations = true", None),
+    ("sandbox_mode = 'read-only'\n[projects.'/x']\ntrust_level = 'trusted'", None),
+    ("[features]\ngoals = true\n[mcp_servers.a]\ncommand = 'x'\nstartup_timeout_sec = 1.5", None),
+    ("[shell_environment_policy]\ninherit = 'core'\nset = { A = '1' }", None),
+]
+
+
+@requirement("cli:strict-config-fields")
+@pytest.mark.parametrize(("content", "refusal"), STRICT_CASES)
+def test_a_strict_configuration_has_only_settings_that_codex_knows(tmp_path, content, refusal):
+    (tmp_path / "config.toml").write_text(content)
+    env = {"CODEX_HOME": str(tmp_path)}
+    assert started(env=env).returncode == 0
+    done = started("--strict-config", env=env)
+    assert done.returncode == (0 if refusal is None else 1)
+    if refusal is not None:
+        assert f"Error: {tmp_path}/config.toml: {refusal}" in done.stderr
+
+
+@requirement("cli:strict-config-fields")
+@pytest.mark.parametrize(("content", "refusal"), STRICT_CASES)
+def test_the_reference_refuses_the_same_configurations(tmp_path, content, refusal):
+    binary = reference_binary()
+    if binary is None:
+        pytest.skip("the reference is not installed")
+    (tmp_path / "config.toml").write_text(content)
+    command = [str(binary), "exec-server", "--strict-config", "--listen", "stdio"]
+    env = {"CODEX_HOME": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=30
+    )
+    assert done.returncode == (0 if refusal is None else 1)
+
+
+@requirement("cli:strict-config-fields")
+@pytest.mark.parametrize(
+    ("override", "refusal"),
+    [
+        ("nosuch=1", "unknown configuration field `nosuch` in -c/--config override"),
+        ("history.zork=1", "unknown configuration field `history.zork` in -c/--config override"),
+        ("history={zork=1}", "unknown configuration field `history.zork` in -c/--config override"),
+        ("model=5", "invalid type: integer `5`, expected a string in `model`"),
+        ("nonsense", "Invalid override (missing '='): nonsense"),
+        ("=5", "Empty key in override: =5"),
+        ("model=abc", None),
+        ("history.max_bytes=5", None),
+    ],
+)
+def test_overrides_are_checked_like_the_file(tmp_path, override, refusal):
+    env = {"CODEX_HOME": str(tmp_path)}
+    assert started("-c", override, env=env).returncode == 0
+    done = started("--strict-config", "-c", override, env=env)
+    assert done.returncode == (0 if refusal is None else 1)
+    assert (refusal or "") in done.stderr
+
+
+@requirement("cli:unknown-feature")
+@pytest.mark.parametrize("option", ["--enable", "--disable"])
+def test_a_feature_that_codex_does_not_know_is_refused(tmp_path, option):
+    env = {"CODEX_HOME": str(tmp_path)}
+    assert started(option, "unified_exec", env=env).returncode == 0
+    done = started(option, "nosuch", env=env)
+    assert (done.returncode, done.stderr) == (1, "Error: Unknown feature flag: nosuch\n")
 
 
 @requirement("cli:rust-log-listening")

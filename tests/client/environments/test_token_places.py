@@ -74,3 +74,31 @@ async def test_keys_that_codex_refuses_work_with_a_warning(tmp_path, monkeypatch
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
     done = await finished("env")
     assert done.status == 0 and f"Warning: {warning}\n" in done.stderr
+
+
+@requirement("env/toml:own-file")
+@pytest.mark.one_loop
+async def test_a_name_without_an_environment_is_a_warning(tmp_path, monkeypatch, caplog):
+    (tmp_path / "environments.toml").write_text(BOX)
+    own = tmp_path / "exec-server.toml"
+    own.write_text('[environments.bxo]\nauth_bearer_token_file = "box.token"\n')
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
+    done = await finished("env")
+    assert done.status == 0
+    assert f"Warning: {own}: [environments.bxo] has no effect" in done.stderr
+    monkeypatch.setenv("CODEX_EXEC_SERVER_URL", "none")
+    (tmp_path / "environments.toml").unlink()
+    assert (await finished("env")).stderr.count("Warning") == 0
+
+
+@requirement("env/toml:own-file")
+@pytest.mark.parametrize(
+    ("text", "key"), [("colour = 1", "colour"), ("[environments.box]\ncolour = 1", "colour")]
+)
+def test_an_unknown_key_is_told_with_its_file(tmp_path, text, key):
+    (tmp_path / "environments.toml").write_text(BOX)
+    own = tmp_path / "exec-server.toml"
+    own.write_text(text)
+    with pytest.raises(ConfigurationError) as raised:
+        load_environments(tmp_path, {})
+    assert str(own) in str(raised.value) and f"`{key}`" in str(raised.value)

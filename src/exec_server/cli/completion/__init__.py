@@ -2,4 +2,5 @@
 
 completion_command.py  describes every command by its parser
 completion_scripts.py  the scripts for bash, zsh and fish
+remote_paths.py        paths on a server
 """

@@ -68,16 +68,27 @@ def completion_command(words: list[str]) -> int:
         "exec-server completion",
         usage="<SHELL>",
         description="Print a script that completes the words of exec-server in a shell. The script "
-        "calls `names`\nand `ids` for the names of servers and the ids of detached processes.",
+        "calls `names`\nand `ids` for the names of servers and the ids of detached processes. "
+        "After SERVER: it asks\nthe server for paths, for at most two seconds.",
         epilog=_EPILOG,
     )
     parser.add_argument(
         "shell",
         metavar="<SHELL>",
+        nargs="?",
         choices=("bash", "zsh", "fish", "names", "ids"),
         help="bash, zsh or fish",
     )
-    what = parser.parse_words(words).shell
+    # For the scripts: the paths on a server that begin with this word.
+    parser.add_argument("--paths", metavar="<WORD>", help=argparse.SUPPRESS)
+    values = parser.parse_words(words)
+    if values.paths is not None:
+        from exec_server.cli.completion.remote_paths import print_paths
+
+        print_paths(values.paths)
+    what = values.shell
+    if what is None:
+        parser.error("the following required arguments were not provided:\n  <SHELL>")
     if what in ("names", "ids"):
         _print_words(what)
     else:

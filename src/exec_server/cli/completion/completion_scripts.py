@@ -40,6 +40,23 @@ def bash(server: CommandCompletion, commands: list[CommandCompletion]) -> str:
     branches = "".join(map(_bash_branch, commands))
     return f"""\
 # bash completion of exec-server; made by `exec-server completion bash`.
+# After SERVER: a path is on the server, not here. bash divides words at colons, too, and replaces
+# only what is after the last one.
+_exec_server_paths() {{
+    local i=$COMP_CWORD word=${{COMP_WORDS[COMP_CWORD]}} path
+    while (( i > 1 )) && [[ ${{COMP_WORDS[i]}} == :* || ${{COMP_WORDS[i-1]}} == *: ]]; do
+        word=${{COMP_WORDS[--i]}}$word
+    done
+    word=${{word//\\\\/}}
+    while IFS= read -r path; do
+        [[ $COMP_WORDBREAKS == *:* ]] && path=${{path#"${{word%"${{word##*:}}"}}"}}
+        printf -v path %q "$path"
+        [[ $path == */ ]] || path+=' '
+        COMPREPLY+=( "$path" )
+    done < <(exec-server completion --paths "$word" </dev/null 2>/dev/null)
+    # Each of the replies says itself whether a blank follows.
+    if (( ${{#COMPREPLY[@]}} )); then compopt -o nospace; fi
+}}
 _exec_server() {{
     local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}}
     local options= words= files= i
@@ -60,8 +77,7 @@ _exec_server() {{
         if (( COMP_CWORD == 1 )); then words={shlex.quote(names)}; fi
         ;;
     esac
-    # bash divides words at colons, too. After SERVER: a path is on the server, not here.
-    if [[ $files && ( $cur == *:* || $prev == : ) ]]; then return; fi
+    if [[ $files && ( $cur == *:* || $prev == : ) ]]; then _exec_server_paths; return; fi
     if [[ $cur == -* ]]; then
         COMPREPLY=( $(compgen -W "$options" -- "$cur") )
     else
@@ -116,6 +132,13 @@ def zsh(server: CommandCompletion, commands: list[CommandCompletion]) -> str:
     return f"""\
 #compdef exec-server
 # zsh completion of exec-server; made by `exec-server completion zsh`.
+# After SERVER: a path is on the server, not here.
+_exec_server_paths() {{
+    local -a paths
+    paths=( ${{(f)"$(exec-server completion --paths "${{(Q)PREFIX}}" </dev/null 2>/dev/null)"}} )
+    compadd -S '' -- ${{(M)paths:#*/}}
+    compadd -- ${{paths:#*/}}
+}}
 _exec_server() {{
     local prev=$words[CURRENT-1] command=
     local -a commands
@@ -153,8 +176,7 @@ def _zsh_branch(command: CommandCompletion) -> str:
         words.append(f"$({_DYNAMIC[command.words]} 2>/dev/null)")
     lines += f"        else compadd -- {' '.join(words)}\n        fi\n"
     if command.words == "targets":
-        # After SERVER: a path is on the server, not here.
-        lines += "        if [[ $PREFIX != *:* ]]; then _files; fi\n"
+        lines += "        if [[ $PREFIX == *:* ]]; then _exec_server_paths; else _files; fi\n"
     return f"{lines}        ;;\n"
 
 
@@ -199,9 +221,11 @@ def _fish_command(command: CommandCompletion) -> list[str]:
         lines.append(f"complete -c exec-server {when} -a {_fish(f'({_DYNAMIC[command.words]})')}")
     if command.words == "targets":
         # After SERVER: a path is on the server, not here.
-        here = "not string match -q '*:*' -- (commandline -ct)"
-        also = _fish(f"__fish_seen_subcommand_from {command.name}; and {here}")
-        lines.append(f"complete -c exec-server -n {also} -F")
+        there = "string match -q '*:*' -- (commandline -ct)"
+        seen = f"__fish_seen_subcommand_from {command.name}"
+        paths = _fish("(exec-server completion --paths (commandline -ct) </dev/null 2>/dev/null)")
+        lines.append(f"complete -c exec-server -n {_fish(f'{seen}; and not {there}')} -F")
+        lines.append(f"complete -c exec-server -n {_fish(f'{seen}; and {there}')} -a {paths}")
     return lines
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import stat
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 from exec_server.cli.files.file_command import (
@@ -34,7 +35,7 @@ from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.result import TransferResult
 from exec_server.client.files.transfer.transfer import Transfer, persist
 from exec_server.client.files.transfer.upload import Upload
-from exec_server.errors import InvalidRequest, NotFound, TransferFailed
+from exec_server.errors import InvalidRequest, NotFound, RpcError, TransferFailed
 
 _EXAMPLES = """\
   Copy a file to a server, and back:
@@ -111,6 +112,23 @@ def _targets(parser: Parser, values: argparse.Namespace) -> list[Target]:
     return targets
 
 
+class _Incomplete(InvalidRequest):
+    """Some of a copy has failed; every problem has been printed."""
+
+
+@contextlib.contextmanager
+def _naming(destination: Target) -> Iterator[None]:
+    """Let an error name the destination; the command names the source."""
+    try:
+        yield
+    except (_Incomplete, BrokenPipeError):
+        raise
+    except (RpcError, OSError) as exc:
+        if getattr(exc, "retryable", False):
+            raise
+        raise InvalidRequest(f"cannot be copied to {destination}: {reason(exc)}") from exc
+
+
 class _Copying:
     def __init__(
         self, values: argparse.Namespace, servers: Servers, destination: Target, *, has_many: bool
@@ -125,17 +143,24 @@ class _Copying:
         if is_tree and not self._values.recursive:
             raise InvalidRequest("is a directory; use -r to copy it with everything in it")
         unfinished = UnfinishedCopy(self._servers, source, self._destination) if is_tree else None
-        destination = await self._exact(source, unfinished)
-        if not is_tree:
+        with _naming(self._destination):
+            destination = await self._exact(source, unfinished)
+        with _naming(destination):
+            await self._copy_to(source, destination, unfinished)
+
+    async def _copy_to(
+        self, source: Target, destination: Target, unfinished: UnfinishedCopy | None
+    ) -> None:
+        if unfinished is None:
             await self._check_parent(destination)
+        elif destination != self._destination or self._values.dry_run:
+            unfinished = None
+        elif not await self._is_directory(destination, may_miss=True):
+            await unfinished.begin()
         if source.is_remote and source.url == destination.url:
             await self._copy_within(source, destination)
-            return
-        if destination != self._destination or self._values.dry_run:
-            unfinished = None
-        elif unfinished is not None and not await self._is_directory(destination, may_miss=True):
-            await unfinished.begin()
-        await self._transfer(source, destination)
+        else:
+            await self._transfer(source, destination)
         if unfinished is not None:
             await unfinished.finish()
 
@@ -143,8 +168,7 @@ class _Copying:
         """Raise NotFound if there is no directory for a file; for a tree, it is made."""
         parent = os.path.dirname(destination.path.rstrip("/"))
         if parent and not await self._is_directory(Target(destination.url, parent), may_miss=True):
-            text = f"cannot be copied to {destination}: the directory {parent} does not exist"
-            raise NotFound(text)
+            raise NotFound(f"the directory {parent} does not exist")
 
     async def _exact(self, source: Target, unfinished: UnfinishedCopy | None) -> Target:
         """The path of the copy of *source*: in a directory, or exactly as given.
@@ -159,7 +183,7 @@ class _Copying:
             # A source without a name, such as "..", is copied into the directory itself.
             return destination if source.name in ("", ".", "..") else destination.below(source.name)
         if self._has_many or (destination.path.endswith("/") and not self._values.recursive):
-            raise NotFound(f"{destination} is not a directory")
+            raise NotFound("is not a directory")
         return destination
 
     async def _is_directory(self, target: Target, *, may_miss: bool = False) -> bool:
@@ -192,14 +216,13 @@ class _Copying:
         except TransferFailed as exc:
             _tell(exc.result)
             for problem in exc.result.problems:
+                shown = str(source.below(problem.path))
                 if problem.path == ".":
-                    shown = f"{source} (to {destination})"
-                else:
-                    shown = str(source.below(problem.path))
+                    shown = f"{source}: cannot be copied to {destination}"
                 complain(f"{shown}: {reason(Exception(problem.text))}")
             count = len(exc.result.problems)
             plural = "problem" if count == 1 else "problems"
-            raise InvalidRequest(f"not everything was copied ({count} {plural})") from exc
+            raise _Incomplete(f"not everything was copied ({count} {plural})") from exc
         finally:
             if line is not None:
                 line.clear()

@@ -10,15 +10,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.files.targets import TARGET_HELP, Servers, Target, not_remote, parse_remote
-from exec_server.cli.log_setup import print_error, print_warning
+from exec_server.cli.log_setup import errors_told, print_error, print_warning
 from exec_server.cli.options import TOKEN_HELP, add_connection_options, server_token
 from exec_server.cli.os_error_text import without_os_error
 from exec_server.cli.parser import Parser
+from exec_server.cli.tables import failure_teller, print_json, print_json_failure
 from exec_server.errors import ExecServerError, RpcError
 
 # A name must not move the cursor or set the title of a window.
@@ -66,7 +65,8 @@ def run_file_command(parser: Parser, words: list[str], action: Action) -> int:
             sys.stdout.flush()
             return status
 
-    return run_to_exit_status(work, log_level=values.log_level, complain=complain)
+    tell = failure_teller(getattr(values, "output", "text"))
+    return run_to_exit_status(work, log_level=values.log_level, complain=complain, tell=tell)
 
 
 def run_for_targets(parser: Parser, words: list[str], work: Work) -> int:
@@ -134,5 +134,9 @@ def say(text: str) -> None:
     sys.stdout.buffer.write(os.fsencode(text) + b"\n")
 
 
-def say_json(value: Any) -> None:
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+def say_json(entries: list[dict[str, Any]], *, is_list: bool) -> None:
+    """Print *entries*, or the only one of them; after an error, the object of a failure."""
+    if errors_told():
+        print_json_failure(exit_codes.FAILED, entries=entries)
+    elif entries or is_list:
+        print_json(entries if is_list else entries[0])

@@ -53,8 +53,8 @@ def _run(parser: Parser, words: list[str], show: _Show, *, tells_list: bool = Tr
         found = _ListingResult()
         targets = remote_targets(parser, values)
         status = await each_target(targets, partial(show, found, values, servers))
-        if values.output == "json" and (tells_list or found.entries):
-            say_json(found.entries if tells_list else found.entries[0])
+        if values.output == "json":
+            say_json(found.entries, is_list=tells_list)
         return status or int(found.has_errors)
 
     return run_file_command(parser, words, act)

@@ -15,6 +15,7 @@ from exec_server.cli.pair import claim, forget, offer
 from exec_server.cli.pair.code_at_registry import full, is_address, read_address
 from exec_server.cli.parser import Parser
 from exec_server.cli.registry.registry_options import add_registry
+from exec_server.cli.tables import failure_teller, print_json_failure
 from exec_server.errors import ConfigurationError, ExecServerError
 from exec_server.remote.enrolments import Enrolled, Enrolments, check_name
 
@@ -83,6 +84,8 @@ def pair_command(words: list[str]) -> int:
         return exit_codes.BY_SIGNAL + signal.SIGINT
     except ExecServerError as exc:
         print_error(str(exc))
+        if values.output == "json":
+            print_json_failure(exit_codes.FAILED)
         return exit_codes.FAILED
 
     async def work() -> int:
@@ -91,7 +94,7 @@ def pair_command(words: list[str]) -> int:
         is_json = values.output == "json"
         return await claim.claim(values.registry, values.code, values.alias, is_json=is_json)
 
-    return run_to_exit_status(work, log_level="warning")
+    return run_to_exit_status(work, log_level="warning", tell=failure_teller(values.output))
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -17,7 +17,7 @@ from exec_server.cli.process.named_process import ID_HELP, add_words, find_proce
 from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
-from exec_server.cli.tables import print_json
+from exec_server.cli.tables import failure_teller, print_json_entries
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import ExecServerError, InvalidParams, InvalidRequest
 
@@ -68,14 +68,14 @@ def kill_command(words: list[str]) -> int:
         ]
         facts = [each for each in killed if each is not None]
         if values.output == "json":
-            print_json(facts)
+            print_json_entries(facts)
         else:
             for each in facts:
                 if not each["wasRunning"]:
                     print(f"{each['id']} has already ended", file=sys.stderr)
         return exit_codes.FAILED if None in killed else exit_codes.OK
 
-    return run_to_exit_status(kill, log_level=values.log_level)
+    return run_to_exit_status(kill, log_level=values.log_level, tell=failure_teller(values.output))
 
 
 async def _kill(

@@ -18,7 +18,7 @@ from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.process.terminal_io import LocalOutput
-from exec_server.cli.tables import print_json
+from exec_server.cli.tables import failure_teller, print_json
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest, ProcessLost
 from exec_server.protocol.process import ReadChunk, ReadResult
@@ -83,7 +83,7 @@ def logs_command(words: list[str]) -> int:
         await _show(session, answer, as_json=values.output == "json")
         return exit_codes.OK
 
-    return run_to_exit_status(logs, log_level=values.log_level)
+    return run_to_exit_status(logs, log_level=values.log_level, tell=failure_teller(values.output))
 
 
 async def _follow(client: ExecServerClient, session: SavedSession, notices: Notices) -> int:

@@ -20,7 +20,7 @@ from exec_server.cli.process.detach import ServerAccess
 from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore, shown_time
 from exec_server.cli.process.server_jobs import as_session, ask_jobs, job_ids
-from exec_server.cli.tables import print_json, print_table
+from exec_server.cli.tables import failure_teller, print_json, print_table
 from exec_server.errors import ExecServerError, InvalidRequest, MethodNotFound
 from exec_server.protocol.jobs import JobInfo
 
@@ -130,7 +130,7 @@ def ps_command(words: list[str]) -> int:
             return exit_codes.OK
         return await _list(store, values, access)
 
-    return run_to_exit_status(ps, log_level=values.log_level)
+    return run_to_exit_status(ps, log_level=values.log_level, tell=failure_teller(values.output))
 
 
 def _parser() -> Parser:

@@ -7,13 +7,15 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import msgspec
 
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
-from exec_server.cli.log_setup import print_error, print_warning
+from exec_server.cli.log_setup import errors_told, print_error, print_warning
 from exec_server.cli.os_error_text import os_error_number
+from exec_server.cli.output_format import asks_for_json, printable_json
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.connection_notices import Notices
 from exec_server.cli.process.run_options import RunOptions, parse_run
@@ -21,13 +23,7 @@ from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, Te
 from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import OnGap, RemoteProcess
-from exec_server.errors import (
-    ConfigurationError,
-    ExecServerError,
-    NotFound,
-    ProcessLost,
-    RpcError,
-)
+from exec_server.errors import ConfigurationError, NotFound, ProcessLost, RpcError
 
 
 def run_command(words: list[str]) -> int:
@@ -36,6 +32,8 @@ def run_command(words: list[str]) -> int:
         options = parse_run(words)
     except ConfigurationError as exc:
         print_error(str(exc))
+        if asks_for_json(words):
+            _tell_failure(_no_output(), [], exit_codes.FAILED)
         return exit_codes.FAILED
     work = _detach if options.detach else _run
     return run_and_tell(work, options)
@@ -48,21 +46,32 @@ def run_and_tell(
 
     The exit status is returned.
     """
-    collected: Collected = {"stdout": bytearray(), "stderr": bytearray()}
+    collected = _no_output()
+    lost: list[str] = []
 
-    async def told() -> int:
+    async def collecting() -> int:
         try:
             return await work(options, collected)
-        except ExecServerError as exc:
-            if options.output == "json":
-                facts: dict[str, object] = {"exitCode": exit_codes.status_of(exc)}
-                if isinstance(exc, ProcessLost):
-                    facts = {"exitCode": None, "lost": exc.reason}
-                facts["error"] = str(exc)
-                print(msgspec.json.encode(facts | output_facts(collected)).decode())
+        except ProcessLost as exc:
+            lost.append(exc.reason)
             raise
 
-    return run_to_exit_status(told, log_level=options.log_level)
+    tell = partial(_tell_failure, collected, lost) if options.output == "json" else None
+    return run_to_exit_status(collecting, log_level=options.log_level, tell=tell)
+
+
+def _no_output() -> Collected:
+    return {"stdout": bytearray(), "stderr": bytearray()}
+
+
+def _tell_failure(collected: Collected, lost: list[str], status: int) -> None:
+    """Print the last error for programs, with the output so far."""
+    facts: dict[str, object] = {"exitCode": status}
+    if lost:
+        # The status of this command is not that of the lost one, which is unknown.
+        facts = {"exitCode": None, "lost": lost[0]}
+    facts["error"] = errors_told()[-1]
+    print(printable_json(facts | output_facts(collected)))
 
 
 async def _run(options: RunOptions, collected: Collected) -> int:
@@ -86,11 +95,15 @@ async def run_on(
     )
     async with TerminalBridge(process, bridge_options, notices) as bridge:
         status = await bridge.follow()
-        if options.sandbox is not None and process.sandbox_rung == "none":
+        is_refused = options.sandbox is not None and process.sandbox_rung == "none"
+        if is_refused:
             # The sandbox refused the command; the output says why.
             status = exit_codes.NOT_STARTED
         if is_json:
             facts = _facts(process, status, is_timed_out=bridge.is_timed_out)
+            if is_refused:
+                facts["error"] = f"cannot run `{options.argv[0]}` in a sandbox"
+                print_error(f"cannot run `{options.argv[0]}` in a sandbox")
             facts |= output_facts(collected)
             await bridge.show(msgspec.json.encode(facts) + b"\n")
     if bridge.is_timed_out and not is_json:

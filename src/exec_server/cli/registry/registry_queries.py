@@ -13,7 +13,13 @@ from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_output
 from exec_server.cli.parser import Parser, positive_count
 from exec_server.cli.registry.registry_options import add_registry, ask, pages, registry_token
-from exec_server.cli.tables import JsonListPrinter, TablePrinter, print_json, print_table
+from exec_server.cli.tables import (
+    JsonListPrinter,
+    TablePrinter,
+    failure_teller,
+    print_json,
+    print_table,
+)
 from exec_server.protocol.registry import ENVIRONMENTS_PATH, EVENTS_PATH
 
 _HEADINGS = ("NAME", "STATE", "VERSION", "PLATFORM", "SANDBOX", "STREAMS", "LABELS")
@@ -36,7 +42,7 @@ def env_command(words: list[str]) -> int:
         is_json = values.output == "json"
         return await list_environments(values.registry, registry_token(values), is_json=is_json)
 
-    return run_to_exit_status(work, log_level="warning")
+    return run_to_exit_status(work, log_level="warning", tell=failure_teller(values.output))
 
 
 async def list_environments(
@@ -104,7 +110,7 @@ def events_command(words: list[str]) -> int:
             print_table(headings, [_event_row(each) for each in found])
         return exit_codes.OK
 
-    return run_to_exit_status(work, log_level="warning")
+    return run_to_exit_status(work, log_level="warning", tell=failure_teller(values.output))
 
 
 def _event_row(each: dict[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from exec_server.cli.log_setup import print_error
 from exec_server.cli.options import add_output
 from exec_server.cli.parser import Append, Parser, seconds
 from exec_server.cli.registry.registry_options import add_state, private_file
-from exec_server.cli.tables import print_json, print_table
+from exec_server.cli.tables import failure_teller, print_json, print_json_failure, print_table
 from exec_server.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def token_command(words: list[str]) -> int:
         finally:
             await store.close()
 
-    return run_to_exit_status(work, log_level="warning")
+    return run_to_exit_status(work, log_level="warning", tell=failure_teller(values.output))
 
 
 async def _create(parser: Parser, values: argparse.Namespace, store: Store) -> int:
@@ -140,6 +140,8 @@ async def _revoke(parser: Parser, values: argparse.Namespace, store: Store) -> i
         if not await store.revoke_token(token_id, now=time.time()):
             print_error(f"no token {token_id} to revoke")
             status = exit_codes.FAILED
+    if status and values.output == "json":
+        print_json_failure(status)
     return status
 
 

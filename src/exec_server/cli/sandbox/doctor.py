@@ -12,7 +12,7 @@ from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import TOKEN_HELP, add_connection_options, add_output, server_token
 from exec_server.cli.parser import Parser, path
 from exec_server.cli.server_access import SERVER_HELP
-from exec_server.cli.tables import print_json, readable
+from exec_server.cli.tables import failure_teller, print_json, readable
 from exec_server.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ def doctor_command(words: list[str]) -> int:
             _show(diagnosis)
         return exit_codes.OK if diagnosis.is_well else exit_codes.FAILED
 
-    return run_to_exit_status(doctor, log_level=values.log_level)
+    return run_to_exit_status(
+        doctor, log_level=values.log_level, tell=failure_teller(values.output)
+    )
 
 
 async def _here(directory: str | None) -> Diagnosis:

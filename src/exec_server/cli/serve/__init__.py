@@ -7,5 +7,6 @@ state_options.py  the options for durable jobs
 state_place.py    the directory in which they are kept
 own_files.py      hides the server's secret files from sandboxes
 codex_config.py   Codex's config.toml, which `--strict-config` checks
+codex_fields.py   the settings and feature flags that Codex knows
 serve_remote.py   serves through a registry (`--remote`, `forward`)
 """

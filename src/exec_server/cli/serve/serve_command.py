@@ -16,7 +16,6 @@ from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
-from exec_server.cli.serve.codex_config import check_config
 from exec_server.cli.serve.own_files import hide_from_sandboxes
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
@@ -40,23 +39,42 @@ exec-server listens on {url}
 def serve_command(words: list[str]) -> int:
     """Serve as *words* say; the status is 0 after an orderly stop, 1 if it cannot start."""
     options = parse_serve(words)
-    log_setup.configure(options.log_level, options.log_format)
+    log_setup.configure(
+        options.log_level, options.log_format, shows_notices=_shows_notices(options)
+    )
     if options.holds_secrets:
         hide_memory()
     hide_from_sandboxes(options)
     if os.geteuid() == 0:
         logger.warning(
-            "serving as root: unless a client asks for a sandbox, its commands are root's"
+            "serving as root: unless a client asks for a sandbox, its commands are root's",
+            extra={"notice": "root"},
         )
     try:
-        if options.strict_config:
-            check_config(os.environ)
+        _check_codex_settings(options)
         limits = msgspec.structs.replace(options.limits, child_descriptors=raise_descriptor_limit())
         in_loop(_serve(options, limits))
     except (ConfigurationError, RegistryError) as exc:
         print_error(str(exc))
         return exit_codes.FAILED
     return exit_codes.OK
+
+
+def _shows_notices(options: ServeOptions) -> bool:
+    """True if an operator may read stderr. With stdio it belongs to the client."""
+    is_stdio = not options.remote.is_requested and options.listen.startswith("stdio")
+    return not is_stdio and not options.only_errors and log_setup.stderr_is_kept()
+
+
+def _check_codex_settings(options: ServeOptions) -> None:
+    """Refuse what Codex refuses. The table of its settings is loaded only if it is needed."""
+    if not (options.enable or options.disable or options.strict_config):
+        return
+    from exec_server.cli.serve.codex_config import check_config, check_features
+
+    check_features((*options.enable, *options.disable))
+    if options.strict_config:
+        check_config(os.environ, options.config)
 
 
 def forward_command(words: list[str]) -> int:
@@ -140,7 +158,7 @@ def _program() -> str:
     own = os.path.abspath(sys.argv[0])
     name = os.path.basename(own)
     if name == "__main__.py":
-        return f"{shlex.quote(sys.executable)} -m exec_server"
+        return f"{shlex.quote(sys.executable)} -P -m exec_server"
     found = shutil.which(name)
     is_found = found is not None and os.path.realpath(found) == os.path.realpath(own)
     return name if is_found else shlex.quote(own)

@@ -93,6 +93,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = DEFAULT_LIMITS
     log_level: LogLevel = "error"
     log_format: LogFormat = "text"
+    # True if the level `error` was chosen and is not just the default.
+    only_errors: bool = False
     remote: RemoteOptions = RemoteOptions()
     proxy_private_ips_via_upstream: bool = False
     # These are accepted for compatibility with the reference, and have no effect.
@@ -199,6 +201,7 @@ def _serve_options(values: argparse.Namespace, environ: Mapping[str, str]) -> Se
         limits=_limits(values),
         log_level=values.log_level or _rust_level(environ),
         log_format=values.log_format,
+        only_errors=_only_errors(values, environ),
         remote=_remote_options(values),
         config=tuple(values.config),
         enable=tuple(values.enable),
@@ -238,6 +241,11 @@ def _limits(values: argparse.Namespace) -> Limits:
 
 def _rust_level(environ: Mapping[str, str]) -> LogLevel:
     return _RUST_LEVELS.get(environ.get("RUST_LOG", "").lower(), "error")
+
+
+def _only_errors(values: argparse.Namespace, environ: Mapping[str, str]) -> bool:
+    chosen = values.log_level or environ.get("RUST_LOG", "").lower()
+    return chosen in ("error", "off")
 
 
 def _remote_options(values: argparse.Namespace) -> RemoteOptions:

@@ -233,7 +233,8 @@ def _add_logging(parser: Parser) -> None:
         "--log-level",
         metavar="<LEVEL>",
         choices=LOG_LEVELS,
-        help="error, warning, info or debug [default: the level in RUST_LOG, else error]",
+        help="error, warning, info or debug [default: the level in RUST_LOG, else error and, on "
+        "a terminal or in a log file, the most important warnings]",
     )
     group.add_argument(
         "--log-format",

@@ -19,8 +19,13 @@ from pathlib import Path
 import msgspec
 
 from exec_server.client.environments.bearer_tokens import TokenFile, TokenVariable, read_limited
+from exec_server.client.environments.environments_toml import FILE_NAME as NAMES_FILE
 from exec_server.client.environments.environments_toml import Configuration
-from exec_server.client.environments.kinds import Environment, WebSocketEnvironment
+from exec_server.client.environments.kinds import (
+    Environment,
+    RendezvousEnvironment,
+    WebSocketEnvironment,
+)
 from exec_server.errors import ConfigurationError
 
 FILE_NAME = "exec-server.toml"
@@ -40,8 +45,8 @@ class _TokenPlaces(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 def add_to(configuration: Configuration, home: Path, env: Mapping[str, str]) -> Configuration:
     """*configuration* with the tokens of the file in *home*.
 
-    Names that are not configured are ignored: the variables may have taken the place of the file.
-    Raises ConfigurationError.
+    A name that is not configured is a warning, unless the variables have taken the place of the
+    file that has the names. Raises ConfigurationError.
     """
     path = home / FILE_NAME
     try:
@@ -56,7 +61,22 @@ def add_to(configuration: Configuration, home: Path, env: Mapping[str, str]) -> 
         _with_token(each, places.environments.get(each.id), path, env)
         for each in configuration.environments
     )
-    return msgspec.structs.replace(configuration, environments=environments)
+    warnings = (*configuration.warnings, *_unknown_names(configuration, places, path))
+    return msgspec.structs.replace(configuration, environments=environments, warnings=warnings)
+
+
+def _unknown_names(configuration: Configuration, places: _TokenPlaces, path: Path) -> list[str]:
+    is_of_variables = any(
+        isinstance(each, RendezvousEnvironment) for each in configuration.environments
+    )
+    if is_of_variables or not path.with_name(NAMES_FILE).exists():
+        return []
+    known = {each.id for each in configuration.environments}
+    return [
+        f"{path}: [environments.{name}] has no effect, because {NAMES_FILE} has no such environment"
+        for name in places.environments
+        if name not in known
+    ]
 
 
 def _with_token(

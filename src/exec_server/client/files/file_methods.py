@@ -9,14 +9,19 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from exec_server.client.arguments import as_bytes, as_path
-from exec_server.client.files.file_streams import WHOLE_FILE_BYTES, Block
+from exec_server.client.files.file_streams import (
+    WHOLE_FILE_BYTES,
+    Block,
+    native_text,
+    subject,
+)
 from exec_server.client.files.missing_watch import MissingWatch
 from exec_server.client.files.remote_path import RemotePath
-from exec_server.errors import InvalidParams, InvalidRequest, MethodNotFound, RpcError
+from exec_server.errors import InvalidRequest, MethodNotFound, RpcError
 from exec_server.protocol import fs
 from exec_server.protocol.base64 import Blob, LazyBlob
 from exec_server.protocol.method import Method
-from exec_server.protocol.paths import PathUri, from_uri, to_uri
+from exec_server.protocol.paths import PathUri, to_uri
 from exec_server.protocol.sandbox import Sandboxed, as_context
 
 if TYPE_CHECKING:
@@ -152,7 +157,7 @@ class FileMethods:
     async def canonicalize(self, path: AnyPath) -> str:
         """`fs/canonicalize`: the path without symbolic links; it must exist."""
         params = fs.CanonicalizeParams(await self.uri(path), self._sandbox)
-        return _native((await self._call(fs.CANONICALIZE, params)).path.text)
+        return native_text((await self._call(fs.CANONICALIZE, params)).path.text)
 
     async def create_directory(
         self, path: AnyPath, *, recursive: bool = False, follow_symlinks: bool = True
@@ -270,8 +275,8 @@ class FileMethods:
         params = fs.WalkParams(await self.uri(path), options, self._sandbox)
         result = await self._call(fs.WALK, params)
         return WalkOutcome(
-            [WalkEntry(_native(entry.path), entry.kind) for entry in result.entries],
-            [WalkError(_native(error.path), error.message) for error in result.errors],
+            [WalkEntry(native_text(entry.path), entry.kind) for entry in result.entries],
+            [WalkError(native_text(error.path), error.message) for error in result.errors],
             result.truncated,
         )
 
@@ -299,8 +304,8 @@ class FileMethods:
         try:
             return await self._session.call(method, params)
         except RpcError as exc:
-            subject = _subject(params)
-            raise (exc if subject is None else exc.about(subject)) from None
+            about = _subject(params)
+            raise (exc if about is None else exc.about(about)) from None
 
     async def _require(self, capability: str) -> None:
         if not await self.offers(capability):
@@ -329,17 +334,8 @@ def _unless(follow_symlinks: bool) -> bool | None:
 def _subject(params: object) -> str | None:
     """The paths that a call is about, for its errors."""
     members = ("path", "source_path", "destination_path")
-    paths = [getattr(params, name) for name in members if hasattr(params, name)]
-    return " -> ".join(repr(_native(path.text)) for path in paths) or None
+    return subject(*(getattr(params, name) for name in members if hasattr(params, name))) or None
 
 
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1000)
-
-
-def _native(uri: str) -> str:
-    """The path that an answer names; the URI itself if the server is not a POSIX system."""
-    try:
-        return os.fsdecode(from_uri(uri))
-    except InvalidParams:
-        return uri

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -12,8 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 from exec_server.client.arguments import as_bytes
-from exec_server.errors import InvalidRequest, ProtocolError, RpcError
+from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError, RpcError
 from exec_server.limits import MIB
+from exec_server.protocol.paths import PathUri, from_uri
 
 if TYPE_CHECKING:
     from exec_server.client.files.file_methods import AnyPath
@@ -27,6 +29,19 @@ BLOCK_BYTES = 1 * MIB
 WINDOW = 4
 # The content that fits as base64 into one message of 64 MiB.
 WHOLE_FILE_BYTES = 47 * MIB
+
+
+def subject(*paths: PathUri) -> str:
+    """The paths that a call is about, as its errors name them."""
+    return " -> ".join(repr(native_text(path.text)) for path in paths)
+
+
+def native_text(uri: str) -> str:
+    """The path that a URI names; the URI itself if the server is not a POSIX system."""
+    try:
+        return os.fsdecode(from_uri(uri))
+    except InvalidParams:
+        return uri
 
 
 @lru_cache(maxsize=1)
@@ -80,14 +95,30 @@ class _OpenFile:
         self._forget = forget
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
+        self._subject = ""
 
     async def open(self, path: AnyPath, mode: Literal["read", "replace"]) -> None:
         keep_large_blocks()
+        uri = await self._files.uri(path)
+        self._subject = subject(uri)
         try:
-            await self._files.open(path, mode=mode, handle_id=self.id)
+            await self._files.open(uri, mode=mode, handle_id=self.id)
         except RpcError:
             self._is_closed = True
             raise
+
+    async def read(self, offset: int, size: int) -> tuple[int, Block]:
+        """A block, after the size that was asked for. The error of a block names the file."""
+        try:
+            return size, await self._files.read_block(self.id, offset, size)
+        except RpcError as exc:
+            raise exc.about(self._subject) from None
+
+    async def write(self, offset: int, data: bytes) -> None:
+        try:
+            await self._files.write_block(self.id, offset, data)
+        except RpcError as exc:
+            raise exc.about(self._subject) from None
 
     def close_later(self) -> None:
         """Close it without waiting for that."""
@@ -98,7 +129,10 @@ class _OpenFile:
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            await self._files.close(self.id)
+            try:
+                await self._files.close(self.id)
+            except RpcError as exc:
+                raise exc.about(self._subject) from None
 
     def __del__(self) -> None:
         if not self._is_closed:
@@ -212,11 +246,8 @@ class ReadStream:
                 size = min(size, self._end - self._asked)
             if size <= 0:
                 return
-            self._pending.add(self._read(self._handle.id, self._asked, size))
+            self._pending.add(self._handle.read(self._asked, size))
             self._asked += size
-
-    async def _read(self, handle_id: str, offset: int, size: int) -> tuple[int, Block]:
-        return size, await self._files.read_block(handle_id, offset, size)
 
 
 class WriteStream:
@@ -305,7 +336,7 @@ class WriteStream:
         assert self._handle is not None
         while len(self._pending) >= self._window:
             await self._pending.next()
-        self._pending.add(self._files.write_block(self._handle.id, self._offset, data))
+        self._pending.add(self._handle.write(self._offset, data))
         self._offset += len(data)
 
     async def _finish(self) -> None:

@@ -51,7 +51,7 @@ INHERIT_ENV = EnvPolicy("all", True, [], {}, [])
 
 
 # No such file, not a directory, permission denied: errors of a program or of its directory.
-_OS_ERROR = re.compile(r"\(os error (2|20|13)\)\Z")
+_OS_ERROR = re.compile(r"\(os error (2|13|20|40)\)\Z")
 
 
 class Processes:
@@ -206,8 +206,10 @@ class Processes:
         directory = f"cwd {os.fsdecode(cwd.native)!r}"
         try:
             return program if await is_directory(self._session, cwd) else directory
-        except NotFound:
-            return directory
+        except RpcError as exc:
+            # It is missing, or the way to it leads over a file or in a circle.
+            is_no_way = isinstance(exc, NotFound) or _OS_ERROR.search(exc.message)
+            return directory if is_no_way else program
         except ExecServerError:
             return program
 

@@ -74,7 +74,9 @@ class Executor:
                 is_patient = self._holds_sessions() and may_register_again(exc)
                 if not (is_patient or may_register_later(exc)):
                     raise
-                logger.warning("registration is tried again later: %s", exc)
+                logger.warning(
+                    "registration is tried again later: %s", exc, extra={"notice": "registration"}
+                )
                 await asyncio.sleep(
                     registry_pause(attempt, random=self._random, limits=self._limits)
                 )
@@ -126,7 +128,7 @@ class Executor:
                 self._relay.environment_id,
             )
         else:
-            logger.warning("the rendezvous is lost: %s", reason)
+            logger.warning("the rendezvous is lost: %s", reason, extra={"notice": "rendezvous"})
 
     def _headers(self) -> list[tuple[str, str]]:
         return [

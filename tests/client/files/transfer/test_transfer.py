@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exec_server.client.client import ExecServerClient
+from exec_server.client.client_session import ClientSession
 from exec_server.client.files.transfer import (
     checksum,
     download,
@@ -608,7 +609,11 @@ async def test_files_travel_without_commands(client, tmp_path, no_commands):
 
 
 @requirement("client/transfer:no-commands")
-async def test_names_that_the_methods_spoil_are_reported(client, tmp_path, no_commands):
+async def test_names_that_the_methods_spoil_are_reported(
+    client, tmp_path, no_commands, monkeypatch
+):
+    # A server that does not list exact names.
+    monkeypatch.setattr(ClientSession, "has_announced", lambda self, name: False)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "odd\udcff").write_bytes(b"x")
     with pytest.raises(TransferFailed, match="cannot be found under this name"):

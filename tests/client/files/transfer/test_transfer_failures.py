@@ -223,3 +223,43 @@ async def test_a_file_without_a_size_is_told(client, tmp_path):
     with pytest.raises(TransferFailed, match=r"its size is not known before it is read"):
         await client.fs.download("/proc/self/status", tmp_path / "back")
     assert os.listdir(tmp_path) == []
+
+
+# What earlier attempts have left.
+
+
+@requirement("client/transfer:leftovers")
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_a_single_file_that_changed_leaves_no_part_of_its_old_version(
+    client, tmp_path, is_there
+):
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(MIB))
+    kept = {"there.1234567.part", "there.12345678.part.txt", "another.12345678.part"}
+    for copy, name in ((client.fs.upload, "up"), (client.fs.download, "down")):
+        folder = tmp_path / name
+        folder.mkdir()
+        for stale in ("there.12345678.part", "there.abcdef00.part", *kept):
+            (folder / stale).write_bytes(b"a part")
+        if is_there:
+            (folder / "there").write_bytes(b"old")
+        await copy(source, folder / "there")
+        assert set(os.listdir(folder)) == {"there", *kept}
+
+
+@requirement("client/transfer:no-commands", "client/transfer:same-tree")
+async def test_names_that_are_not_text_are_copied_without_find(tmp_path, monkeypatch):
+    source = tmp_path / "source"
+    inner = Path(os.fsdecode(os.path.join(os.fsencode(source), b"d\xff")))
+    inner.mkdir(parents=True)
+    odd = Path(os.fsdecode(os.path.join(os.fsencode(inner), b"f\xfe\xfd")))
+    odd.write_bytes(b"content")
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    async with serve() as server, connect(server.url) as client:
+        await client.fs.download(source, tmp_path / "back")
+        await client.fs.upload(source, tmp_path / "there")
+        async with serve() as other, connect(other.url) as second:
+            await second.fs.download(tmp_path / "there", tmp_path / "again")
+    for copy in ("back", "there", "again"):
+        assert described(tmp_path / copy, is_exact=False) == described(source, is_exact=False)

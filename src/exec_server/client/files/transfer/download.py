@@ -40,9 +40,10 @@ from exec_server.client.files.transfer.transfer_plan import (
     TransferPlan,
     make_plan,
     stale_parts,
+    stale_siblings,
 )
 from exec_server.client.files.transfer.tree import TreeEntry, part_name
-from exec_server.errors import NotFound, ProcessFailed, ProtocolError, RpcError, StdinClosed
+from exec_server.errors import ProcessFailed, ProtocolError, RpcError, StdinClosed
 
 if TYPE_CHECKING:
     from exec_server.client.files.file_methods import AnyPath
@@ -116,14 +117,20 @@ class Download(Transfer):
         there = await RemoteTree.find(files, source)
         listing = await there.list()
         if not listing.entries:
-            raise NotFound("No such file or directory")
+            raise there.missing()
         here = await asyncio.to_thread(LocalTree, destination)
-        existing = await asyncio.to_thread(_existing, here)
+        with here.named():
+            existing = await asyncio.to_thread(_existing, here)
         plan = make_plan(listing.entries, existing)
         return cls(here, there, plan, listing, existing, on_progress)
 
+    @property
+    def _roots(self) -> tuple[bytes, bytes]:
+        return self._there.root, self._here.root
+
     async def _copy(self) -> None:
-        await asyncio.to_thread(self._make_directories)
+        with self._here.named():
+            await asyncio.to_thread(self._make_directories)
         await asyncio.to_thread(self._remove_stale_parts)
         todo = await self._unpack([copy for copy in self.plan.files if copy.is_small])
         await each(todo, self._copy_small, width=SMALL_WIDTH)
@@ -156,6 +163,8 @@ class Download(Transfer):
                 place = places.of(path)
                 with contextlib.suppress(OSError):
                     os.unlink(place.name, dir_fd=place.directory)
+            if self.plan.files and not self.plan.directories:
+                _remove_stale_siblings(places.of(b""), self.plan.files[0])
 
     # Many at once.
 
@@ -165,7 +174,7 @@ class Download(Transfer):
         if len(wanted) < PACK_FROM:
             return copies
         if await self._files.offers("processCloseStdin"):
-            await self._unpack_named(wanted, _NAMES_FROM_STDIN, b"".join(_named(wanted)))
+            await self._unpack_named(wanted, _NAMES_FROM_STDIN, b"".join(_names(wanted)))
             return list(wanted.values())
         for batch in batches((b"./" + path,) for path in tuple(wanted) if is_text(path)):
             if not await self._unpack_named(wanted, (b"--", *batch), None):
@@ -338,7 +347,17 @@ class Download(Transfer):
         return True
 
 
-def _named(paths: Iterable[bytes]) -> Iterator[bytes]:
+def _remove_stale_siblings(place: LocalPlace, copy: Copy) -> None:
+    """Remove the parts of other versions of a single file, unless it is new and small."""
+    if copy.is_small and copy.replaces is None:
+        return
+    with contextlib.suppress(OSError):
+        siblings = [os.fsencode(name) for name in os.listdir(place.directory)]
+        for part in stale_siblings(copy.entry, place.name, siblings):
+            os.unlink(part, dir_fd=place.directory)
+
+
+def _names(paths: Iterable[bytes]) -> Iterator[bytes]:
     for path in paths:
         yield b"./%b\0" % path
 

@@ -54,6 +54,14 @@ class LocalTree:
         """The absolute path, without links."""
         return os.path.join(self._base, *self._top)
 
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Let an error name the root, and not the directory above it that it is about."""
+        try:
+            yield
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, os.fsdecode(self.root)) from None
+
     def make_base(self) -> None:
         """Make the directory that contains the root, unless it exists."""
         os.makedirs(self._base, exist_ok=True)

@@ -226,7 +226,7 @@ async def _list_directory(
     found: list[TreeEntry] = []
 
     async def look(name: str) -> None:
-        inner = below(path, check_name(name.encode()))
+        inner = below(path, check_name(name.encode("utf-8", "surrogateescape")))
         try:
             found.append(await look_at(files, root, inner))
         except NotFound:
@@ -234,7 +234,7 @@ async def _list_directory(
         except RpcError as exc:
             listing.errors.append((inner, exc.message))
 
-    await each([entry.file_name for entry in names], look, width=_WIDTH)
+    await each([entry.name for entry in names], look, width=_WIDTH)
     return sorted(found, key=lambda entry: entry.path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -48,6 +49,11 @@ class RemoteTree:
             except MethodNotFound:
                 exists = await files.exists(native)
                 return cls(files, native, exists=exists, is_resolved=False)
+
+    def missing(self) -> NotFound:
+        """The error of a source that does not exist, in the words of a server."""
+        error = NotFound(f"{os.strerror(errno.ENOENT)} (os error {errno.ENOENT})")
+        return error.about(repr(os.fsdecode(self.root)))
 
     def at(self, path: bytes) -> bytes:
         """The path on the server of *path* in the tree."""

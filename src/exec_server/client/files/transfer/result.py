@@ -39,13 +39,18 @@ class TransferResult(msgspec.Struct, kw_only=True):
     # Attributes that the server can neither report nor set.
     not_kept: set[Attribute] = set()
 
-    def check(self) -> None:
-        """Raise TransferFailed if something could not be copied."""
+    def check(self, source: str = "", destination: str = "") -> None:
+        """Raise TransferFailed if something could not be copied.
+
+        Its text names *source* and *destination*, and the first path below them.
+        """
         if not self.problems:
             return
-        first = self.problems[0]
+        path, text = self.problems[0]
+        roots = f" from {source!r} to {destination!r}" if source else ""
+        first = text if source and path == "." else f"{path}: {text}"
         more = f", and {len(self.problems) - 1} more" if len(self.problems) > 1 else ""
-        raise TransferFailed(f"not everything was copied: {first.path}: {first.text}{more}", self)
+        raise TransferFailed(f"not everything was copied{roots}: {first}{more}", self)
 
 
 def remark(path: bytes, text: str) -> Remark:

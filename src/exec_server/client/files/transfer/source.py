@@ -35,6 +35,10 @@ class Source(Protocol):
         """The tree on this machine, whose files can be packed; None for another server."""
 
     @property
+    def root(self) -> bytes:
+        """The path of the tree."""
+
+    @property
     def origin(self) -> bytes:
         """A name of the source, the same for every attempt to copy it."""
 
@@ -53,6 +57,10 @@ class LocalSource:
 
     def __init__(self, tree: LocalTree) -> None:
         self.local = tree
+
+    @property
+    def root(self) -> bytes:
+        return self.local.root
 
     @property
     def origin(self) -> bytes:
@@ -106,6 +114,10 @@ class RemoteSource:
 
     def __init__(self, tree: RemoteTree) -> None:
         self._tree = tree
+
+    @property
+    def root(self) -> bytes:
+        return self._tree.root
 
     @property
     def origin(self) -> bytes:

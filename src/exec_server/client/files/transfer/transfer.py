@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -96,8 +97,13 @@ class Transfer(ABC):
         await self._copy()
         if verify == "hash":
             await self._compare()
-        self.result.check()
+        self.result.check(*map(os.fsdecode, self._roots))
         return self.result
+
+    @property
+    @abstractmethod
+    def _roots(self) -> tuple[bytes, bytes]:
+        """The paths of the source and of the destination, for errors."""
 
     @abstractmethod
     async def _copy(self) -> None:

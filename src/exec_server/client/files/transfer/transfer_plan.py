@@ -93,6 +93,20 @@ def stale_parts(plan: TransferPlan, existing: Iterable[bytes]) -> list[bytes]:
     return found
 
 
+def stale_siblings(entry: TreeEntry, name: bytes, siblings: Iterable[bytes]) -> list[bytes]:
+    """The names beside a single file that are parts of other versions of it.
+
+    *name* is the name of the copy of *entry*, and *siblings* are the names in its directory.
+    """
+    current = part_name(entry, name)
+    found = []
+    for sibling in siblings:
+        match = _PART.fullmatch(sibling)
+        if match is not None and match[1] == name and sibling != current:
+            found.append(sibling)
+    return found
+
+
 def _obstacle(entry: TreeEntry, found: TreeEntry | None) -> str | None:
     """The reason why *entry* cannot be copied to where *found* is; None if it can."""
     if found is None or entry.kind == "other":

@@ -39,6 +39,7 @@ from exec_server.client.files.transfer.transfer_plan import (
     TransferPlan,
     make_plan,
     stale_parts,
+    stale_siblings,
 )
 from exec_server.client.files.transfer.tree import TreeEntry, part_name
 from exec_server.client.files.transfer.upload_checks import (
@@ -128,7 +129,7 @@ class Upload(Transfer):
         origin = await RemoteTree.find(source_files, source)
         listing = await origin.list()
         if not listing.entries:
-            raise NotFound("No such file or directory")
+            raise origin.missing()
         there = await RemoteTree.find(files, destination)
         transfer = await cls._planned(RemoteSource(origin), listing.entries, there, on_progress)
         for path, text in listing.errors:
@@ -150,6 +151,10 @@ class Upload(Transfer):
         plan = make_plan(entries, existing.by_path())
         return cls(source, there, plan, existing, on_progress)
 
+    @property
+    def _roots(self) -> tuple[bytes, bytes]:
+        return self._source.root, self._there.root
+
     async def _digest(self, entries: list[TreeEntry]) -> Digest:
         return await self._source.digest(entries)
 
@@ -159,6 +164,8 @@ class Upload(Transfer):
         self._has_permissions = await self._files.offers("fsSetPermissions")
         if self.plan.directories:
             await self._open_directories()
+        elif self.plan.files:
+            await self._remove_stale_siblings(self.plan.files[0])
         wanted = [*self.plan.directories, *self.plan.files, *self.plan.links]
         there = self._existing.by_path()
         todo = [copy for copy in wanted if not is_made(copy)]
@@ -235,6 +242,16 @@ class Upload(Transfer):
         await self._archives.remove_stale(self._existing.entries)
         for path in stale_parts(self.plan, (entry.path for entry in self._existing.entries)):
             await discard(self._files, self._there.at(path))
+
+    async def _remove_stale_siblings(self, copy: Copy) -> None:
+        """Remove the parts of other versions of a single file, unless it is new and small."""
+        if copy.is_small and copy.replaces is None:
+            return
+        folder, name = os.path.split(self._there.root)
+        with contextlib.suppress(RpcError):
+            siblings = [os.fsencode(each.name) for each in await self._files.read_directory(folder)]
+            for part in stale_siblings(copy.entry, name, siblings):
+                await discard(self._files, os.path.join(folder, part))
 
     async def _open_directory(self, entry: TreeEntry) -> None:
         await self._try(entry, self._set(entry.path, mode=(entry.mode or 0) | _OWNER))
