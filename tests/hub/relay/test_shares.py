@@ -160,6 +160,8 @@ async def test_a_second_environment_keeps_its_pace_while_the_first_floods(visit)
         hub_share_bytes=2 << 20,
         hub_stream_bytes=1 << 20,
         hub_waiting_bytes=1 << 18,
+        # Without shares a turn waits until a write to a peer that does not read is given up.
+        hub_write_timeout=3600.0,
     )
     visitor = await visit(limits=limits)
     flooding = [await bring_online(visitor, f"flood-{number}") for number in range(5)]
@@ -176,19 +178,14 @@ async def test_a_second_environment_keeps_its_pace_while_the_first_floods(visit)
 
     async with asyncio.TaskGroup() as tasks:
         floods = [tasks.create_task(flood(pair)) for pair in flooding]
-        loop, slowest = asyncio.get_running_loop(), 0.0
         for _ in range(300):
-            began = loop.time()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await own.send_bytes(data_frame("own", 100))
                 await quiet.executor.receive()
                 await quiet.executor.send_bytes(data_frame("own", 100))
                 assert decode((await own.receive()).data).stream_id == "own"
-            slowest = max(slowest, loop.time() - began)
         for task in floods:
             task.cancel()
-    # A test on a busy machine; without shares one turn took as long as a write timeout, 30 s.
-    assert slowest < 5
 
 
 @requirement("security/registry:places")
