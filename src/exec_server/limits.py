@@ -226,6 +226,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # not delay other streams. Above the second the stream is reset. The other two are the limits
     # for all that waits for one executor, and for all on the node.
     hub_waiting_bytes: int = 1 * MIB
+    # What a queued frame counts beyond its content, which may be five bytes. Python's objects for
+    # it take 115 bytes.
+    hub_frame_overhead: int = 128
     hub_stream_bytes: int = 32 * MIB
     hub_executor_bytes: int = 64 * MIB
     hub_total_bytes: int = 512 * MIB

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import msgspec
 import pytest
@@ -143,6 +144,28 @@ def test_a_token_cannot_take_all_places_of_an_executor():
         counts.append(count)
     assert counts == [4, 2, 1]
     assert tenant.exchange.has_room_for("d")
+
+
+@requirement("security/registry:tiny-frames")
+@pytest.mark.parametrize("is_executor", [True, False])
+def test_tiny_frames_count_with_what_they_take(is_executor):
+    memory = Memory(DEFAULT_LIMITS.hub_total_bytes)
+    tenant = Tenant("e", memory, DEFAULT_LIMITS)
+    port = tenant.join()
+    tiny = b"\x08\x01\x12\x02e0"
+    sent = 0
+    while not (tenant.executor.is_paused if is_executor else port.is_paused):
+        if is_executor:
+            tenant.exchange.from_executor(tiny, now=0)
+        else:
+            tenant.exchange.from_harness(tenant.harnesses[0][1], tiny, now=0)
+        sent += 1
+    # Each of them is a message, an entry of a queue and the object of its content.
+    assert (
+        sent * (sys.getsizeof(tiny) + sys.getsizeof((1, 2)) + 8) < DEFAULT_LIMITS.hub_waiting_bytes
+    )
+    (port if is_executor else tenant.executor).read(sent)
+    assert memory.used == 0
 
 
 # Over real sockets.
