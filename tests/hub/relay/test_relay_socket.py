@@ -75,7 +75,8 @@ def socket_of(full: FullSocket) -> RelaySocket:
 @requirement("security/registry:tiny-frames")
 @pytest.mark.parametrize("kind", [aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.PING])
 async def test_others_run_while_tiny_messages_are_received(kind):
-    full, received = FullSocket(aiohttp.WSMessage(kind, TINY, None)), []
+    full = FullSocket(aiohttp.WSMessage(kind, TINY, None))
+    received: list[bytes] = []
     async with Turns() as turns:
         await socket_of(full).carry(received.append)
     assert not full.left
