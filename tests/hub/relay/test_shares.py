@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -261,3 +262,41 @@ async def test_an_address_cannot_take_all_pairing_codes(visit):
             path = f"/api/pairings/{name}{number}"
             statuses.append((await visitor.ask("POST", path, secret)).status)
     assert statuses == [200] * 4 + [429] * 2
+
+
+@requirement("security/registry:places")
+async def test_sockets_that_are_opened_at_the_same_moment_are_all_counted(visit):
+    limits = msgspec.structs.replace(DEFAULT_LIMITS, hub_sockets=8)
+    visitor = await visit(limits=limits)
+    pair = await bring_online(visitor)
+    urls = [(await visitor.connect(pair.name, pair.harness)).body["url"] for _ in range(30)]
+    opened = await asyncio.gather(*(visitor.open(url) for url in urls), return_exceptions=True)
+    refused = [each for each in opened if isinstance(each, BaseException)]
+    # One place has the executor. Of the other seven, four go to the first token.
+    assert len(opened) - len(refused) == 4, refused
+    _, second = await visitor.token("connect")
+    await visitor.open((await visitor.connect(pair.name, second)).body["url"])
+
+
+@requirement("security/registry:places")
+@pytest.mark.parametrize("is_at_once", [True, False])
+async def test_a_token_of_executors_leaves_sockets_for_others(visit, is_at_once):
+    limits = msgspec.structs.replace(DEFAULT_LIMITS, hub_sockets=64)
+    visitor = await visit(limits=limits)
+    _, greedy = await visitor.token("enrol", principal="greedy")
+    urls = [(await visitor.register(f"g{number}", greedy)).body["url"] for number in range(70)]
+    if is_at_once:
+        opened = await asyncio.gather(*map(visitor.open, urls), return_exceptions=True)
+        refused = sum(isinstance(each, BaseException) for each in opened)
+    else:
+        refused = 0
+        for url in urls:
+            try:
+                await visitor.open(url)
+            except aiohttp.WSServerHandshakeError as exc:
+                assert exc.status == 503
+                refused += 1
+    # It has fifteen times as many as are free.
+    assert refused == 70 - 60
+    pair = await bring_online(visitor, "other")
+    await pair.open_harness()
