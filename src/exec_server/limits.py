@@ -170,6 +170,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # together. A failed handshake takes half a millisecond of CPU, so a flood takes 20 % of a core.
     relay_failing_harnesses: int = 1024
     relay_all_failures: int = 1000
+    # Records of refused harness keys: as many at once, and then one in this time.
+    relay_refusal_records: int = 10
+    relay_refusal_seconds: float = 6.0
     relay_all_failures_per_second: float = 400.0
     # The older relay, which the reference no longer serves: the number of recent frames that are
     # remembered to recognise repeated ones, segments of incomplete messages, and frames until an

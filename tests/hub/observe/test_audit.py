@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from exec_server.audit_lines import AuditLines
 from exec_server.hub.observe import audit as audit_module
 from exec_server.hub.observe.audit import Audit
-from exec_server.hub.observe.audit_lines import AuditLines
 from exec_server.hub.store import StoreUnavailable
 from exec_server.hub.store.open_store import open_store
 from exec_server.limits import DEFAULT_LIMITS
