@@ -33,6 +33,7 @@ RULES = {
     "relay": "errors limits",
     # The edge: the event loop, sockets, and calls over them.
     "timers": "",
+    "audit_lines": "errors",
     "memory": "",
     "transport": "errors limits",
     "rpc": "transport.connection protocol errors limits",
@@ -48,11 +49,11 @@ RULES = {
     "server": "errors limits version printable timers protocol state transport rpc sandbox process "
     "files outbound host discovery network",
     "client": "rpc transport version state protocol errors limits",
-    "remote": "timers protocol.registry relay transport errors limits",
-    "hub": "protocol.registry relay.frame relay.keys transport version errors limits",
+    "remote": "audit_lines timers protocol.registry relay transport errors limits",
+    "hub": "audit_lines protocol.registry relay.frame relay.keys transport version errors limits",
     # These join the joins.
     "client_urls": "client remote protocol.registry errors",
-    "remote_server": "server remote version errors",
+    "remote_server": "audit_lines server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
     "cli": "errors limits printable protocol transport sandbox relay server client remote hub "

@@ -177,6 +177,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # together. A failed handshake takes half a millisecond of CPU, so a flood takes 20 % of a core.
     relay_failing_harnesses: int = 1024
     relay_all_failures: int = 1000
+    # Records of refused harness keys: as many at once, and then one in this time.
+    relay_refusal_records: int = 10
+    relay_refusal_seconds: float = 6.0
     relay_all_failures_per_second: float = 400.0
     # The older relay, which the reference no longer serves: the number of recent frames that are
     # remembered to recognise repeated ones, segments of incomplete messages, and frames until an
@@ -233,6 +236,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # not delay other streams. Above the second the stream is reset. The other two are the limits
     # for all that waits for one executor, and for all on the node.
     hub_waiting_bytes: int = 1 * MIB
+    # What a queued frame counts beyond its content, which may be five bytes. Python's objects for
+    # it take 115 bytes.
+    hub_frame_overhead: int = 128
     hub_stream_bytes: int = 32 * MIB
     hub_executor_bytes: int = 64 * MIB
     hub_total_bytes: int = 512 * MIB

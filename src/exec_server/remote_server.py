@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from msgspec import UNSET
 
+from exec_server.audit_lines import AuditLines
 from exec_server.errors import ConfigurationError
 from exec_server.remote.authorized_harnesses import AuthorizedHarnesses
 from exec_server.remote.credentials.credentials import BearerToken
@@ -20,6 +21,7 @@ from exec_server.remote.executor.executor import Executor
 from exec_server.remote.executor.executor_socket import Serve
 from exec_server.remote.executor.executor_states import ExecutorState, OnState
 from exec_server.remote.executor.forward import Forwarder
+from exec_server.remote.executor.refused_harnesses import RefusedHarnesses
 from exec_server.remote.executor.relays import NoiseRelay, PlaintextRelay, Relay
 from exec_server.remote.registry_client import Registry
 from exec_server.remote.registry_http import Http
@@ -125,9 +127,11 @@ async def _run(
     *,
     holds_sessions: Callable[[], bool] = lambda: False,
 ) -> NoReturn:
+    lines = None if config.audit_log is None else AuditLines(str(config.audit_log))
+    refused = RefusedHarnesses(config.environment_id, lines=lines, limits=config.limits)
     http = Http(limits=config.limits)
     try:
-        relay = await _relay(config, http, environ, facts)
+        relay = await _relay(config, http, environ, facts, refused)
         executor = Executor(
             relay,
             serve=serve,
@@ -138,6 +142,7 @@ async def _run(
         )
         await executor.run()
     finally:
+        refused.close()
         await http.close()
 
 
@@ -146,6 +151,7 @@ async def _relay(
     http: Http,
     environ: Mapping[str, str],
     facts: Callable[[], Awaitable[dict[str, str]]],
+    refused: RefusedHarnesses,
 ) -> Relay:
     limits = config.limits
     credentials = config.credentials or await find_credentials(
@@ -164,7 +170,12 @@ async def _relay(
         return PlaintextRelay(registry, kind=kind, limits=limits)
     told = {**await facts(), "labels": dict(config.labels)} if is_ours else None
     return NoiseRelay(
-        registry, identity=config.identity, facts=told, authorized=authorized, limits=limits
+        registry,
+        identity=config.identity,
+        facts=told,
+        authorized=authorized,
+        refused=refused,
+        limits=limits,
     )
 
 

@@ -134,9 +134,10 @@ async def test_who_connects_and_says_nothing_is_dropped(visit):
 @requirement("hub/socket:draining")
 async def test_it_stops_soon_although_no_client_reads(tmp_path, no_leaks):
     data = encode(RelayFrame(StreamId("s"), Data(0, bytes(200_000))))
-    loop = asyncio.get_running_loop()
+    # A stop that waited for a write would not end.
+    limits = msgspec.structs.replace(DEFAULT_LIMITS, hub_write_timeout=3600.0)
     async with aiohttp.ClientSession() as web:
-        async with serve_hub(HubOptions(state=str(tmp_path / "state"))) as hub:
+        async with serve_hub(HubOptions(state=str(tmp_path / "state")), limits=limits) as hub:
             visitor = Visitor(hub, web)
             pair = await bring_online(visitor)
             harness = await pair.open_harness()
@@ -144,8 +145,6 @@ async def test_it_stops_soon_although_no_client_reads(tmp_path, no_leaks):
             sending = asyncio.ensure_future(_send_for_ever(harness, data))
             while hub.rendezvous.memory.used < 1 << 20:
                 assert (await visitor.ask("GET", "/healthz")).status == 200
-            started = loop.time()
-        assert loop.time() - started < 8
         sending.cancel()
         await asyncio.wait([sending])
         visitor.drop_all()

@@ -449,3 +449,32 @@ async def test_a_process_that_hangs_up_takes_its_question_back(no_leaks):
             await asyncio.wait(client.open)
     assert client.open[0].cancelled()
     assert client.told == []
+
+
+@pytest.mark.parametrize("listed", ["content-length", "Content-Length, host", "transfer-encoding"])
+@pytest.mark.parametrize("is_chunked", [False, True])
+@requirement("security/network:framing")
+async def test_a_process_cannot_take_the_length_of_its_body_away(no_leaks, listed, is_chunked):
+    inner = b"POST /smuggled HTTP/1.1\r\nHost: other\r\nContent-Length: 5\r\n\r\n"
+    length = f"Content-Length: {len(inner)}\r\n"
+    body = inner
+    if is_chunked:
+        length, body = (
+            "Transfer-Encoding: chunked\r\n",
+            b"%x\r\n%b\r\n0\r\n\r\n" % (len(inner), inner),
+        )
+    async with origin() as (server, port), proxy(**LOCAL) as made:
+        request = get(f"127.0.0.1:{port}", headers=f"Connection: {listed}\r\n{length}", body=body)
+        head, _ = await answered(made.http, request)
+        assert head.startswith(b"HTTP/1.1 200 ")
+    # The whole body belongs to the one request, and no other head was seen.
+    assert len(server.heads) == 1
+    assert inner in server.bodies[0]
+
+
+@requirement("security/network:framing")
+async def test_a_server_cannot_take_the_length_of_its_answer_away(no_leaks):
+    lying = OK.replace(b"X-A: b", b"Connection: content-length")
+    async with origin(lying) as (_, port), proxy(**LOCAL) as made:
+        head, body = await answered(made.http, get(f"127.0.0.1:{port}"))
+    assert b"content-length: 2" in head.lower() and body == b"ok"

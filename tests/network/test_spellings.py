@@ -83,12 +83,13 @@ class Asked:
         )
         monkeypatch.setattr(upstream, "connect", self._connect)
 
-    async def _resolve(self, host: Host) -> list[Address]:
+    async def _resolve(self, host: Host) -> upstream.Resolution:
         self.resolved.append(host)
         try:
-            return [ipaddress.ip_address(host)]
+            found = [ipaddress.ip_address(host)]
         except ValueError:
-            return [ipaddress.ip_address(text) for text in NAMES.get(host, ["8.8.8.8"])]
+            found = [ipaddress.ip_address(text) for text in NAMES.get(host, ["8.8.8.8"])]
+        return upstream.Resolution(found, host)
 
     async def _connect(
         self, addresses: list[Address], port: int, *, limits: Limits

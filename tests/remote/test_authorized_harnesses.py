@@ -6,12 +6,15 @@ import contextlib
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from exec_server.audit_lines import AuditEvent, AuditLines
 from exec_server.errors import ConfigurationError, ConnectError
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from exec_server.remote.authorized_harnesses import AuthorizedHarnesses
 from exec_server.remote.credentials.credentials import HarnessToken
+from exec_server.remote.executor.refused_harnesses import RefusedHarnesses
 from exec_server.remote.harness.dialler import NoiseDialler
 from exec_server.remote.identity import create_identity
 from tests.remote.conftest import LIMITS, connect, executor
@@ -52,6 +55,47 @@ async def test_a_registry_that_validates_its_own_key_is_refused(relay, path, cap
         assert TWO.public.fingerprint in caplog.text and str(path) in caplog.text
         async with dialled(relay, ONE):
             assert len(relay.operations("validate")) == 1
+
+
+@requirement("remote/executor:audit")
+async def test_a_refused_key_is_in_the_audit_log_of_the_executor(relay, path, tmp_path):
+    audit = tmp_path / "audit"
+    async with executor(relay, authorized_harnesses=path, audit_log=audit):
+        with pytest.raises(ConnectError):
+            async with dialled(relay, TWO):
+                pass
+        async with dialled(relay, ONE):
+            pass
+    (line,) = audit.read_text().splitlines()
+    event = msgspec.json.decode(line, type=AuditEvent)
+    assert (event.name, event.environment_id) == ("harness refused", "env-1")
+    assert TWO.public.fingerprint in event.detail and str(path) in event.detail
+    assert audit.stat().st_mode & 0o777 == 0o600
+
+
+@requirement("remote/executor:audit")
+def test_records_of_refused_keys_have_a_bounded_rate(tmp_path, caplog):
+    now, audit = 1000.0, tmp_path / "audit"
+    refused = RefusedHarnesses("e", lines=AuditLines(str(audit)), clock=lambda: now)
+    for number in range(500):
+        refused.note(f"SHA256:{number}", "s\nforged", "it is not in the file")
+    now += 7
+    refused.note("SHA256:later", "s", "it is not in the file")
+    for number in range(3):
+        refused.note(f"SHA256:{number}", "s", "it is not in the file")
+    refused.close()
+    events = [msgspec.json.decode(line, type=AuditEvent) for line in audit.read_text().splitlines()]
+    details = [event.detail for event in events]
+    assert details[:10] == [f"SHA256:{number}: it is not in the file" for number in range(10)]
+    assert details[10:] == ["490 more", "SHA256:later: it is not in the file", "3 more"]
+    # Refusals, and the two counts.
+    assert len(caplog.records) == len(events)
+
+
+async def test_an_audit_log_that_cannot_be_written_is_told_at_the_start(relay, path, tmp_path):
+    with pytest.raises(ConfigurationError, match="cannot write the audit log"):
+        async with executor(relay, authorized_harnesses=path, audit_log=tmp_path / "no" / "audit"):
+            pass
 
 
 @requirement("remote/executor:authorized-harness")

@@ -20,19 +20,18 @@ from tests.support.http_target import target
 from tests.support.rendezvous import PROFILE, TOKEN, Scripted
 
 KEY = KeyPair(os.urandom(96)).public
-HURRIED = msgspec.structs.replace(LIMITS, registry_timeout=0.2)
 
 
 @pytest.fixture
 async def http():
-    made = Http(limits=HURRIED)
+    made = Http(limits=LIMITS)
     yield made
     await made.close()
 
 
 @pytest.fixture
 async def registry(relay, http):
-    return Registry(relay.url, "env-1", BearerToken(TOKEN), http=http, limits=HURRIED)
+    return Registry(relay.url, "env-1", BearerToken(TOKEN), http=http, limits=LIMITS)
 
 
 @requirement("remote/registry:register")
@@ -142,16 +141,19 @@ async def test_registration_waits_for_an_authentication_service(relay):
 
 
 @requirement("remote/registry:errors")
-async def test_a_registry_that_says_nothing_is_given_up(no_leaks, http):
+async def test_a_registry_that_says_nothing_is_given_up(no_leaks):
     is_over = asyncio.Event()
+    hurried = msgspec.structs.replace(LIMITS, registry_timeout=0.2)
 
     async def say_nothing(_request, _line):
         await is_over.wait()
 
     async with target(say_nothing) as silent:
-        registry = Registry(silent.url, "e", BearerToken(TOKEN), http=http, limits=HURRIED)
+        http = Http(limits=hurried)
+        registry = Registry(silent.url, "e", BearerToken(TOKEN), http=http, limits=hurried)
         with pytest.raises(RegistryError, match="no answer within"):
             await registry.register(KEY)
+        await http.close()
         assert len(silent.received) == 1
         is_over.set()
 

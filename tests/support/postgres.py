@@ -131,7 +131,8 @@ class Postgres(ClosesAtExit):
         if not self.is_running:
             self._server.kill()
             return
-        # While it is stopped it can have no new children.
+        # While it is stopped it can have no new children, and collects none that has ended. So no
+        # pid of a child can become that of another program.
         self._server.pause()
         descriptors = [os.pidfd_open(pid) for pid in self._pids()]
         for descriptor in descriptors:
@@ -155,14 +156,16 @@ class Postgres(ClosesAtExit):
 
     def pause(self) -> None:
         """Stop all of its processes: connections stay, but no answers come."""
-        for pid in self._pids():
-            os.kill(pid, signal.SIGSTOP)
+        # While it is stopped it can have no new children.
+        self._server.pause()
+        for pid in children(self._server.pid):
+            _signal(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        for pid in self._pids():
-            # A child may have ended meanwhile.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        for pid in children(self._server.pid):
+            _signal(pid, signal.SIGCONT)
+        # The last one: it cannot collect a child before all of them have had their signal.
+        self._server.resume()
 
     def log(self) -> str:
         return self._server.log()
@@ -220,6 +223,12 @@ def _other_user() -> pwd.struct_passwd:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
     raise AssertionError("root needs another user to run PostgreSQL as")
+
+
+def _signal(pid: int, signum: int) -> None:
+    """Send a signal to a process that may have ended meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signum)
 
 
 def _free_port() -> int:

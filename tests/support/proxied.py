@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from exec_server.limits import Limits
-from exec_server.network.addresses import Address, as_address
+from exec_server.network.addresses import as_address
 from exec_server.network.proxy import ManagedProxy
+from exec_server.network.upstream import Resolution
 from exec_server.protocol import network
 from tests.support.wire import PATIENCE, Wire, start_params
 
@@ -87,10 +88,11 @@ async def proxy(
     """A proxy that resolves *names* instead of asking the system."""
     client = client or Decides()
 
-    async def resolver(host: str) -> list[Address]:
+    async def resolver(host: str) -> Resolution:
         literal = as_address(host)
         texts = [host] if literal else (names or {}).get(host, [])
-        return [address for text in texts if (address := as_address(text)) is not None]
+        found = [address for text in texts if (address := as_address(text)) is not None]
+        return Resolution(found, host)
 
     managed = ManagedProxy(
         "p",

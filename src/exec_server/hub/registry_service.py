@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import msgspec
 from aiohttp import web
 
+from exec_server.audit_lines import AuditLines
 from exec_server.errors import ConfigurationError
 from exec_server.hub.access.pairing import Pairings
 from exec_server.hub.access.signing import Signer
@@ -28,7 +29,6 @@ from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.http.tls import Certificate
 from exec_server.hub.http.web import RegistryParts, Site
 from exec_server.hub.observe.audit import Audit
-from exec_server.hub.observe.audit_lines import AuditLines
 from exec_server.hub.observe.telemetry import RegistryTelemetry, exporting
 from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.open_store import is_shared, open_store

@@ -211,7 +211,7 @@ class Forward:
             self._endpoint.host, seconds=self._limits.proxy_resolve_timeout
         )
         # The host is on the loopback by its name; what the resolver says must agree.
-        addresses = [address for address in found if is_loopback(address)]
+        addresses = [address for address in found.addresses if is_loopback(address)]
         with contextlib.suppress(Unreachable, OSError, relay.Idle):
             other = await upstream.connect(addresses, self._endpoint.port, limits=self._limits)
             with other:

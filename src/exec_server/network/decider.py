@@ -16,8 +16,9 @@ from exec_server.limits import Limits
 from exec_server.network import blocked, upstream
 from exec_server.network.addresses import Address
 from exec_server.network.blocked import Attempt, Verdict
-from exec_server.network.hosts import Host, HostRefusal
+from exec_server.network.hosts import Host, HostRefusal, normalise_host
 from exec_server.network.rules import Rules, Ruling
+from exec_server.network.upstream import Resolution
 from exec_server.printable import printable
 from exec_server.protocol import network
 
@@ -29,7 +30,7 @@ _REASON_BYTES = 1024
 # An event loop's clock cannot wait longer than this.
 _LONGEST_WAIT = 365 * 24 * 3600.0
 
-Resolver = Callable[[Host], Awaitable[list[Address]]]
+Resolver = Callable[[Host], Awaitable[Resolution]]
 
 
 class PolicyClient(Protocol):
@@ -82,8 +83,11 @@ class Decider:
         verdict = await self._judge(attempt, attempt.host)
         addresses: list[Address] = []
         if verdict.is_allowed:
-            addresses = await self._resolver(attempt.host)
+            found = await self._resolver(attempt.host)
+            addresses = found.addresses
             ruling = self._judge_addresses(attempt.host, addresses)
+            if addresses and await self._is_denied_as_found(attempt.host, found):
+                ruling = Ruling.DENIED
             if ruling is not Ruling.ALLOW:
                 verdict = blocked.refused(ruling.value)
         self.report(attempt, verdict)
@@ -98,6 +102,30 @@ class Decider:
         if not addresses and not self._rules.allows_local:
             return Ruling.LOCAL
         return self._rules.judge_addresses(host, addresses)
+
+    async def _is_denied_as_found(self, host: Host, found: Resolution) -> bool:
+        """True if a rule denies a name under which the resolver has found *host*.
+
+        The resolver completes short names from its search list, and follows aliases. It tells only
+        the last name. So of the completed names those that are denied are asked for.
+        """
+        if self._is_denied(found.name):
+            return True
+        if found.name.lower() == host:
+            return False
+        seconds = self._limits.proxy_resolve_timeout
+        completed = [f"{host}.{domain}" for domain in upstream.search_list() if domain]
+        denied = [name for name in completed if self._is_denied(name)]
+        if not denied or not await upstream.is_completed(host, seconds=seconds):
+            return False
+        for name in denied:
+            if (await upstream.resolve(f"{name}.", seconds=seconds)).addresses:
+                return True
+        return False
+
+    def _is_denied(self, name: str) -> bool:
+        host = normalise_host(name)
+        return not isinstance(host, HostRefusal) and self._rules.judge(host) is Ruling.DENIED
 
     @property
     def _unlisted(self) -> Verdict:
@@ -184,7 +212,7 @@ class Decider:
                 # logging it.
                 question.exception()
 
-    async def _resolve(self, host: Host) -> list[Address]:
+    async def _resolve(self, host: Host) -> Resolution:
         return await upstream.resolve(host, seconds=self._limits.proxy_resolve_timeout)
 
 

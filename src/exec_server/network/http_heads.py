@@ -108,7 +108,8 @@ def onward(headers: h11._headers.Headers, *, drop: frozenset[bytes] = frozenset(
         if name == b"connection"
         for word in value.split(b",")
     }
-    gone = _HOP_BY_HOP | listed | drop
+    # Without its length a body would be taken for another request, or for another answer.
+    gone = _HOP_BY_HOP | (listed - {b"content-length"}) | drop
     if header(headers, b"transfer-encoding") is not None:
         # A body with two lengths is how a request is smuggled past a server.
         gone |= {b"content-length"}

@@ -28,6 +28,14 @@ class Unreachable(Exception):
         self.errno = errno
 
 
+class Resolution(NamedTuple):
+    """What a resolver has found for a name."""
+
+    addresses: list[Address]
+    # The last name of a chain of aliases; a short name is completed in it.
+    name: str = ""
+
+
 class UpstreamProxy(NamedTuple):
     """An HTTP proxy that the server itself uses."""
 
@@ -106,19 +114,41 @@ def _parse(value: str) -> UpstreamProxy:
     return UpstreamProxy(host, port or 80, authorization)
 
 
-async def resolve(host: str, *, seconds: float) -> list[Address]:
-    """The addresses of *host*; none when they are not known in time."""
+async def resolve(host: str, *, seconds: float) -> Resolution:
+    """What the system's resolver knows of *host*; no addresses when they are not known in time."""
     literal = as_address(host)
     if literal is not None:
-        return [literal]
+        return Resolution([literal], host)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds):
-            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            found = await loop.getaddrinfo(
+                host, None, type=socket.SOCK_STREAM, flags=socket.AI_CANONNAME
+            )
     except (OSError, TimeoutError, UnicodeError):
-        return []
+        return Resolution([])
     addresses = [as_address(str(sockaddr[0])) for *_, sockaddr in found]
-    return list(dict.fromkeys(address for address in addresses if address is not None))
+    known = dict.fromkeys(address for address in addresses if address is not None)
+    return Resolution(list(known), next((name for *_, name, _ in found if name), host))
+
+
+async def is_completed(host: str, *, seconds: float) -> bool:
+    """True if *host*, which was found, is not a whole name: the search list was used for it."""
+    return not (await resolve(f"{host}.", seconds=seconds)).addresses
+
+
+def search_list() -> list[str]:
+    """The domains with which the resolver completes short names (resolv.conf(5))."""
+    given = os.environ.get("LOCALDOMAIN")
+    if given is not None:
+        return given.split()
+    found: list[str] = []
+    with contextlib.suppress(OSError), open("/etc/resolv.conf", errors="replace") as file:
+        for words in map(str.split, file):
+            # The last of these lines counts.
+            if words and words[0] in ("search", "domain"):
+                found = words[1:]
+    return found or [socket.gethostname().partition(".")[2]]
 
 
 async def connect(addresses: Sequence[Address], port: int, *, limits: Limits) -> socket.socket:
@@ -152,8 +182,8 @@ async def _connect_one(address: Address, port: int) -> socket.socket:
 
 async def connect_proxy(proxy: UpstreamProxy, *, limits: Limits) -> socket.socket:
     """A connection to *proxy* itself, which may be anywhere. Raises Unreachable."""
-    addresses = await resolve(proxy.host, seconds=limits.proxy_resolve_timeout)
-    return await connect(addresses, proxy.port, limits=limits)
+    found = await resolve(proxy.host, seconds=limits.proxy_resolve_timeout)
+    return await connect(found.addresses, proxy.port, limits=limits)
 
 
 async def connect_through(proxy: UpstreamProxy, authority: str, *, limits: Limits) -> socket.socket:

@@ -34,6 +34,8 @@ class RemoteEnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
     # A file with the keys of the harnesses that are served. None means that the registry alone
     # decides.
     authorized_harnesses: Path | None = None
+    # A file to which audit events are appended, one line of JSON each.
+    audit_log: Path | None = None
     # Labels are sent to our own registry, together with facts about this machine.
     labels: Mapping[str, str] = {}
     limits: Limits = DEFAULT_LIMITS

@@ -9,27 +9,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.hub.access.throttle import SharedThrottle, Throttle, forwarded_address
+from exec_server.hub.access.throttle import (
+    SharedThrottle,
+    Throttle,
+    forwarded_address,
+    network_of,
+)
 from exec_server.hub.store.sql_store import SqlStore
 from tests.requirements import requirement
 
 GUESSES = 600
 
 
-async def looked_up(visitor, monkeypatch, headers) -> tuple[int, list]:
-    """How many of the wrong codes that come at the same moment the store is asked for."""
-    count, original = 0, SqlStore.take_pairing
+# The requests that name a code, and the statement that looks for it.
+WAYS = {"/api/pair": "take_pairing", "/api/pair/reply": "reply_to_pairing"}
 
-    async def counted(self, digest, *, now):
+
+async def looked_up(visitor, monkeypatch, headers, path="/api/pair") -> tuple[int, list]:
+    """How many of the wrong codes that come at the same moment the store is asked for."""
+    count, original = 0, getattr(SqlStore, WAYS[path])
+
+    async def counted(self, *words, **options):
         nonlocal count
         count += 1
-        return await original(self, digest, now=now)
+        return await original(self, *words, **options)
 
-    monkeypatch.setattr(SqlStore, "take_pairing", counted)
+    monkeypatch.setattr(SqlStore, WAYS[path], counted)
 
     async def guess(web, number: int) -> int:
-        url = f"{visitor.hub.url}/api/pair"
-        body = {"code": f"WRNG-{number:04}"}
+        url = f"{visitor.hub.url}{path}"
+        body = {"code": f"WRNG-{number:04}", "state": "refused"}
         async with web.post(url, json=body, headers=headers(number)) as response:
             return int(response.status)
 
@@ -39,19 +48,22 @@ async def looked_up(visitor, monkeypatch, headers) -> tuple[int, list]:
 
 
 @requirement("security/registry:guesses")
-async def test_wrong_codes_at_the_same_moment_are_not_all_looked_up(visitor, monkeypatch):
-    count, statuses = await looked_up(visitor, monkeypatch, lambda number: {})
+@pytest.mark.parametrize("path", WAYS)
+async def test_wrong_codes_at_the_same_moment_are_not_all_looked_up(visitor, monkeypatch, path):
+    count, statuses = await looked_up(visitor, monkeypatch, lambda number: {}, path)
     assert 1 <= count <= 11
     assert statuses.count(404) == count and statuses.count(429) == GUESSES - count
 
 
 @requirement("security/registry:guesses")
-async def test_wrong_codes_of_many_addresses_are_not_all_looked_up(visit, monkeypatch):
+@pytest.mark.parametrize("path", WAYS)
+async def test_wrong_codes_of_many_addresses_are_not_all_looked_up(visit, monkeypatch, path):
     visitor = await visit(is_behind_proxy=True)
     count, _ = await looked_up(
         visitor,
         monkeypatch,
         lambda number: {"X-Forwarded-For": f"10.0.{number // 250}.{number % 250}"},
+        path,
     )
     assert 1 <= count <= 32
 
@@ -87,6 +99,9 @@ def test_a_failure_that_is_taken_back_leaves_no_trace(good, bad):
         (["203.0.113.7", "192.0.2.1"], "192.0.2.1"),
         (["203.0.113.7, 1.1.1.1", "2.2.2.2, 192.0.2.1"], "192.0.2.1"),
         (["192.0.2.1:4711"], "192.0.2.1"),
+        (["::ffff:192.0.2.1"], "192.0.2.1"),
+        (["[::FFFF:c000:201]:4711"], "192.0.2.1"),
+        (["fe80::1%eth0"], "fe80::1"),
         (["2001:DB8::1"], "2001:db8::1"),
         (["[2001:db8::1]:4711"], "2001:db8::1"),
         (['"[2001:db8::1]"'], "2001:db8::1"),
@@ -99,6 +114,22 @@ def test_a_failure_that_is_taken_back_leaves_no_trace(good, bad):
 )
 def test_the_last_address_of_all_lines_counts(lines, address):
     assert forwarded_address(lines) == address
+
+
+@requirement("security/registry:networks")
+@given(st.ip_addresses(v=4), st.ip_addresses(v=4))
+def test_two_addresses_of_ipv4_never_share_a_limit(one, other):
+    def mapped(address):
+        return f"::ffff:{address}"
+
+    assert network_of(mapped(one)) == network_of(str(one))
+    if one != other:
+        assert network_of(mapped(one)) != network_of(mapped(other))
+
+
+@requirement("security/registry:networks")
+def test_a_zone_makes_no_other_owner():
+    assert len({network_of(f"fe80::{n}%eth{n}") for n in range(1, 5)}) == 1
 
 
 @requirement("security/registry:forwarded")

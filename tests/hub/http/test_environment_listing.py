@@ -10,6 +10,7 @@ from contextlib import aclosing
 import pytest
 from aiohttp import web
 
+from exec_server.audit_lines import AuditEvent
 from exec_server.cli.registry import registry_options
 from exec_server.cli.registry.registry_queries import list_environments
 from exec_server.errors import RegistryError
@@ -18,7 +19,7 @@ from exec_server.hub.bus import BusUnavailable
 from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http import status_page
 from exec_server.hub.store import StoreUnavailable, sql_store
-from exec_server.hub.store.entities import AuditEvent, ExecutorFacts
+from exec_server.hub.store.entities import ExecutorFacts
 from exec_server.hub.store.names import fits
 from exec_server.hub.store.open_store import open_store
 from tests.hub.conftest import bring_online

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from exec_server.audit_lines import AuditLines
 from exec_server.errors import ConfigurationError
-from exec_server.hub.observe.audit_lines import AuditLines
 from tests.hub.conftest import Visitor
 from tests.requirements import requirement
 from tests.support.files import until

@@ -187,12 +187,11 @@ async def test_a_collector_that_is_away_harms_nothing(tmp_path, monkeypatch):
     async with collecting() as collector:
         url = collector.url
     monkeypatch.setenv(ENDPOINT, url)
-    loop = asyncio.get_running_loop()
+    # The collector's own library would try for an hour.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
     async with registry(tmp_path, limits=IN_A_HURRY) as visitor:
         pair = await bring_online(visitor)
         assert (await visitor.connect("build", pair.harness)).status == 200
-        began = loop.time()
-    assert loop.time() - began < 2
 
 
 @requirement("hub/telemetry:harmless")
@@ -203,15 +202,14 @@ async def test_a_collector_that_never_answers_is_left_in_time(tmp_path, monkeypa
         await answer.wait()
         return web.Response()
 
-    loop = asyncio.get_running_loop()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
     async with collecting(too_late) as collector:
         monkeypatch.setenv(ENDPOINT, collector.url)
         async with registry(tmp_path, limits=IN_A_HURRY) as visitor:
             await visitor.ask("GET", "/healthz")
             await collector.until(lambda: collector.spans)
             assert (await visitor.ask("GET", "/readyz")).status == 200
-            began = loop.time()
-        assert loop.time() - began < 2
+        # The registry has stopped, although the collector answers only now.
         answer.set()
     assert "did not take the last" in caplog.text
 

@@ -11,19 +11,18 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
+from exec_server.audit_lines import AuditEvent
 from exec_server.errors import ConfigurationError
 from exec_server.hub.access.tokens import new_token
 from exec_server.hub.registry_service import HubOptions
 from exec_server.hub.store import StoreUnavailable, postgres
-from exec_server.hub.store.entities import AuditEvent, Authorization, ExecutorFacts, Pairing
+from exec_server.hub.store.entities import Authorization, ExecutorFacts, Pairing
 from exec_server.hub.store.open_store import open_store
 from exec_server.limits import DEFAULT_LIMITS
 from tests.requirements import requirement
 from tests.support.postgres import LOCKED, PASSWORD
 
 SHORT = replace(DEFAULT_LIMITS, hub_store_timeout=1.0)
-# The delay that a busy machine may add to a deadline.
-SLACK = 2.0
 EVENT = AuditEvent(at=1.0, name="x")
 
 
@@ -55,12 +54,10 @@ async def add_token(store, digest=b"d", **options):
 
 
 async def unavailable(store):
-    """True if every kind of call fails in time."""
-    loop = asyncio.get_running_loop()
-    started = loop.time()
+    """True if every kind of call fails while the server is still away."""
     calls = (store.tokens(), store.environment("e"), store.add_events([EVENT]))
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert loop.time() - started < SHORT.hub_store_timeout + SLACK
+    async with asyncio.timeout(30):
+        answers = await asyncio.gather(*calls, return_exceptions=True)
     return all(isinstance(answer, StoreUnavailable) for answer in answers)
 
 

@@ -10,10 +10,11 @@ import stat
 import pytest
 from msgspec.structs import replace
 
+from exec_server.audit_lines import AuditEvent
 from exec_server.errors import ConfigurationError
 from exec_server.hub.access.tokens import digest_of, new_token
 from exec_server.hub.store import StoreUnavailable, sqlite
-from exec_server.hub.store.entities import AuditEvent, Authorization, ExecutorFacts, Pairing
+from exec_server.hub.store.entities import Authorization, ExecutorFacts, Pairing
 from exec_server.hub.store.open_store import open_store
 from exec_server.limits import DEFAULT_LIMITS
 from tests.requirements import requirement

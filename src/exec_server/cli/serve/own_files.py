@@ -24,6 +24,7 @@ def _paths(options: ServeOptions) -> Iterator[str | None]:
     yield from (options.auth.token_file, options.auth.shared_secret_file)
     remote = options.remote
     yield from (remote.registry_token_file, remote.identity, remote.authorized_harness)
+    yield remote.audit_log
     folder = state_home()
     # Sessions that were detached, keys and tokens of registries.
     yield str(folder) if os.path.exists(folder) else None

@@ -39,6 +39,7 @@ _NEEDS: dict[str, Sequence[str]] = {
     "registry_token_file": _REMOTE,
     "identity": _REMOTE,
     "authorized_harness": _REMOTE,
+    "audit_log": _REMOTE,
     "labels": _REMOTE,
     "exit_on_stdin_close": _REMOTE,
     "use_agent_identity_auth": _REMOTE,
@@ -73,6 +74,7 @@ class RemoteOptions(msgspec.Struct, frozen=True, kw_only=True):
     identity: str | None = None
     # The file of the keys of the harnesses that are served.
     authorized_harness: str | None = None
+    audit_log: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -267,5 +269,6 @@ def _remote_options(values: argparse.Namespace) -> RemoteOptions:
         registry_token_file=values.registry_token_file,
         identity=values.identity,
         authorized_harness=values.authorized_harness,
+        audit_log=values.audit_log,
         labels=tuple(values.labels),
     )

@@ -319,6 +319,13 @@ def _add_remote(parser: Parser) -> None:
         help="serve only the clients whose key fingerprints are in this file, one on each line, "
         "whatever the registry says [default: the registry decides]",
     )
+    group.add_argument(
+        "--audit-log",
+        metavar="<PATH>",
+        type=path,
+        help="append an event to this file for each client that --authorized-harness refuses, one "
+        "line of JSON each; it may be rotated",
+    )
     add_labels(group)
     group.add_argument(
         "--name",

@@ -112,6 +112,7 @@ def _config(
         is_executor_id=remote.is_executor_id,
         identity=_identity(remote),
         authorized_harnesses=_path(remote.authorized_harness),
+        audit_log=_path(remote.audit_log),
         labels=dict(remote.labels),
         limits=limits,
     )

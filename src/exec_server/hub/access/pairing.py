@@ -276,11 +276,13 @@ class Pairings:
         """Keep the reply of the machine that has used a code. Raises RegistryRefusal."""
         now = self._clock()
         _slow_down(self._guesses, address, "too_many_failures", "too many wrong codes", now=now)
+        # As in `claim`.
+        self._guesses.failed(address, now=now)
         digest = digest_of(code_letters(reply.code))
         pairing = await self._store.reply_to_pairing(digest, reply.stored, now=now)
         if pairing is None:
-            self._guesses.failed(address, now=now)
             raise RegistryRefusal(404, "unknown_code", "this code is not known, or has its reply")
+        self._guesses.take_back(address)
         await self._audit.note(
             "pairing refused" if reply.is_refused else "pairing confirmed",
             token_id=pairing.token_id,

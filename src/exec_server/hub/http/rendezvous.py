@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 
@@ -40,6 +40,11 @@ from exec_server.protocol.registry import SUPERSEDED_REASON
 
 logger = logging.getLogger(__name__)
 
+_STOPS = "the registry stops"
+# A farm may have one token for all of its executors, so that one may have most of the sockets. One
+# place in sixteen is left for other tokens.
+_EXECUTORS_PER_FREE = 15
+
 
 class Rendezvous:
     """The rendezvous sockets of this node."""
@@ -63,7 +68,10 @@ class Rendezvous:
         self._loop = asyncio.get_running_loop()
         # The open sockets by the id of the token that they were opened with.
         self._live: defaultdict[str, set[RelaySocket]] = defaultdict(set)
+        # The places that are taken, in all and by the id of the token, and also for sockets that
+        # are about to be opened.
         self._sockets = 0
+        self._places: Counter[str] = Counter()
         self._none_left = asyncio.Event()
         self._none_left.set()
         self.is_draining = False
@@ -88,14 +96,23 @@ class Rendezvous:
         environment = await self._expected(granted)
         await self._check_generation(environment, granted)
         token = await self._good_token(granted.token_id)
-        response = self._new_socket(environment)
-        await response.prepare(request)
-        socket = RelaySocket(response, request, limits=self._limits, takes_text=True)
+        with self._place(token, per_free=_EXECUTORS_PER_FREE):
+            response = self._new_socket(environment)
+            await response.prepare(request)
+            socket = RelaySocket(response, request, limits=self._limits, takes_text=True)
+            registration = self._registration(environment, socket, address=address)
+            with self._served(socket, token):
+                await self._carry_executor(registration, token)
+        return response
+
+    def _registration(
+        self, environment: Environment, socket: RelaySocket, *, address: str
+    ) -> LiveRegistration:
         exchange = Exchange(
             socket, memory=self.memory, limits=self._limits, environment_id=environment.id
         )
         socket.on_taken(exchange.executor_took)
-        registration = LiveRegistration(
+        return LiveRegistration(
             environment_id=environment.id,
             registration_id=environment.registration_id,
             generation=environment.generation,
@@ -104,9 +121,6 @@ class Rendezvous:
             address=address,
             since=self._clock(),
         )
-        with self._counted(socket, token):
-            await self._carry_executor(registration, token)
-        return response
 
     async def _carry_executor(self, registration: LiveRegistration, token: AccessToken) -> None:
         exchange, loop = registration.exchange, self._loop
@@ -185,16 +199,17 @@ class Rendezvous:
     ) -> web.StreamResponse:
         """Upgrade *request* and join its socket to the environment's executor."""
         await self._check_room(environment, token.id)
-        response = self._new_socket(environment)
-        await response.prepare(request)
-        socket = RelaySocket(response, request, limits=self._limits)
-        with self._counted(socket, token):
-            passage = await self._join(environment, socket, token.id)
-            admission_gate.leave()
-            if passage is None:
-                await response.close(code=GOING_AWAY, message=b"the executor is gone")
-                return response
-            await self._converse(socket, passage, environment.id, token, address)
+        with self._place(token, per_free=1):
+            response = self._new_socket(environment)
+            await response.prepare(request)
+            socket = RelaySocket(response, request, limits=self._limits)
+            with self._served(socket, token):
+                passage = await self._join(environment, socket, token.id)
+                admission_gate.leave()
+                if passage is None:
+                    await response.close(code=GOING_AWAY, message=b"the executor is gone")
+                    return response
+                await self._converse(socket, passage, environment.id, token, address)
         return response
 
     async def _join(
@@ -245,9 +260,8 @@ class Rendezvous:
         presence = await self.presence(environment, token_id=token_id)
         if presence is None:
             raise no_socket("route_unavailable", status=401)
-        # One token must not use up the places of this node, nor those of the executor.
-        free = self._limits.hub_sockets - self._sockets
-        if not presence.has_room or len(self._live.get(token_id, ())) >= free:
+        # One token must not use up the places of the executor, nor those of this node.
+        if not presence.has_room or not self._has_place(token_id, per_free=1):
             raise no_socket("route_unavailable")
 
     # Executors and harnesses.
@@ -273,8 +287,6 @@ class Rendezvous:
             # The executor registered while plaintext was allowed. It registers again after this
             # answer, and the refusal of that tells it why.
             raise no_socket("unexpected_executor_registration_id")
-        if self._sockets >= self._limits.hub_sockets:
-            raise no_socket("route_unavailable")
         # For aiohttp this is the first size that is too large.
         most = self._limits.relay_frame_bytes + 1
         if environment.is_plaintext:
@@ -287,11 +299,39 @@ class Rendezvous:
             decode_text=False,
         )
 
+    def _has_place(self, token_id: str, *, per_free: int) -> bool:
+        """True if a token may have another socket here: *per_free* for each that is free."""
+        free = self._limits.hub_sockets - self._sockets
+        return self._places[token_id] < per_free * free
+
     @contextmanager
-    def _counted(self, socket: RelaySocket, token: AccessToken) -> Iterator[None]:
+    def _place(self, token: AccessToken, *, per_free: int) -> Iterator[None]:
+        """Take a place for a socket that is about to be opened. Raises RegistryRefusal.
+
+        It counts before anything else is awaited, so that many upgrades at the same moment cannot
+        all get the last place.
+        """
+        if not self._has_place(token.id, per_free=per_free):
+            raise no_socket("route_unavailable")
         self._sockets += 1
+        self._places[token.id] += 1
         self._none_left.clear()
+        try:
+            yield
+        finally:
+            self._places[token.id] -= 1
+            if not self._places[token.id]:
+                del self._places[token.id]
+            self._sockets -= 1
+            if not self._sockets:
+                self._none_left.set()
+
+    @contextmanager
+    def _served(self, socket: RelaySocket, token: AccessToken) -> Iterator[None]:
+        """Let an open socket end with its token or with this node, and catch its failures."""
         self._live[token.id].add(socket)
+        if self.is_draining:
+            socket.cut(GOING_AWAY, _STOPS)
         try:
             yield
         except (BusUnavailable, StoreUnavailable) as exc:
@@ -305,9 +345,6 @@ class Rendezvous:
             self._live[token.id].discard(socket)
             if not self._live[token.id]:
                 del self._live[token.id]
-            self._sockets -= 1
-            if not self._sockets:
-                self._none_left.set()
 
     def _count_of(self, exchange: Exchange) -> None:
         self.frames += exchange.frames
@@ -331,7 +368,7 @@ class Rendezvous:
         self.is_draining = True
         for sockets in tuple(self._live.values()):
             for socket in tuple(sockets):
-                socket.cut(GOING_AWAY, "the registry stops")
+                socket.cut(GOING_AWAY, _STOPS)
         try:
             async with asyncio.timeout(self._limits.close_timeout * 3):
                 await self._none_left.wait()

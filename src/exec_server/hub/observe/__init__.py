@@ -1,7 +1,6 @@
 """What operators see of a registry: the audit log, metrics and telemetry.
 
 audit.py              keeps audit events in the store and in a file
-audit_lines.py        the file of the audit log, which may be rotated
 metrics.py            metrics, and their text format for Prometheus
 telemetry.py          counts requests, and starts the export to a collector
 telemetry_records.py  values that telemetry.py and otlp.py share

@@ -8,12 +8,10 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-import msgspec
-
-from exec_server.hub.observe.audit_lines import AuditLines
+from exec_server.audit_lines import AuditEvent, AuditLines
 from exec_server.hub.observe.metrics import Metric
 from exec_server.hub.store import Store, StoreUnavailable
-from exec_server.hub.store.entities import AccessToken, AuditEvent
+from exec_server.hub.store.entities import AccessToken
 from exec_server.limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -74,7 +72,7 @@ class Audit:
             detail=detail,
         )
         if self._lines is not None:
-            self._lines.write(msgspec.json.encode(event))
+            self._lines.write_event(event)
         self._queue(event)
 
     def metrics(self) -> list[Metric]:

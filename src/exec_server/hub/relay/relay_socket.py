@@ -11,9 +11,29 @@ from aiohttp import WSMsgType, web
 from exec_server.hub.relay.routing import JoinedHarness
 from exec_server.limits import Limits
 
+# Large frames need far fewer for the same bytes, so this costs them nothing.
+_MESSAGES_A_TURN = 16
+
 Receive = Callable[[bytes], None]
 # Called when a message of this origin and size has left the queue.
 Taken = Callable[[JoinedHarness | None, int], None]
+
+
+class _Turn:
+    """Lets others go on after every few messages of one socket.
+
+    Messages that are there already are received and sent without waiting, and one read of a socket
+    may bring tens of thousands of tiny ones.
+    """
+
+    def __init__(self) -> None:
+        self._left = _MESSAGES_A_TURN
+
+    async def step(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._left = _MESSAGES_A_TURN
+            await asyncio.sleep(0)
 
 
 class RelaySocket:
@@ -115,8 +135,10 @@ class RelaySocket:
     # Reading.
 
     async def _read_on(self, receive: Receive) -> None:
+        turn = _Turn()
         while True:
             await self._may_read.wait()
+            await turn.step()
             message = await self._response.receive()
             self._heard_at = self._loop.time()
             if self._farewell is not None and not self._response.closed:
@@ -156,6 +178,7 @@ class RelaySocket:
 
     async def _write_all(self) -> bool:
         """Write all that is due; True if the farewell was part of it."""
+        turn = _Turn()
         while self._queue or self._pong is not None or self._ping_is_due:
             async with asyncio.timeout(self._limits.hub_write_timeout):
                 if self._pong is not None:
@@ -171,6 +194,8 @@ class RelaySocket:
                     if self._queue and self._queue[0][0] is data:
                         self._queue.popleft()
                         self._taken(origin, len(data))
+            # Meanwhile the queue may be discarded.
+            await turn.step()
         if self._farewell is None:
             return False
         code, reason = self._farewell

@@ -169,7 +169,7 @@ class Exchange:
             # The frame would disturb the stream of the harness that used the id first.
             raise RelayError("the stream id is taken")
         harness.moved_at = now
-        harness.to_executor += len(data)
+        harness.to_executor += self._weight(len(data))
         self._to_the_executor(data, harness)
         if self._is_crowded:
             self._was_crowded = True
@@ -206,6 +206,7 @@ class Exchange:
 
     def executor_took(self, origin: JoinedHarness | None, size: int) -> None:
         """A message of *origin* has left the executor's queue."""
+        size = self._weight(size)
         self._to_executor -= size
         if origin is not None:
             origin.to_executor -= size
@@ -219,6 +220,7 @@ class Exchange:
 
     def harness_took(self, harness: JoinedHarness, size: int) -> None:
         """A message has left the harness's queue."""
+        size = self._weight(size)
         harness.to_harness -= size
         harness.share.give_back(size)
         self._share.give_back(size)
@@ -233,22 +235,29 @@ class Exchange:
         self._streams[stream_id] = harness
 
     def _to_the_executor(self, data: bytes, origin: JoinedHarness | None) -> None:
-        self._count(data)
-        self._to_executor += len(data)
+        weight = self._count(data)
+        self._to_executor += weight
         if origin is not None:
-            origin.share.take(len(data))
+            origin.share.take(weight)
         self._executor.send(data, origin)
 
     def _to_the_harness(self, harness: JoinedHarness, data: bytes) -> None:
-        self._count(data)
-        harness.to_harness += len(data)
-        harness.share.take(len(data))
+        weight = self._count(data)
+        harness.to_harness += weight
+        harness.share.take(weight)
         harness.port.send(data, None)
 
-    def _count(self, data: bytes) -> None:
+    def _count(self, data: bytes) -> int:
+        """Count a frame that is queued now, and return its weight in the queues."""
         self.frames += 1
         self.bytes += len(data)
-        self._share.take(len(data))
+        weight = self._weight(len(data))
+        self._share.take(weight)
+        return weight
+
+    def _weight(self, size: int) -> int:
+        """What a frame of *size* bytes takes in a queue."""
+        return size + self._limits.hub_frame_overhead
 
     def _send_away(self, harness: JoinedHarness, reason: str, *, code: int) -> None:
         try:

@@ -105,18 +105,6 @@ class Authorization(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float
 
 
-class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An audit event: who did what, when and from where. It never has relayed content."""
-
-    at: float
-    name: str
-    principal: str = ""
-    token_id: str = ""
-    environment_id: str = ""
-    address: str = ""
-    detail: str = ""
-
-
 class Pledge(msgspec.Struct, frozen=True, kw_only=True):
     """Data of an offer that one machine passes to the other through the registry.
 

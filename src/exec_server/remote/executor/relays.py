@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -14,10 +13,9 @@ from exec_server.relay.mux import Mux
 from exec_server.relay.plaintext import PlaintextMux
 from exec_server.remote.authorized_harnesses import AuthorizedHarnesses
 from exec_server.remote.executor.executor_socket import AnyMux
+from exec_server.remote.executor.refused_harnesses import RefusedHarnesses
 from exec_server.remote.registry_client import Registration, Registry
 from exec_server.transport.frames import Sizes
-
-logger = logging.getLogger(__name__)
 
 
 class Relay(Protocol):
@@ -47,16 +45,19 @@ class NoiseRelay:
         identity: KeyPair | None = None,
         facts: Mapping[str, Any] | None = None,
         authorized: AuthorizedHarnesses | None = None,
+        refused: RefusedHarnesses | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """*facts* are sent after each registration; None for a registry that is not ours.
 
-        Without *authorized*, the registry alone decides which harnesses are admitted.
+        Without *authorized*, the registry alone decides which harnesses are admitted. The keys that
+        are not in it are told to *refused*.
         """
         self._registry = registry
         self.environment_id = registry.environment_id
         self._facts = facts
         self._authorized = authorized
+        self._refused = refused or RefusedHarnesses(registry.environment_id, limits=limits)
         self._identity = identity or KeyPair(os.urandom(SEED_BYTES))
         self._limits = limits
         most = limits.relay_frame_bytes
@@ -95,11 +96,8 @@ class NoiseRelay:
         fingerprint = question.harness_key.fingerprint
         if self._authorized.admits(fingerprint):
             return True
-        logger.warning(
-            "a harness with the key %s is refused on stream %.64s: the key is not in %s",
-            fingerprint,
-            question.stream_id,
-            self._authorized.path,
+        self._refused.note(
+            fingerprint, question.stream_id, f"the key is not in {self._authorized.path}"
         )
         return False
 

@@ -1,15 +1,29 @@
-"""The file to which a registry appends its audit events, one line of JSON each."""
+"""Audit events of registries and executors, and the file that has a line of JSON for each."""
 
 from __future__ import annotations
 
 import logging
 import os
 
+import msgspec
+
 from exec_server.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An audit event: who did what, when and from where. It never has relayed content."""
+
+    at: float
+    name: str
+    principal: str = ""
+    token_id: str = ""
+    environment_id: str = ""
+    address: str = ""
+    detail: str = ""
 
 
 class AuditLines:
@@ -25,6 +39,10 @@ class AuditLines:
             self._descriptor = os.open(path, _FLAGS, 0o600)
         except OSError as exc:
             raise ConfigurationError(f"cannot write the audit log {path}: {exc.strerror}") from exc
+
+    def write_event(self, event: AuditEvent) -> None:
+        """Append an event. Errors are logged when they begin, and never raised."""
+        self.write(msgspec.json.encode(event))
 
     def write(self, line: bytes) -> None:
         """Append a line. Errors are logged when they begin, and never raised."""
