@@ -87,8 +87,8 @@ def keeper_of(spawner: Spawner) -> int:
 
 def wait_until_is_told(spawner: Spawner) -> None:
     """Block until a message of the keeper has arrived, which stays unread."""
-    assert spawner._sock is not None
-    assert select.select([spawner._sock], [], [], PATIENCE)[0]
+    assert spawner._link is not None
+    assert select.select([spawner._link], [], [], PATIENCE)[0]
 
 
 @contextlib.contextmanager

@@ -86,7 +86,7 @@ def remembered(core: ExecServer) -> dict[str, int]:
         "attachments": len(core._attachments._attachments),
         "starts": len(spawner._pending),
         "processes": len(spawner._live),
-        "descriptors under way": len(spawner._fds),
+        "descriptors under way": len(spawner._link._fds) if spawner._link is not None else 0,
     }
 
 

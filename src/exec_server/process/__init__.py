@@ -7,6 +7,7 @@
     pump.py              a descriptor that is read when the client can take more
     stdin.py             the queue in front of a child's input
     spawn.py             the server's side of the keeper
+    keeper_socket.py     its messages to and from a keeper
     keeper.py            the keeper, a program of its own that owns all children
     journal.py           output and events of a durable job on disk
     durable/             processes that outlive the server

@@ -1,26 +1,21 @@
-"""The server's side of the keeper: start programs there, get their descriptors, hear of exits.
-
-The module is long because it is one end of one socket: the messages, their descriptors, and the end
-of both processes.
-"""
+"""The server's side of the keeper: start programs there, get their descriptors, hear of exits."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
-import marshal
 import os
 import secrets
 import signal
 import socket
 import subprocess
 import sys
-from collections import deque
 from typing import Any, Literal, NamedTuple, Protocol
 
 from exec_server.errors import InternalError
 from exec_server.process import keeper
+from exec_server.process.keeper_socket import KeeperSocket
 from exec_server.sandbox.placeholders import Folder
 
 logger = logging.getLogger(__name__)
@@ -30,11 +25,6 @@ class OnExit(Protocol):
     """Told of the exit of a program, and of the reason if the keeper has killed it for one."""
 
     def __call__(self, status: int | None, reason: str | None = None, /) -> None: ...
-
-
-_RECV_BYTES = 1 << 16
-# One message brings three pipes of a program at most.
-_RECV_FDS = socket.CMSG_SPACE(3 * keeper.FD.size)
 
 
 # A mark is the server's number, then the session's, then the start's.
@@ -101,7 +91,7 @@ class Spawner:
     def __init__(self, *, orphan_grace: float, child_descriptors: int | None = None) -> None:
         self._arguments = [str(orphan_grace), str(child_descriptors or 0)]
         self._process: subprocess.Popen[bytes] | None = None
-        self._sock: socket.socket | None = None
+        self._link: KeeperSocket | None = None
         self._is_stopping = False
         # Set when the keeper that was told to stop has closed its end of the socket.
         self._has_stopped = asyncio.Event()
@@ -115,12 +105,6 @@ class Spawner:
         self._base = 1 << 62 | secrets.randbits(14) << 48
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
         self._live: dict[int, OnExit] = {}
-        self._input = bytearray()
-        # The descriptors of each "spawned" message that was begun and not yet handled.
-        self._fds: deque[list[int]] = deque()
-        # Messages that wait for room in the socket, each with the descriptors that leave with its
-        # first byte.
-        self._outbox: deque[tuple[bytes, tuple[int, ...]]] = deque()
 
     @property
     def keeper_pid(self) -> int | None:
@@ -133,15 +117,17 @@ class Spawner:
         """
         if self._is_stopping:
             raise SpawnFailed(0, "the server is stopping")
-        if self._sock is not None:
+        if self._link is not None:
             return
         self._loop = asyncio.get_running_loop()
         try:
             Folder().sweep()
-            self._process, self._sock = _start_keeper(self._arguments)
+            self._process, sock = _start_keeper(self._arguments)
         except OSError as exc:
             raise SpawnFailed(exc.errno or 0, os.strerror(exc.errno or 0)) from exc
-        self._loop.add_reader(self._sock, self._on_readable)
+        self._link = KeeperSocket(
+            sock, on_message=self._handle, on_lost=self._on_lost, on_refused=self._on_refused
+        )
 
     def for_session(self) -> SessionSpawner:
         """A spawner for one session, which can end everything that was started through it."""
@@ -172,8 +158,7 @@ class Spawner:
 
     def end_tree(self, mark: int, mask: int = _WHOLE) -> None:
         """Kill all processes that a start with *mark* has left, daemons included."""
-        if self._sock is not None:
-            self._send(("end", mark & mask, mask))
+        self._send(("end", mark & mask, mask))
 
     def signal_group(self, pid: int, signum: int) -> None:
         """Signal the group that *pid* leads, unless it has ended."""
@@ -212,88 +197,19 @@ class Spawner:
             if self._process is not None:
                 self._process.returncode = 0
 
-    # The socket.
+    # Messages.
 
     def _send(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
-        data = marshal.dumps(message)
-        self._outbox.append((len(data).to_bytes(4, "big") + data, fds))
-        if len(self._outbox) == 1:
-            self._flush()
+        if self._link is not None:
+            self._link.send(message, fds)
 
-    def _flush(self) -> None:
-        if self._sock is None:
-            return
-        while self._outbox:
-            data, fds = self._outbox[0]
-            try:
-                sent = self._send_once(data, fds)
-            except BlockingIOError:
-                self._loop.add_writer(self._sock, self._flush)
-                return
-            except OSError as exc:
-                if exc.errno == errno.ETOOMANYREFS:
-                    # The kernel bounds how many descriptors may be in flight.
-                    self._fail(marshal.loads(data[4:])[1], exc.errno)
-                else:
-                    # `_on_readable` notices the loss.
-                    self._clear_outbox()
-                    break
-                sent = len(data)
-            keeper.close_all(fds)
-            if sent < len(data):
-                self._outbox[0] = (data[sent:], ())
-            else:
-                self._outbox.popleft()
-        self._loop.remove_writer(self._sock)
-
-    def _send_once(self, data: bytes, fds: tuple[int, ...]) -> int:
-        assert self._sock is not None
-        return socket.send_fds(self._sock, [data], fds) if fds else self._sock.send(data)
-
-    def _clear_outbox(self) -> None:
-        while self._outbox:
-            keeper.close_all(self._outbox.popleft()[1])
-
-    def _on_readable(self) -> None:
-        """Act on everything that has arrived.
-
-        It reads until the socket is empty: if the keeper has ended with a message of ours unread,
-        uvloop calls this only once more.
-        """
-        while self._sock is not None and (data := self._receive()) is not None:
-            if not self._is_stopping:
-                self._on_data(data) if data else self._on_lost()
-            elif not data:
-                self._loop.remove_reader(self._sock)
-                self._has_stopped.set()
-                return
-
-    def _receive(self) -> bytes | None:
-        """The next bytes; empty at the end of file, None if there are none now."""
-        assert self._sock is not None
-        try:
-            data, ancillary, flags, _ = self._sock.recvmsg(_RECV_BYTES, _RECV_FDS, keeper.CLOEXEC)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
-        # The kernel never joins messages that carry descriptors. If this process has no room for
-        # more descriptors, a message comes without them and is marked as truncated.
-        if ancillary or flags & socket.MSG_CTRUNC:
-            self._fds.append([fd for *_, raw in ancillary for (fd,) in keeper.FD.iter_unpack(raw)])
-        return data
-
-    def _on_data(self, data: bytes) -> None:
-        self._input += data
-        while len(self._input) >= 4:
-            end = 4 + int.from_bytes(self._input[:4], "big")
-            if len(self._input) < end:
-                return
-            message = marshal.loads(self._input[4:end])
-            del self._input[:end]
-            self._handle(message)
+    def _on_refused(self, message: tuple[Any, ...], number: int) -> None:
+        # Only starts bring descriptors along.
+        self._fail(message[1], number)
 
     def _handle(self, message: tuple[Any, ...]) -> None:
+        if self._is_stopping:
+            return
         if message[0] == "exited":
             _, pid, *ended = message
             on_exit = self._live.pop(pid, None)
@@ -311,8 +227,9 @@ class Spawner:
             future.set_exception(SpawnFailed(number, text or os.strerror(number)))
 
     def _on_spawned(self, token: int, pid: int, count: int) -> None:
+        assert self._link is not None
         future, on_exit, mark = self._pending.pop(token)
-        fds = self._fds.popleft()
+        fds = self._link.take_fds()
         is_whole = len(fds) == count
         self._live[pid] = on_exit if is_whole else _ignore
         if is_whole and not future.cancelled():
@@ -325,7 +242,10 @@ class Spawner:
             future.set_exception(SpawnFailed(errno.EMFILE, os.strerror(errno.EMFILE)))
 
     def _on_lost(self) -> None:
-        """The keeper died: kill its processes, and report the exit of each."""
+        """The keeper is gone. If it died, kill its processes, and report the exit of each."""
+        if self._is_stopping:
+            self._has_stopped.set()
+            return
         self.has_lost_keeper = True
         logger.error("the process keeper died; ending its %d processes", len(self._live))
         self._close()
@@ -339,19 +259,13 @@ class Spawner:
                 future.set_exception(InternalError("the process keeper died"))
 
     def _close(self) -> None:
-        if self._sock is not None:
-            self._loop.remove_reader(self._sock)
-            self._loop.remove_writer(self._sock)
-            self._sock.close()
-            self._sock = None
+        if self._link is not None:
+            self._link.close()
+            self._link = None
         if self._process is not None:
             # The keeper closes its end of the socket as the last thing it does.
             self._process.wait()
             self._process = None
-        while self._fds:
-            keeper.close_all(self._fds.popleft())
-        self._input.clear()
-        self._clear_outbox()
 
 
 class SessionSpawner:
@@ -380,7 +294,6 @@ class SessionSpawner:
 
 def _start_keeper(arguments: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
     ours, theirs = socket.socketpair()
-    ours.setblocking(False)
     with theirs:
         try:
             process = subprocess.Popen(

@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Collection
@@ -16,8 +17,8 @@ from typing import Any, NamedTuple
 from exec_server.errors import InternalError
 from exec_server.process import keeper
 from exec_server.process.durable import durable_keeper
-from exec_server.process.durable.keeper_socket import KeeperSocket, connect, listen
 from exec_server.process.durable.state_directory import StateDirectory
+from exec_server.process.keeper_socket import KeeperSocket, connect, listen
 from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class DurableSpawner:
         sock = connect(self._state.socket_path)
         if sock is None:
             return []
-        self._begin(KeeperSocket(sock, on_message=self._handle, on_lost=self._on_lost))
+        self._begin(self._linked(sock))
         assert self._hello is not None
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
@@ -120,8 +121,16 @@ class DurableSpawner:
             assert sock is not None
         finally:
             os.close(log)
-        link = KeeperSocket(sock, on_message=self._handle, on_lost=self._on_lost)
-        return starter, link
+        return starter, self._linked(sock)
+
+    def _linked(self, sock: socket.socket) -> KeeperSocket:
+        return KeeperSocket(
+            sock, on_message=self._handle, on_lost=self._on_lost, on_refused=self._on_refused
+        )
+
+    def _on_refused(self, message: tuple[Any, ...], number: int) -> None:
+        # Only starts bring descriptors along.
+        self._on_failed(message[1], number, os.strerror(number))
 
     def _begin(self, link: KeeperSocket) -> None:
         self._link = link

@@ -1,9 +1,10 @@
-"""The server's end of the socket to the durable keeper: whole messages, with descriptors."""
+"""The server's end of the socket to a keeper: whole messages, with descriptors."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import marshal
 import socket
 from collections import deque
@@ -21,7 +22,8 @@ _MARSHAL_VERSION = 4
 class KeeperSocket:
     """Sends and receives messages on *sock*, which it owns.
 
-    *on_message* gets each message; *on_lost* is called once, when the other end is gone.
+    *on_message* gets each message; *on_lost* is called once, when the other end is gone;
+    *on_refused* gets a message whose descriptors the kernel does not take, and the reason.
     """
 
     def __init__(
@@ -30,11 +32,13 @@ class KeeperSocket:
         *,
         on_message: Callable[[tuple[Any, ...]], None],
         on_lost: Callable[[], None],
+        on_refused: Callable[[tuple[Any, ...], int], None],
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._on_message = on_message
         self._on_lost = on_lost
+        self._on_refused = on_refused
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self._input = bytearray()
@@ -43,6 +47,9 @@ class KeeperSocket:
         # Messages that wait for room, each with the descriptors that leave with its first byte.
         self._outbox: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._loop.add_reader(sock, self._on_readable)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
 
     def send(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
         """Send *message*, and close *fds* once they have left."""
@@ -67,8 +74,7 @@ class KeeperSocket:
         self._sock.close()
         while self._fds:
             keeper.close_all(self._fds.popleft())
-        while self._outbox:
-            keeper.close_all(self._outbox.popleft()[1])
+        self._clear_outbox()
 
     def _flush(self) -> None:
         while self._outbox and not self._is_closed:
@@ -78,11 +84,14 @@ class KeeperSocket:
             except BlockingIOError:
                 self._loop.add_writer(self._sock, self._flush)
                 return
-            except OSError:
-                # Nothing more can be sent; what the other end has sent can still be read.
-                while self._outbox:
-                    keeper.close_all(self._outbox.popleft()[1])
-                break
+            except OSError as exc:
+                if exc.errno != errno.ETOOMANYREFS:
+                    # Nothing more can be sent; what the other end has sent can still be read.
+                    self._clear_outbox()
+                    break
+                # The kernel bounds how many descriptors may be in flight.
+                self._on_refused(marshal.loads(data[4:]), exc.errno)
+                sent = len(data)
             keeper.close_all(fds)
             if sent < len(data):
                 self._outbox[0] = (data[sent:], ())
@@ -91,21 +100,38 @@ class KeeperSocket:
         if not self._is_closed:
             self._loop.remove_writer(self._sock)
 
+    def _clear_outbox(self) -> None:
+        while self._outbox:
+            keeper.close_all(self._outbox.popleft()[1])
+
     def _on_readable(self) -> None:
+        """Act on everything that has arrived.
+
+        It reads until the socket is empty: if the keeper has ended with a message of ours unread,
+        uvloop calls this only once more.
+        """
+        while not self._is_closed and (data := self._receive()) is not None:
+            if data:
+                self._on_data(data)
+            else:
+                self.close()
+                self._on_lost()
+
+    def _receive(self) -> bytes | None:
+        """The next bytes; empty at the end of file, None if there are none now."""
         try:
             data, ancillary, flags, _ = self._sock.recvmsg(_RECV_BYTES, _RECV_FDS, keeper.CLOEXEC)
         except BlockingIOError:
-            return
+            return None
         except OSError:
-            data, ancillary, flags = b"", [], 0
-        if not data:
-            self.close()
-            self._on_lost()
-            return
+            return b""
         # The kernel never joins messages that carry descriptors. If this process has no room for
         # more descriptors, a message comes without them and is marked as truncated.
         if ancillary or flags & socket.MSG_CTRUNC:
             self._fds.append([fd for *_, raw in ancillary for (fd,) in keeper.FD.iter_unpack(raw)])
+        return data
+
+    def _on_data(self, data: bytes) -> None:
         self._input += data
         while len(self._input) >= 4 and not self._is_closed:
             end = 4 + int.from_bytes(self._input[:4], "big")
