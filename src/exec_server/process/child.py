@@ -134,9 +134,8 @@ class Child:
 
     # True for a process that outlives the server; see `DurableChild`.
     is_durable = False
-    # When the process was started and has ended, if it is durable; in milliseconds since 1970.
+    # When the process was started, if it is durable; in milliseconds since 1970.
     started_at: int | None = None
-    ended_at: int | None = None
 
     def __init__(
         self,
@@ -192,6 +191,11 @@ class Child:
         self._mark = 0
         self._texts = process.EventTexts(self.process_id)
         self._output_head = self._texts.output_head
+
+    @property
+    def over_since(self) -> int | None:
+        """When a durable process has ended; in milliseconds since 1970."""
+        return None
 
     def adopt(self, spawned: Spawned) -> None:
         """The program runs: own its descriptors."""

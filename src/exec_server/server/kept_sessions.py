@@ -54,6 +54,14 @@ class KeptSessions:
         return self._jobs.state.path
 
     @property
+    def children(self) -> tuple[DurableChild, ...]:
+        return self._jobs.children
+
+    def make_room(self) -> None:
+        """Keep all journals together within their bound, which is otherwise done now and then."""
+        self._jobs.make_room()
+
+    @property
     def has_confined(self) -> bool:
         return self._jobs.spawner.has_confined
 
@@ -133,8 +141,8 @@ class KeptSessions:
         now = time.time()
 
         def is_meant(child: DurableChild) -> bool:
-            ended = (child.ended_at or child.started_at) / 1000
-            is_old = params.older_than_seconds is None or now - ended >= params.older_than_seconds
+            age = now - child.over_since / 1000
+            is_old = params.older_than_seconds is None or age >= params.older_than_seconds
             return is_old and params.process_id in (None, child.process_id)
 
         removed = sum(

@@ -63,7 +63,8 @@ class DurableChild(Child):
         self._stdin_state = "open" if params.tty or params.pipe_stdin else "none"
         job.describe = self._described
         self.started_at = time.time_ns() // 1_000_000
-        self.ended_at = None
+        self.ended_at: int | None = None
+        self._lost_at: int | None = None
         self._retry: asyncio.TimerHandle | None = None
 
     def _described(self) -> dict[str, Any]:
@@ -98,6 +99,11 @@ class DurableChild(Child):
                 is_terminal=self.is_tty,
                 is_closing=self._stdin_state == "closing",
             )
+
+    @property
+    def over_since(self) -> int:
+        """When it ended or was found lost; in milliseconds since 1970."""
+        return self.ended_at or self._lost_at or self.started_at
 
     def accept_input(self, data: bytes, write_id: str | None) -> asyncio.Future[None] | None:
         assert isinstance(self.stdin, DurableStdin)
@@ -136,6 +142,7 @@ class DurableChild(Child):
         if not seq:
             self._again(self._on_lost)
             return
+        self._lost_at = self.job.log.written_at
         self.state = "exited"
         self._outlet.push(self._texts.lost(seq, reason=self.lost))
         self._after_exit()
@@ -220,6 +227,7 @@ class DurableChild(Child):
             self.state = "exited"
             if "lost" not in notes:
                 self.job.log.note("lost")
+            self._lost_at = self.job.log.written_at
         if "closed" not in notes:
             self.job.log.note("closed")
         self.state = "closed"

@@ -74,6 +74,10 @@ class DurableJobs:
         own_places.hide(self.state.path, self.state.make)
 
     @property
+    def children(self) -> tuple[DurableChild, ...]:
+        return tuple(self._children)
+
+    @property
     def running(self) -> int:
         """The number of jobs that have not ended."""
         return sum(child.state == "running" for child in self._children)
