@@ -100,7 +100,7 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
-class Input(Protocol):
+class ProcessInput(Protocol):
     """The stdin of a process; see `Stdin`."""
 
     @property
@@ -165,7 +165,7 @@ class Child:
         self.write_ids = WriteIds(capacity=limits.remembered_write_ids)
         # The writes that wait for room in the queue, by their ids.
         self.waiting_writes: dict[str, asyncio.Future[None]] = {}
-        self.stdin: Input | None = None
+        self.stdin: ProcessInput | None = None
         self.network: Network | None = None
         self.sandbox: Sandbox | None = None
         self.is_sandbox_denied = False

@@ -12,7 +12,7 @@ from typing import Protocol
 from exec_server.limits import Limits
 from exec_server.process.durable.durable_child import DurableChild
 from exec_server.process.durable.durable_jobs import DurableJobs, LeftSession, SessionJobs
-from exec_server.process.durable.state_directory import SavedSession
+from exec_server.process.durable.state_directory import StoredSession
 from exec_server.protocol import jobs
 from exec_server.server.context import Context
 from exec_server.server.principals import own_principal
@@ -112,7 +112,7 @@ class KeptSessions:
         """Write what the next server has to know of a session with durable jobs."""
         if session.jobs is None or not (is_kept or session.is_kept):
             return
-        saved = SavedSession(
+        saved = StoredSession(
             id=session.id,
             owner=session.owner,
             retention=session.retained_seconds or 0.0,

@@ -11,6 +11,7 @@ import pytest
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, KIB
 from exec_server.server.serving import serve
+from tests.requirements import requirement
 from tests.support.durable import jobs_of, read_all
 from tests.support.leaks import eventually
 from tests.support.wire import Wire, start_params
@@ -23,6 +24,7 @@ def limits(**members: float):
     return msgspec.structs.replace(DEFAULT_LIMITS, orphan_grace=0.2, **members)
 
 
+@requirement("durable:bounds")
 async def test_the_oldest_output_goes_first_and_is_counted(no_leaks, tmp_path):
     few = limits(job_journal_bytes=64 * KIB)
     async with serve(limits=few, state_directory=tmp_path / "state") as running:
@@ -38,6 +40,7 @@ async def test_the_oldest_output_goes_first_and_is_counted(no_leaks, tmp_path):
             assert answer["droppedBytes"] == len(TEXT) - len(data)
 
 
+@requirement("durable:bounds")
 async def test_all_journals_together_have_a_bound(no_leaks, tmp_path):
     few = limits(job_journal_total_bytes=256 * KIB)
     async with serve(limits=few, state_directory=tmp_path / "state") as running:
@@ -56,6 +59,7 @@ async def test_all_journals_together_have_a_bound(no_leaks, tmp_path):
                 assert answer["exitCode"] == 0
 
 
+@requirement("durable:bounds")
 async def test_ended_jobs_are_forgotten_after_their_time(no_leaks, tmp_path):
     state = tmp_path / "state"
     async with serve(limits=limits(job_keep_seconds=0.2), state_directory=state) as running:
@@ -69,6 +73,7 @@ async def test_ended_jobs_are_forgotten_after_their_time(no_leaks, tmp_path):
             assert session
 
 
+@requirement("durable:pages")
 async def test_an_answer_holds_no_more_than_a_client_can_take(no_leaks, tmp_path):
     script = "head -c 20000000 /dev/zero"
     async with serve(limits=limits(), state_directory=tmp_path / "state") as running:
@@ -89,6 +94,7 @@ async def test_an_answer_holds_no_more_than_a_client_can_take(no_leaks, tmp_path
             assert first + rest == 20_000_000
 
 
+@requirement("durable:window")
 @pytest.mark.one_loop
 async def test_a_window_holds_a_program_across_a_crash(servers, tmp_path):
     done = tmp_path / "done"
@@ -116,6 +122,7 @@ async def test_a_window_holds_a_program_across_a_crash(servers, tmp_path):
     assert done.exists()
 
 
+@requirement("durable:refused")
 async def test_durable_needs_a_state_directory(wire):
     refusal = await wire.error("process/start", start_params("a", ["true"], durable=True))
     assert refusal["message"] == "this server keeps no state: start it with --state DIR"
@@ -133,6 +140,7 @@ async def test_the_capability_is_announced_with_a_state_directory(no_leaks, tmp_
     assert not (tmp_path / "state").exists()
 
 
+@requirement("durable:principal")
 async def test_a_job_is_found_from_another_session_of_the_same_user(no_leaks, tmp_path):
     async with serve(limits=limits(), state_directory=tmp_path / "state") as running:
         async with Wire(running.url) as wire, Wire(running.url) as other:

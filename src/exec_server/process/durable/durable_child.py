@@ -12,11 +12,11 @@ from typing import Any, Literal
 from exec_server.limits import Limits
 from exec_server.process.child import Child, Outlet, Sandbox
 from exec_server.process.durable.durable_job import DurableJob
-from exec_server.process.durable.durable_spawner import KeptJob
+from exec_server.process.durable.durable_spawner import HeldJob
 from exec_server.process.durable.durable_stdin import DurableStdin
 from exec_server.process.durable.journal_log import Record
 from exec_server.process.durable.journal_pump import JournalPump
-from exec_server.process.durable.state_directory import SavedJob, SavedStatus
+from exec_server.process.durable.state_directory import StoredJob, StoredStatus
 from exec_server.protocol import process
 from exec_server.sandbox.denial import is_denied
 from exec_server.sandbox.model import Backend
@@ -181,15 +181,15 @@ class DurableChild(Child):
 
     # Jobs of earlier servers.
 
-    def restore(self, saved: SavedJob) -> None:
+    def restore(self, saved: StoredJob) -> None:
         """The facts that do not change."""
         self.started_at = saved.started_at
         self._mark = saved.mark
         self.log = self.job.log
         if saved.sandbox is not None:
-            self.sandbox = _Confined(saved.sandbox)  # type: ignore[arg-type]
+            self.sandbox = _EarlierSandbox(saved.sandbox)  # type: ignore[arg-type]
 
-    def go_on(self, kept: KeptJob, fds: list[int], status: SavedStatus | None) -> None:
+    def go_on(self, kept: HeldJob, fds: list[int], status: StoredStatus | None) -> None:
         """The keeper still has it: own its descriptors, and go on from where the journal ends."""
         self.pid = kept.pid
         self._stdin_state = kept.input
@@ -211,7 +211,7 @@ class DurableChild(Child):
             # It has ended since the keeper was asked.
             self._on_exit()
 
-    def finish(self, status: SavedStatus | None, lost: str) -> None:
+    def finish(self, status: StoredStatus | None, lost: str) -> None:
         """The keeper does not have it: it has ended with *status*, or is *lost*."""
         self._has_begun = True
         notes = self.job.log.notes
@@ -267,7 +267,7 @@ class DurableChild(Child):
                 timer.cancel()
 
 
-class _Confined(Sandbox):
+class _EarlierSandbox(Sandbox):
     """The confinement of a job that an earlier server has started."""
 
     def __init__(self, backend: Backend) -> None:
