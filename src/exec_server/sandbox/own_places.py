@@ -10,27 +10,36 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Callable
 
 # Directories that an interpreter shares with the rest of the system; only its own parts of them are
 # protected.
 _SHARED = ("/", "/usr", "/usr/local", "/opt", "/opt/homebrew")
 _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
 
-_hidden: set[bytes] = set()
+# Each with the function that makes it, if it has one.
+_hidden: dict[bytes, Callable[[], object] | None] = {}
 
 
-def hide(path: str | bytes | os.PathLike[str]) -> None:
-    """Keep *path*, a file or a directory, from every sandbox that is planned from now on."""
-    _hidden.add(os.path.realpath(os.path.abspath(os.fsencode(path))))
+def hide(path: str | bytes | os.PathLike[str], make: Callable[[], object] | None = None) -> None:
+    """Keep *path*, a file or a directory, from every sandbox that is planned from now on.
+
+    A sandbox can be kept from a path that exists. If this one may come into being while a sandbox
+    runs, *make* makes it before the first sandbox is planned.
+    """
+    _hidden[os.path.realpath(os.path.abspath(os.fsencode(path)))] = make
 
 
 def reveal(path: str | bytes | os.PathLike[str]) -> None:
     """Undo `hide`, when the server that needed it has ended."""
-    _hidden.discard(os.path.realpath(os.path.abspath(os.fsencode(path))))
+    _hidden.pop(os.path.realpath(os.path.abspath(os.fsencode(path))), None)
 
 
 def hidden() -> tuple[bytes, ...]:
     """The paths that no sandbox may read, free of symbolic links."""
+    for make in tuple(_hidden.values()):
+        if make is not None:
+            make()
     return tuple(sorted(_hidden))
 
 

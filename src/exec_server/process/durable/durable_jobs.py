@@ -60,7 +60,7 @@ class LeftSession(NamedTuple):
 class DurableJobs:
     """The state directory *path*, and the keeper of the jobs in it.
 
-    Nothing is written before the first job. No sandbox may reach the directory.
+    Nothing is written before the first job; no sandbox may reach the directory.
     """
 
     def __init__(self, path: Path, *, limits: Limits, default_owner: str) -> None:
@@ -71,7 +71,7 @@ class DurableJobs:
         self._boot_id = boot_id()
         self._children: dict[DurableChild, None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        own_places.hide(self.state.path)
+        own_places.hide(self.state.path, self.state.make)
 
     @property
     def running(self) -> int:

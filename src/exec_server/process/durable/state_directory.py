@@ -6,19 +6,21 @@
     keeper.sock        where the durable keeper listens
     keeper.lock        held by the durable keeper
     keeper.log         what the durable keeper says when it is in trouble
-    sessions/ID.json   a session with durable jobs
+    sessions/*.json    sessions with durable jobs
     jobs/JOB/job.json  what a job is; never its environment
     jobs/JOB/started   exists once the keeper has begun to start the job
     jobs/JOB/status    the wait status, written by the keeper
     jobs/JOB/...       the journal, see journal.py
 
-The directory is private (mode 0700), and so are all files. It is made with the first durable job.
+The directory is private (mode 0700), and so are all files. It is made with the first durable job or
+the first sandbox, which must not reach it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import secrets
 import shutil
@@ -101,6 +103,12 @@ class StateDirectory:
     def is_open(self) -> bool:
         return self._lock is not None
 
+    def make(self) -> None:
+        """Make the directory, so that sandboxes can be kept from it, if that is possible."""
+        with contextlib.suppress(OSError):
+            if not self.path.exists():
+                self.path.mkdir(parents=True, mode=0o700)
+
     def open(self, *, create: bool) -> bool:
         """Own the directory; False if it does not exist and is not to be made.
 
@@ -178,7 +186,7 @@ class StateDirectory:
     # Sessions.
 
     def save_session(self, session: SavedSession) -> None:
-        path = self._sessions / f"{session.id}{_SUFFIX}"
+        path = self._session_file(session.id)
         new = path.with_suffix(".new")
         _write(new, msgspec.json.encode(session))
         new.rename(path)
@@ -186,12 +194,17 @@ class StateDirectory:
     def sessions(self) -> Iterator[SavedSession]:
         for path in self._sessions.glob(f"*{_SUFFIX}"):
             session = _read(path, SavedSession)
-            if session is not None and session.id == path.name.removesuffix(_SUFFIX):
+            if session is not None and path == self._session_file(session.id):
                 yield session
 
     def remove_session(self, session_id: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._sessions / f"{session_id}{_SUFFIX}")
+            os.unlink(self._session_file(session_id))
+
+    def _session_file(self, session_id: str) -> Path:
+        # Who knows the id can resume the session, and a sandbox of Landlock can list names.
+        digest = hashlib.sha256(session_id.encode()).hexdigest()
+        return self._sessions / f"{digest[:32]}{_SUFFIX}"
 
 
 def boot_id() -> str:

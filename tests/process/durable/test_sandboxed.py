@@ -1,0 +1,97 @@
+"""Durable processes in a sandbox: confined under every server, and no sandbox reaches the state."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sandbox.test_processes import on_both_backends, read_only, workspace_write
+from tests.support.durable import jobs_of, read_all
+from tests.support.leaks import eventually
+from tests.support.wire import Wire
+
+pytestmark = pytest.mark.one_loop
+
+# It tries to write outside after every line that it reads.
+TRIES = """
+while read line; do
+    echo $line
+    (echo x > $0/outside) 2>/dev/null && echo escaped
+    echo y >> $0/workspace/inside
+done
+cat $1/lock $1/jobs/*/job.json 2>/dev/null
+exit 6
+"""
+
+
+@on_both_backends
+async def test_a_sandbox_outlives_the_server_and_still_confines(servers, tmp_path, backend):
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    sandbox = workspace_write(workspace, backend)
+    async with Wire(servers.url) as wire:
+        session = (await wire.initialize())["sessionId"]
+        argv = ["sh", "-c", TRIES, str(tmp_path), str(servers.state)]
+        started = await wire.start("a", argv, sandbox=sandbox, pipeStdin=True, durable=True)
+        assert (started["sandboxRung"], started["durable"]) == (backend, True)
+        await wire.write("a", b"one\n", "w1")
+        await wire.output_until("a", b"one")
+        servers.restart()
+    async with Wire(servers.url) as wire:
+        await wire.initialize(resumeSessionId=session)
+        (listed,) = (await wire.call("process/list"))["processes"]
+        assert listed["sandboxRung"] == backend
+        await wire.write("a", b"two\n", "w2")
+        await wire.call("process/closeStdin", {"processId": "a"})
+        data, answer = await read_all(wire, "a")
+    assert (data, answer["exitCode"]) == (b"one\ntwo\n", 6)
+    assert (workspace / "inside").read_text() == "y\ny\n"
+    assert not (tmp_path / "outside").exists()
+
+
+@on_both_backends
+async def test_no_sandbox_reaches_the_state_even_if_it_is_made_later(servers, backend):
+    async with Wire(servers.url) as wire:
+        session = (await wire.initialize())["sessionId"]
+        script = "read line; find $0; cat $0/lock $0/jobs/*/* $0/sessions/*; exit 0"
+        argv = ["sh", "-c", script, str(servers.state)]
+        await wire.start("early", argv, sandbox=read_only(backend), pipeStdin=True)
+        await wire.start("kept", ["sleep", "1000"], durable=True)
+        await wire.write("early", b"go\n", "w1")
+        await wire.start("late", argv, sandbox=read_only(backend), pipeStdin=True)
+        await wire.write("late", b"go\n", "w1")
+        for name in ("early", "late"):
+            data, _ = await read_all(wire, name)
+            # Landlock cannot hide names, so they tell nothing; no content can be read.
+            for secret in (session, "sleep", f"{servers.server.pid}\n"):
+                assert secret.encode() not in data
+        assert [job["state"] for job in await jobs_of(wire)] == ["running"]
+
+
+async def test_placeholders_of_a_durable_sandbox_go_with_it(servers, tmp_path):
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    sandbox = workspace_write(workspace)
+    async with Wire(servers.url) as wire:
+        session = (await wire.initialize())["sessionId"]
+        await wire.start("a", ["cat"], sandbox=sandbox, pipeStdin=True, durable=True)
+        await wire.write("a", b"x", "w1")
+        await wire.output_until("a", b"x")
+        assert (workspace / ".git").exists()
+        servers.restart()
+        assert (workspace / ".git").exists()
+    async with Wire(servers.url) as wire:
+        await wire.initialize(resumeSessionId=session)
+        await wire.call("process/closeStdin", {"processId": "a"})
+        await read_all(wire, "a")
+        await eventually(lambda: not (workspace / ".git").exists())
+
+
+async def test_a_managed_network_cannot_be_durable(servers):
+    async with Wire(servers.url) as wire:
+        await wire.initialize()
+        params = {"processId": "a", "argv": ["true"], "cwd": "file:///", "env": {}, "tty": False}
+        refusal = await wire.error(
+            "process/start", {**params, "durable": True, "enforceManagedNetwork": True}
+        )
+        assert "managed network" in refusal["message"]
+        assert servers.jobs == []
