@@ -151,7 +151,9 @@ class KeptJob:
         """Move output into the journal. Sets `ended`; the journal says if it is stalled."""
         if self.journal is None:
             bounds = {name: self.settings[name] for name in ("max_bytes", "max_records")}
-            self.journal = journal.Journal.open(os.path.join(folder, self.name), **bounds)
+            self.journal = journal.Journal.open(
+                os.path.join(folder, self.name), streams=self.streams, **bounds
+            )
         try:
             for _ in range(TAKES):
                 if self._take_once(stream) is None:
