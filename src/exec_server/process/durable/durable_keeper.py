@@ -171,7 +171,9 @@ class KeptJob:
     def _open_journal(self, folder: str) -> journal.Journal:
         if self.journal is None:
             bounds = {name: self.settings[name] for name in ("max_bytes", "max_records")}
-            self.journal = journal.Journal.open(os.path.join(folder, self.name), **bounds)
+            self.journal = journal.Journal.open(
+                os.path.join(folder, self.name), streams=self.streams, **bounds
+            )
         return self.journal
 
     def _take_once(self, stream: str) -> journal.Record | None:
