@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         RelayError,
         RpcError,
         SessionAttached,
+        SessionForgotten,
         SessionLost,
         StdinClosed,
         TransferFailed,
@@ -208,6 +209,7 @@ __all__ = [
     "RunningServer",
     "SandboxContext",
     "SessionAttached",
+    "SessionForgotten",
     "SessionLost",
     "SignalParams",
     "SignedBearerToken",
@@ -260,7 +262,8 @@ _NAMES = {
         "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
         "HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
         "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError RegistryError RelayError "
-        "RpcError SessionAttached SessionLost StdinClosed TransferFailed UntrustedExecutor"
+        "RpcError SessionAttached SessionForgotten SessionLost StdinClosed TransferFailed "
+        "UntrustedExecutor"
     ),
     "local_server": "environments local",
     "limits": "DEFAULT_LIMITS Limits",
