@@ -8,16 +8,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from exec_server.cli import exit_codes, log_setup
-from exec_server.errors import ExecServerError, SessionForgotten
+from exec_server.errors import ExecServerError
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-_FORGOTTEN = (
-    "the server was restarted, or the connection was away for too long: the session is lost, and "
-    "what ran in it has ended"
-)
 
 
 def in_loop(main: Coroutine[Any, Any, T]) -> T:
@@ -40,11 +35,8 @@ def run_to_exit_status(
     log_setup.configure(log_level, "text")
     try:
         return in_loop(main())
-    except SessionForgotten:
-        complain(_FORGOTTEN)
-        return exit_codes.FAILED
     except ExecServerError as exc:
-        complain(str(exc))
+        complain(exit_codes.text_of(exc))
         return exit_codes.status_of(exc)
     except BrokenPipeError:
         raise

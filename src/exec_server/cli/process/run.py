@@ -58,7 +58,7 @@ def run_and_tell(
                 facts: dict[str, object] = {"exitCode": exit_codes.status_of(exc)}
                 if isinstance(exc, ProcessLost):
                     facts = {"exitCode": None, "lost": exc.reason}
-                facts["error"] = str(exc)
+                facts["error"] = exit_codes.text_of(exc)
                 print(msgspec.json.encode(facts | output_facts(collected)).decode())
             raise
 
