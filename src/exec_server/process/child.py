@@ -100,7 +100,7 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
-class Input(Protocol):
+class ProcessInput(Protocol):
     """The stdin of a process; see `Stdin`."""
 
     @property
@@ -134,9 +134,8 @@ class Child:
 
     # True for a process that outlives the server; see `DurableChild`.
     is_durable = False
-    # When the process was started and has ended, if it is durable; in milliseconds since 1970.
+    # When the process was started, if it is durable; in milliseconds since 1970.
     started_at: int | None = None
-    ended_at: int | None = None
 
     def __init__(
         self,
@@ -166,7 +165,7 @@ class Child:
         self.write_ids = WriteIds(capacity=limits.remembered_write_ids)
         # The writes that wait for room in the queue, by their ids.
         self.waiting_writes: dict[str, asyncio.Future[None]] = {}
-        self.stdin: Input | None = None
+        self.stdin: ProcessInput | None = None
         self.network: Network | None = None
         self.sandbox: Sandbox | None = None
         self.is_sandbox_denied = False
@@ -192,6 +191,11 @@ class Child:
         self._mark = 0
         self._texts = process.EventTexts(self.process_id)
         self._output_head = self._texts.output_head
+
+    @property
+    def over_since(self) -> int | None:
+        """When a durable process has ended; in milliseconds since 1970."""
+        return None
 
     def adopt(self, spawned: Spawned) -> None:
         """The program runs: own its descriptors."""

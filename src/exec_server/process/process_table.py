@@ -387,7 +387,8 @@ class ProcessTable:
 
     def _retain_closed(self, child: Child) -> None:
         if self._entries.get(child.process_id) is child:
-            window = self._durable_window(child) if child.is_durable else self._closed_window()
+            over = child.over_since
+            window = self._closed_window() if over is None else self._durable_window(over)
             self._closed.add(child.process_id, now=self._loop.time(), window=window)
             self._alarm.set()
             self._forget_acknowledged(child)
@@ -398,10 +399,10 @@ class ProcessTable:
             return None
         return max(usual, asked)
 
-    def _durable_window(self, child: Child) -> float:
+    def _durable_window(self, over_since: int) -> float:
         """How long a durable process is kept; it may have ended long before this server began."""
-        age = 0.0 if child.ended_at is None else time.time() - child.ended_at / 1000
-        return max(0.0, self._limits.job_keep_seconds - max(0.0, age))
+        age = max(0.0, time.time() - over_since / 1000)
+        return max(0.0, self._limits.job_keep_seconds - age)
 
     def _expire(self, now: float) -> None:
         for process_id in tuple(self._closed.expire(now=now)):

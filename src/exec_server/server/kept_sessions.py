@@ -12,7 +12,7 @@ from typing import Protocol
 from exec_server.limits import Limits
 from exec_server.process.durable.durable_child import DurableChild
 from exec_server.process.durable.durable_jobs import DurableJobs, LeftSession, SessionJobs
-from exec_server.process.durable.state_directory import SavedSession
+from exec_server.process.durable.state_directory import StoredSession
 from exec_server.protocol import jobs
 from exec_server.server.context import Context
 from exec_server.server.principals import own_principal
@@ -52,6 +52,14 @@ class KeptSessions:
     @property
     def path(self) -> Path:
         return self._jobs.state.path
+
+    @property
+    def children(self) -> tuple[DurableChild, ...]:
+        return self._jobs.children
+
+    def make_room(self) -> None:
+        """Keep all journals together within their bound, which is otherwise done now and then."""
+        self._jobs.make_room()
 
     @property
     def has_confined(self) -> bool:
@@ -104,7 +112,7 @@ class KeptSessions:
         """Write what the next server has to know of a session with durable jobs."""
         if session.jobs is None or not (is_kept or session.is_kept):
             return
-        saved = SavedSession(
+        saved = StoredSession(
             id=session.id,
             owner=session.owner,
             retention=session.retained_seconds or 0.0,
@@ -133,8 +141,8 @@ class KeptSessions:
         now = time.time()
 
         def is_meant(child: DurableChild) -> bool:
-            ended = (child.ended_at or child.started_at) / 1000
-            is_old = params.older_than_seconds is None or now - ended >= params.older_than_seconds
+            age = now - child.over_since / 1000
+            is_old = params.older_than_seconds is None or age >= params.older_than_seconds
             return is_old and params.process_id in (None, child.process_id)
 
         removed = sum(

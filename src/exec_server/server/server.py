@@ -1,4 +1,7 @@
-"""ExecServer: serves connections, keeps sessions, lets them expire, and stops."""
+"""ExecServer: serves connections, keeps sessions, lets them expire, and stops.
+
+The module is long because connections, sessions and the end of both share their tables.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import signal
 
 import pytest
 
+from tests.requirements import requirement
 from tests.support.durable import is_running, jobs_of, read_all
 from tests.support.leaks import eventually
 from tests.support.wire import Wire
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.one_loop
 PRINTER = ["sh", "-c", "echo before; while :; do sleep .05; done"]
 
 
+@requirement("durable:keeper-killed")
 async def test_if_the_keeper_is_killed_its_jobs_are_lost_and_the_server_serves_on(servers):
     async with Wire(servers.url) as wire:
         await wire.initialize()
@@ -47,6 +49,7 @@ async def test_if_the_keeper_is_killed_its_jobs_are_lost_and_the_server_serves_o
         assert (data, answer["exitCode"]) == (b"again\n", 0)
 
 
+@requirement("durable:both-killed")
 async def test_if_both_are_killed_jobs_are_lost_once(servers):
     async with Wire(servers.url) as wire:
         session = (await wire.initialize())["sessionId"]
@@ -73,6 +76,7 @@ async def test_if_both_are_killed_jobs_are_lost_once(servers):
     assert last == 4
 
 
+@requirement("durable:reboot")
 async def test_after_a_restart_of_the_machine_jobs_are_lost(servers):
     async with Wire(servers.url) as wire:
         session = (await wire.initialize())["sessionId"]
@@ -112,6 +116,7 @@ async def test_an_exit_that_was_written_is_not_lost_with_the_keeper(servers):
         assert "lost" not in answer
 
 
+@requirement("durable:damage")
 @pytest.mark.parametrize("damage", ["truncate", "garbage", "half-record", "no-index"])
 async def test_a_damaged_journal_is_reported_and_the_rest_is_served(servers, damage):
     async with Wire(servers.url) as wire:
@@ -143,6 +148,7 @@ async def test_a_damaged_journal_is_reported_and_the_rest_is_served(servers, dam
         assert answer["exitCode"] == 3
 
 
+@requirement("durable:damage")
 async def test_a_job_whose_description_is_damaged_is_ended_and_others_are_served(servers):
     async with Wire(servers.url) as wire:
         session = (await wire.initialize())["sessionId"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.requirements import requirement
 from tests.sandbox.test_processes import on_both_backends, read_only, workspace_write
 from tests.support.durable import jobs_of, read_all
 from tests.support.leaks import eventually
@@ -23,6 +24,7 @@ exit 6
 """
 
 
+@requirement("durable:sandboxed")
 @on_both_backends
 async def test_a_sandbox_outlives_the_server_and_still_confines(servers, tmp_path, backend):
     workspace = tmp_path / "workspace"
@@ -48,6 +50,7 @@ async def test_a_sandbox_outlives_the_server_and_still_confines(servers, tmp_pat
     assert not (tmp_path / "outside").exists()
 
 
+@requirement("durable:hidden")
 @on_both_backends
 async def test_no_sandbox_reaches_the_state_even_if_it_is_made_later(servers, backend):
     async with Wire(servers.url) as wire:
@@ -67,6 +70,7 @@ async def test_no_sandbox_reaches_the_state_even_if_it_is_made_later(servers, ba
         assert [job["state"] for job in await jobs_of(wire)] == ["running"]
 
 
+@requirement("durable:sandboxed")
 async def test_placeholders_of_a_durable_sandbox_go_with_it(servers, tmp_path):
     workspace = tmp_path / "workspace"
     workspace.mkdir()
@@ -86,6 +90,7 @@ async def test_placeholders_of_a_durable_sandbox_go_with_it(servers, tmp_path):
         await eventually(lambda: not (workspace / ".git").exists())
 
 
+@requirement("durable:refused")
 async def test_a_managed_network_cannot_be_durable(servers):
     async with Wire(servers.url) as wire:
         await wire.initialize()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.requirements import requirement
 from tests.support.durable import is_running, jobs_of, read_all, state_servers
 from tests.support.leaks import eventually
 from tests.support.servers import OURS
@@ -23,6 +24,7 @@ ENDS = [signal.SIGKILL, signal.SIGTERM]
 ECHO_ONE_LINE = ["sh", "-c", "echo one; read line; echo $line; exit 7"]
 
 
+@requirement("durable:outlives")
 @pytest.mark.parametrize("signum", ENDS)
 async def test_a_durable_process_outlives_its_server(servers, signum):
     async with Wire(servers.url) as wire:
@@ -42,6 +44,7 @@ async def test_a_durable_process_outlives_its_server(servers, signum):
         assert (data, answer["exitCode"]) == (b"one\ntwo\n", 7)
 
 
+@requirement("durable:terminal")
 @pytest.mark.parametrize("signum", ENDS)
 async def test_a_terminal_outlives_its_server(servers, signum):
     async with Wire(servers.url) as wire:
@@ -61,6 +64,7 @@ async def test_a_terminal_outlives_its_server(servers, signum):
     assert answer["exitCode"] == 3
 
 
+@requirement("durable:drained")
 async def test_output_while_no_server_is_there_is_drained_and_kept_in_order(servers, tmp_path):
     script = "for i in $(seq 20000); do echo line $i; done; touch $0; exit 5"
     done = tmp_path / "done"
@@ -81,6 +85,7 @@ async def test_output_while_no_server_is_there_is_drained_and_kept_in_order(serv
     assert answer["exitCode"] == 5
 
 
+@requirement("durable:exit-kept")
 async def test_an_exit_without_a_server_is_kept_and_the_keeper_ends(servers):
     async with Wire(servers.url) as wire:
         session = (await wire.initialize())["sessionId"]
@@ -116,6 +121,7 @@ def pid_of(folder: Path, keeper: int) -> int:
     return int(pid)
 
 
+@requirement("durable:input-once")
 async def test_a_repeated_write_is_done_once_across_a_crash(servers):
     async with Wire(servers.url) as wire:
         session = (await wire.initialize())["sessionId"]
@@ -159,6 +165,7 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+@requirement("durable:session")
 async def test_the_generation_goes_on_and_the_retention_is_the_longest(servers):
     async with Wire(servers.url) as wire:
         first = await wire.initialize(concurrentRequests=4)
@@ -176,6 +183,7 @@ async def test_the_generation_goes_on_and_the_retention_is_the_longest(servers):
         assert third["generation"] == first["generation"] + 2
 
 
+@requirement("durable:others-end")
 async def test_other_processes_end_with_the_server(servers):
     async with Wire(servers.url) as wire:
         session = (await wire.initialize())["sessionId"]
@@ -212,6 +220,7 @@ async def test_a_signal_reaches_an_adopted_process(servers):
     assert answer["exitCode"] == 4
 
 
+@requirement("durable:private")
 async def test_the_state_is_private_and_made_with_the_first_durable_process(servers):
     async with Wire(servers.url) as wire:
         await wire.initialize()
@@ -227,6 +236,7 @@ async def test_the_state_is_private_and_made_with_the_first_durable_process(serv
                 assert b"xyzzy" not in Path(folder, file).read_bytes()
 
 
+@requirement("durable:one-owner")
 async def test_a_second_server_on_the_same_directory_refuses_to_start(servers, tmp_path):
     async with Wire(servers.url) as wire:
         await wire.initialize()
@@ -244,6 +254,7 @@ async def test_a_second_server_on_the_same_directory_refuses_to_start(servers, t
         assert job["state"] == "running"
 
 
+@requirement("durable:one-owner")
 async def test_two_servers_that_start_on_a_directory_that_is_not_there_never_both_own_it(tmp_path):
     state = tmp_path / "state"
     with state_servers(state) as first, state_servers(state) as second:
@@ -268,6 +279,7 @@ async def test_two_servers_that_start_on_a_directory_that_is_not_there_never_bot
             assert [job["state"] for job in await jobs_of(one)] == ["running"]
 
 
+@requirement("durable:stop")
 async def test_a_server_that_is_asked_to_stop_leaves_its_jobs(servers):
     async with Wire(servers.url) as wire:
         session = (await wire.initialize())["sessionId"]
@@ -289,6 +301,7 @@ async def test_a_server_that_is_asked_to_stop_leaves_its_jobs(servers):
         assert answer["exitCode"] == 128 + signal.SIGTERM
 
 
+@requirement("durable:stop")
 async def test_sigterm_says_that_jobs_go_on(tmp_path):
     state = tmp_path / "state"
     with state_servers(state) as servers:

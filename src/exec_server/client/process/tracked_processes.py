@@ -167,7 +167,12 @@ class TrackedProcesses:
             answer = await read(process.ReadParams(process_id, tracked.cursor, page, 0))
             if tracked.recover_page(answer):
                 return
-        tracked.recover(await read(process.ReadParams(process_id, tracked.cursor, None, 0)))
+        has_more = True
+        while has_more:
+            answer = await read(process.ReadParams(process_id, tracked.cursor, None, 0))
+            tracked.recover(answer)
+            # A durable process may have kept more than fits into one answer.
+            has_more = bool(answer.has_more)
 
     def abandon(self, process_id: str) -> None:
         """Stop following a process and have it killed over this connection or the next one."""

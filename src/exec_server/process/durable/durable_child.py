@@ -12,11 +12,11 @@ from typing import Any, Literal
 from exec_server.limits import Limits
 from exec_server.process.child import Child, Outlet, Sandbox
 from exec_server.process.durable.durable_job import DurableJob
-from exec_server.process.durable.durable_spawner import KeptJob
+from exec_server.process.durable.durable_spawner import HeldJob
 from exec_server.process.durable.durable_stdin import DurableStdin
 from exec_server.process.durable.journal_log import Record
 from exec_server.process.durable.journal_pump import JournalPump
-from exec_server.process.durable.state_directory import SavedJob, SavedStatus
+from exec_server.process.durable.state_directory import StoredJob, StoredStatus
 from exec_server.protocol import process
 from exec_server.sandbox.denial import is_denied
 from exec_server.sandbox.model import Backend
@@ -63,7 +63,8 @@ class DurableChild(Child):
         self._stdin_state = "open" if params.tty or params.pipe_stdin else "none"
         job.describe = self._described
         self.started_at = time.time_ns() // 1_000_000
-        self.ended_at = None
+        self.ended_at: int | None = None
+        self._lost_at: int | None = None
         self._retry: asyncio.TimerHandle | None = None
 
     def _described(self) -> dict[str, Any]:
@@ -98,6 +99,11 @@ class DurableChild(Child):
                 is_terminal=self.is_tty,
                 is_closing=self._stdin_state == "closing",
             )
+
+    @property
+    def over_since(self) -> int:
+        """When it ended or was found lost; in milliseconds since 1970."""
+        return self.ended_at or self._lost_at or self.started_at
 
     def accept_input(self, data: bytes, write_id: str | None) -> asyncio.Future[None] | None:
         assert isinstance(self.stdin, DurableStdin)
@@ -136,6 +142,7 @@ class DurableChild(Child):
         if not seq:
             self._again(self._on_lost)
             return
+        self._lost_at = self.job.log.written_at
         self.state = "exited"
         self._outlet.push(self._texts.lost(seq, reason=self.lost))
         self._after_exit()
@@ -174,15 +181,15 @@ class DurableChild(Child):
 
     # Jobs of earlier servers.
 
-    def restore(self, saved: SavedJob) -> None:
+    def restore(self, saved: StoredJob) -> None:
         """The facts that do not change."""
         self.started_at = saved.started_at
         self._mark = saved.mark
         self.log = self.job.log
         if saved.sandbox is not None:
-            self.sandbox = _Confined(saved.sandbox)  # type: ignore[arg-type]
+            self.sandbox = _EarlierSandbox(saved.sandbox)  # type: ignore[arg-type]
 
-    def go_on(self, kept: KeptJob, fds: list[int], status: SavedStatus | None) -> None:
+    def go_on(self, kept: HeldJob, fds: list[int], status: StoredStatus | None) -> None:
         """The keeper still has it: own its descriptors, and go on from where the journal ends."""
         self.pid = kept.pid
         self._stdin_state = kept.input
@@ -204,7 +211,7 @@ class DurableChild(Child):
             # It has ended since the keeper was asked.
             self._on_exit()
 
-    def finish(self, status: SavedStatus | None, lost: str) -> None:
+    def finish(self, status: StoredStatus | None, lost: str) -> None:
         """The keeper does not have it: it has ended with *status*, or is *lost*."""
         self._has_begun = True
         notes = self.job.log.notes
@@ -220,6 +227,7 @@ class DurableChild(Child):
             self.state = "exited"
             if "lost" not in notes:
                 self.job.log.note("lost")
+            self._lost_at = self.job.log.written_at
         if "closed" not in notes:
             self.job.log.note("closed")
         self.state = "closed"
@@ -259,7 +267,7 @@ class DurableChild(Child):
                 timer.cancel()
 
 
-class _Confined(Sandbox):
+class _EarlierSandbox(Sandbox):
     """The confinement of a job that an earlier server has started."""
 
     def __init__(self, backend: Backend) -> None:

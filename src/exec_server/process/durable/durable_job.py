@@ -9,7 +9,7 @@ from typing import Any
 from exec_server.errors import InternalError
 from exec_server.process.durable.durable_spawner import DurableSpawner
 from exec_server.process.durable.journal_log import Bounds, JournalLog
-from exec_server.process.durable.state_directory import SavedJob, StateDirectory
+from exec_server.process.durable.state_directory import StateDirectory, StoredJob
 from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
 from exec_server.protocol.process import Stream
 
@@ -24,7 +24,7 @@ class DurableJob:
 
     def __init__(
         self,
-        saved: SavedJob,
+        saved: StoredJob,
         *,
         state: StateDirectory,
         spawner: DurableSpawner,

@@ -15,13 +15,13 @@ from exec_server.limits import Limits
 from exec_server.process.child import Child, Outlet
 from exec_server.process.durable.durable_child import KEEPER_DIED, DurableChild
 from exec_server.process.durable.durable_job import DurableJob
-from exec_server.process.durable.durable_spawner import DurableSpawner, KeptJob, kill_marked
+from exec_server.process.durable.durable_spawner import DurableSpawner, HeldJob, kill_marked
 from exec_server.process.durable.journal_log import Bounds
 from exec_server.process.durable.state_directory import (
-    SavedJob,
-    SavedSession,
-    SavedStatus,
     StateDirectory,
+    StoredJob,
+    StoredSession,
+    StoredStatus,
     boot_id,
 )
 from exec_server.protocol import process
@@ -46,14 +46,14 @@ class LeftJob(NamedTuple):
     """A job of an earlier server, as it was found."""
 
     name: str
-    saved: SavedJob
+    saved: StoredJob
     # None if no keeper has it any more.
-    kept: KeptJob | None
-    status: SavedStatus | None
+    kept: HeldJob | None
+    status: StoredStatus | None
 
 
 class LeftSession(NamedTuple):
-    saved: SavedSession
+    saved: StoredSession
     jobs: list[LeftJob]
 
 
@@ -72,6 +72,10 @@ class DurableJobs:
         self._children: dict[DurableChild, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         own_places.hide(self.state.path, self.state.make)
+
+    @property
+    def children(self) -> tuple[DurableChild, ...]:
+        return tuple(self._children)
 
     @property
     def running(self) -> int:
@@ -107,10 +111,10 @@ class DurableJobs:
                 self.state.remove_session(session.saved.id)
         return [session for session in sessions.values() if session.jobs]
 
-    def _new_session(self, job: SavedJob) -> SavedSession:
+    def _new_session(self, job: StoredJob) -> StoredSession:
         """A session in place of one whose file is gone."""
         logger.error("session of process %.64r has no readable file", job.process_id)
-        return SavedSession(
+        return StoredSession(
             id=job.session_id,
             owner=self._default_owner,
             retention=self._limits.max_detached_session_seconds,
@@ -134,7 +138,7 @@ class DurableJobs:
             mark = 1 << 62 | secrets.randbits(_SESSION_BITS) << _START_BITS
         return SessionJobs(self, session_id, mark)
 
-    def new_job(self, saved: SavedJob, name: str | None = None) -> DurableJob:
+    def new_job(self, saved: StoredJob, name: str | None = None) -> DurableJob:
         limits = self._limits
         return DurableJob(
             saved,
@@ -151,7 +155,7 @@ class DurableJobs:
         except ConfigurationError as exc:
             raise InvalidRequest(str(exc)) from exc
 
-    def lost_reason(self, job: SavedJob) -> str:
+    def lost_reason(self, job: StoredJob) -> str:
         return KEEPER_DIED if job.boot_id == self._boot_id else MACHINE_RESTARTED
 
     @property
@@ -239,7 +243,7 @@ class SessionJobs:
         if params.network_proxy is not None or params.enforce_managed_network:
             raise InvalidRequest(MANAGED_NETWORK)
         self.jobs.open()
-        saved = SavedJob(
+        saved = StoredJob(
             session_id=self.session_id,
             process_id=params.process_id,
             argv=params.argv,
@@ -319,7 +323,7 @@ class SessionJobs:
         self.jobs.spawner.end_tree(self.mark, _SESSION_MASK)
 
 
-def _params(saved: SavedJob) -> process.StartParams:
+def _params(saved: StoredJob) -> process.StartParams:
     """The request that has started a job, as far as it still matters."""
     return process.StartParams(
         saved.process_id,

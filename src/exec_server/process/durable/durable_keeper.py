@@ -108,7 +108,7 @@ class KeptJob:
         self.mark = mark
         # The read ends of stdout and stderr; or a terminal and both ends of the pipe behind it.
         self.outputs: list[int] = []
-        self.input: kept_input.Input | None = None
+        self.input: kept_input.KeptInput | None = None
         self.status: int | None = None
         # True once the status is on the disk.
         self.is_stored = False
@@ -145,7 +145,9 @@ class KeptJob:
             os.set_blocking(fd, False)
         if stdio.terminal is not None or len(stdio.ours) > 2:
             fd = keeper.descriptors.kept(stdio.ours[-1])
-            self.input = kept_input.Input(fd, is_terminal=stdio.terminal is not None, forget=forget)
+            self.input = kept_input.KeptInput(
+                fd, is_terminal=stdio.terminal is not None, forget=forget
+            )
 
     def take(self, stream: str, folder: str) -> None:
         """Move output into the journal. Sets `ended`; the journal says if it is stalled."""

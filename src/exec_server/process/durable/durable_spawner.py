@@ -31,7 +31,7 @@ _FD_ROUNDS = 100
 _FD_PAUSE = 0.02
 
 
-class KeptJob(NamedTuple):
+class HeldJob(NamedTuple):
     """A job as the keeper knows it."""
 
     name: str
@@ -51,7 +51,7 @@ class DurableSpawner:
         self._descriptors = str(child_descriptors or 0)
         self._link: KeeperSocket | None = None
         self._starter: subprocess.Popen[bytes] | None = None
-        self._hello: asyncio.Future[list[KeptJob]] | None = None
+        self._hello: asyncio.Future[list[HeldJob]] | None = None
         self._tokens = 0
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
         self._fds: dict[int, asyncio.Future[list[int] | None]] = {}
@@ -65,7 +65,7 @@ class DurableSpawner:
 
     # The keeper.
 
-    async def connect(self) -> list[KeptJob]:
+    async def connect(self) -> list[HeldJob]:
         """Go on with the keeper of an earlier server; its jobs, none if it has ended."""
         sock = connect(self._state.socket_path)
         if sock is None:
@@ -170,7 +170,7 @@ class DurableSpawner:
         self._send(("spawn", token, *launch[:-1], mark, settings), launch.fds)
         return future
 
-    async def adopt(self, job: KeptJob, on_exit: OnExit) -> list[int]:
+    async def adopt(self, job: HeldJob, on_exit: OnExit) -> list[int]:
         """The outputs of a job of an earlier server, whose exit is reported from now on."""
         if job.status is None:
             self._live[job.pid] = (on_exit, job.mark)
@@ -238,8 +238,8 @@ class DurableSpawner:
         self._reap_starter()
         self.keeper_pid = facts["pid"]
         if self._hello is not None and not self._hello.done():
-            names = KeptJob._fields
-            jobs = [KeptJob(*(job[name] for name in names)) for job in facts["jobs"]]
+            names = HeldJob._fields
+            jobs = [HeldJob(*(job[name] for name in names)) for job in facts["jobs"]]
             self._hello.set_result(jobs)
 
     def _on_spawned(self, token: int, pid: int, count: int) -> None:

@@ -95,6 +95,11 @@ class JournalLog:
             return [f"{each.path} at {each.at}: {each.reason}" for each in journal.damage]
 
     @property
+    def written_at(self) -> int:
+        """When the last event was recorded; in milliseconds since 1970."""
+        return (self._folder / "index").stat().st_mtime_ns // 1_000_000
+
+    @property
     def notes(self) -> dict[str, Record]:
         with self._opened() as journal:
             return dict(journal.notes)

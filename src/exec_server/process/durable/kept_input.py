@@ -22,7 +22,7 @@ REMEMBERED_IDS = 512
 HASH = struct.Struct("q")
 
 
-class Input:
+class KeptInput:
     """A bounded queue in front of *fd*, the stdin of a job, which it owns.
 
     When the program has closed its end, writes are accepted and discarded.

@@ -39,7 +39,7 @@ _JOB_FILE = "job.json"
 _SUFFIX = ".json"
 
 
-class SavedSession(msgspec.Struct, rename="camel", kw_only=True):
+class StoredSession(msgspec.Struct, rename="camel", kw_only=True):
     """A session that the next server goes on with."""
 
     id: str
@@ -51,7 +51,7 @@ class SavedSession(msgspec.Struct, rename="camel", kw_only=True):
     mark: int
 
 
-class SavedJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+class StoredJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """What a job is; it does not change while the job runs."""
 
     session_id: str
@@ -72,7 +72,7 @@ class SavedJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True)
     boot_id: str
 
 
-class SavedStatus(msgspec.Struct, rename="camel"):
+class StoredStatus(msgspec.Struct, rename="camel"):
     """How a job has ended, as the keeper saw it."""
 
     status: int
@@ -81,7 +81,7 @@ class SavedStatus(msgspec.Struct, rename="camel"):
     ended_at: int
 
 
-Saved = TypeVar("Saved", SavedSession, SavedJob, SavedStatus)
+Saved = TypeVar("Saved", StoredSession, StoredJob, StoredStatus)
 
 
 class StateDirectory:
@@ -158,7 +158,7 @@ class StateDirectory:
     def job_folder(self, name: str) -> Path:
         return self._jobs / name
 
-    def new_job(self, job: SavedJob) -> str:
+    def new_job(self, job: StoredJob) -> str:
         """Make the folder of a job that is about to start; returns its name."""
         name = secrets.token_hex(16)
         folder = self._jobs / name
@@ -166,7 +166,7 @@ class StateDirectory:
         _write(folder / _JOB_FILE, msgspec.json.encode(job))
         return name
 
-    def jobs(self) -> Iterator[tuple[str, SavedJob | None]]:
+    def jobs(self) -> Iterator[tuple[str, StoredJob | None]]:
         """The name of every job that has run, and what it is, or None if that is unreadable."""
         for entry in os.scandir(self._jobs):
             if not entry.is_dir(follow_symlinks=False):
@@ -175,25 +175,25 @@ class StateDirectory:
                 # Its server was killed before the keeper heard of it.
                 self.remove_job(entry.name)
                 continue
-            yield entry.name, _read(Path(entry.path, _JOB_FILE), SavedJob)
+            yield entry.name, _read(Path(entry.path, _JOB_FILE), StoredJob)
 
-    def status(self, name: str) -> SavedStatus | None:
-        return _read(self._jobs / name / STATUS, SavedStatus)
+    def status(self, name: str) -> StoredStatus | None:
+        return _read(self._jobs / name / STATUS, StoredStatus)
 
     def remove_job(self, name: str) -> None:
         shutil.rmtree(self._jobs / name, ignore_errors=True)
 
     # Sessions.
 
-    def save_session(self, session: SavedSession) -> None:
+    def save_session(self, session: StoredSession) -> None:
         path = self._session_file(session.id)
         new = path.with_suffix(".new")
         _write(new, msgspec.json.encode(session))
         new.rename(path)
 
-    def sessions(self) -> Iterator[SavedSession]:
+    def sessions(self) -> Iterator[StoredSession]:
         for path in self._sessions.glob(f"*{_SUFFIX}"):
-            session = _read(path, SavedSession)
+            session = _read(path, StoredSession)
             if session is not None and path == self._session_file(session.id):
                 yield session
 

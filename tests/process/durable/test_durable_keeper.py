@@ -1,0 +1,207 @@
+"""The durable keeper alone: its messages, one server after another, and its end."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exec_server.process.durable import durable_keeper
+from exec_server.process.durable.durable_spawner import kill_marked
+from exec_server.process.journal import Journal
+from tests.requirements import requirement
+from tests.support.durable import is_running
+from tests.support.leaks import eventually
+
+PATIENCE = 20.0
+MARK = 1 << 62 | 12345 << 24 | 1
+BOUNDS = {"max_bytes": 1 << 20, "max_records": 1000}
+
+
+class Server:
+    """One connection to the keeper, as a server has it."""
+
+    def __init__(self, path: Path) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(PATIENCE)
+        self.sock.connect(str(path))
+
+    def send(self, *message: Any) -> None:
+        data = marshal.dumps(message, 4)
+        self.sock.sendall(len(data).to_bytes(4, "big") + data)
+
+    def receive(self) -> tuple[tuple[Any, ...], list[int]]:
+        """The next message and its descriptors."""
+        data, fds = b"", []
+        while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+            more, new, _, _ = socket.recv_fds(self.sock, 1, 8)
+            assert more, "the keeper is gone"
+            data += more
+            fds += new
+        return marshal.loads(data[4:]), fds
+
+    def hello(self) -> dict[str, Any]:
+        self.send("hello", durable_keeper.VERSION, {})
+        (kind, version, facts), _ = self.receive()
+        assert (kind, version) == ("hello", durable_keeper.VERSION)
+        return dict(facts)
+
+    def spawn(self, name: str, script: str, *, drains: bool = True) -> tuple[int, list[int]]:
+        argv = [b"sh", b"-c", script.encode()]
+        env = {b"PATH": b"/usr/local/bin:/usr/bin:/bin"}
+        settings = {"name": name, "drains": drains, **BOUNDS}
+        self.send("spawn", 1, b"sh", argv, env, b"/", None, True, None, MARK, settings)
+        (kind, _, pid, count), fds = self.receive()
+        assert (kind, count) == ("spawned", len(fds))
+        return pid, fds
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "jobs").mkdir()
+    path = tmp_path / durable_keeper.SOCKET
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        subprocess.run(
+            [sys.executable, "-I", "-S", durable_keeper.__file__, str(tmp_path), "0"],
+            stdin=listener.fileno(),
+            env={},
+            start_new_session=True,
+            check=True,
+            timeout=PATIENCE,
+        )
+    yield tmp_path
+    kill_marked({MARK})
+
+
+def connect(folder: Path) -> Server:
+    return Server(folder / durable_keeper.SOCKET)
+
+
+def make_job(folder: Path, name: str) -> Path:
+    Journal.create(folder / "jobs" / name, ("stdout", "stderr"), **BOUNDS).close()
+    return folder / "jobs" / name
+
+
+@requirement("durable:keeper-messages")
+def test_unknown_messages_are_answered_with_an_error(folder):
+    server = connect(folder)
+    assert server.hello()["jobs"] == []
+    server.send("no such kind", 1, 2)
+    assert server.receive()[0][:2] == ("error", "no such kind")
+    server.send("fds", "too", "many", "words")
+    assert server.receive()[0][:2] == ("error", "fds")
+    server.send("fds", 7, "no such job")
+    assert server.receive()[0] == ("fds", 7, 0)
+    server.send("write", 8, "no such job", None, b"x")
+    assert server.receive()[0] == ("wrote", 8)
+    server.sock.close()
+
+
+@requirement("durable:keeper-messages", "durable:exit-kept")
+def test_one_server_after_another_has_the_same_job(folder):
+    make_job(folder, "aa")
+    first = connect(folder)
+    keeper = first.hello()["pid"]
+    pid, fds = first.spawn("aa", "cat; exit 3")
+    first.send("write", 2, "aa", "w1", b"one\n")
+    assert first.receive()[0] == ("wrote", 2)
+    assert os.read(fds[0], 100) == b"one\n"
+    # The second is served when the first is gone.
+    second = connect(folder)
+    first.sock.close()
+    for fd in fds:
+        os.close(fd)
+    (job,) = second.hello()["jobs"]
+    assert (job["name"], job["pid"], job["mark"]) == ("aa", pid, MARK)
+    assert (job["status"], job["input"]) == (None, "open")
+    second.send("write", 3, "aa", "w1", b"one\n")
+    assert second.receive()[0] == ("wrote", 3)
+    second.send("write", 4, "aa", "w2", b"two\n")
+    assert second.receive()[0] == ("wrote", 4)
+    second.send("fds", 5, "aa")
+    message, fds = second.receive()
+    assert message == ("fds", 5, 2)
+    assert os.read(fds[0], 100) == b"two\n"
+    second.send("finish", "aa")
+    (kind, exited, status), _ = second.receive()
+    assert (kind, exited, os.waitstatus_to_exitcode(status)) == ("exited", pid, 3)
+    assert b'"status":768' in (folder / "jobs" / "aa" / "status").read_bytes()
+    second.send("release", "aa")
+    second.sock.close()
+    for fd in fds:
+        os.close(fd)
+    wait_gone(keeper)
+
+
+@requirement("durable:drained", "durable:exit-kept")
+def test_without_a_server_output_goes_to_the_journal(folder):
+    path = make_job(folder, "bb")
+    server = connect(folder)
+    keeper = server.hello()["pid"]
+    _, fds = server.spawn("bb", "read go; seq 30000; echo done >&2; exit 5")
+    for fd in fds:
+        os.close(fd)
+    server.send("write", 2, "bb", None, b"go\n")
+    server.sock.close()
+    wait_gone(keeper)
+    journal = Journal.open(path, **BOUNDS)
+    records = list(journal.records())
+    data = {
+        stream: b"".join(journal.read(each) for each in records if each.kind == stream)
+        for stream in ("stdout", "stderr")
+    }
+    journal.close()
+    assert data["stdout"].split() == [b"%d" % number for number in range(1, 30001)]
+    assert data["stderr"] == b"done\n"
+    assert b'"status":1280' in (path / "status").read_bytes()
+
+
+@requirement("durable:window")
+def test_a_job_that_is_not_drained_waits_for_its_reader(folder):
+    make_job(folder, "cc")
+    server = connect(folder)
+    server.hello()
+    pid, fds = server.spawn("cc", "seq 100000; exit 0", drains=False)
+    for fd in fds:
+        os.close(fd)
+    server.sock.close()
+    server = connect(folder)
+    (job,) = server.hello()["jobs"]
+    assert job["status"] is None
+    assert is_running(pid)
+    server.send("fds", 1, "cc")
+    _, fds = server.receive()
+    os.set_blocking(fds[0], True)
+    data = b""
+    while more := os.read(fds[0], 1 << 16):
+        data += more
+    assert data.split() == [b"%d" % number for number in range(1, 100001)]
+    assert server.receive()[0][:2] == ("exited", pid)
+    server.send("release", "cc")
+    server.sock.close()
+
+
+def test_a_start_that_fails_leaves_no_sign_of_a_start(folder):
+    path = make_job(folder, "dd")
+    server = connect(folder)
+    server.hello()
+    settings = {"name": "dd", "drains": True, **BOUNDS}
+    server.send("spawn", 1, b"/no/such", [b"x"], {}, b"/", None, False, None, MARK, settings)
+    assert server.receive()[0][:2] == ("failed", 1)
+    assert not (path / durable_keeper.STARTED).exists()
+    server.sock.close()
+
+
+def wait_gone(pid: int) -> None:
+    import asyncio
+
+    asyncio.run(eventually(lambda: not is_running(pid), "the keeper has not ended"))
