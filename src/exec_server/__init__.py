@@ -89,6 +89,7 @@ if TYPE_CHECKING:
         RelayError,
         RpcError,
         SessionAttached,
+        SessionForgotten,
         SessionLost,
         StdinClosed,
         TransferFailed,
@@ -215,6 +216,7 @@ __all__ = [
     "RunningServer",
     "SandboxContext",
     "SessionAttached",
+    "SessionForgotten",
     "SessionLost",
     "SignalParams",
     "SignedBearerToken",
@@ -267,7 +269,8 @@ _NAMES = {
         "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
         "HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
         "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError RegistryError RelayError "
-        "RpcError SessionAttached SessionLost StdinClosed TransferFailed UntrustedExecutor"
+        "RpcError SessionAttached SessionForgotten SessionLost StdinClosed TransferFailed "
+        "UntrustedExecutor"
     ),
     "local_server": "environments local",
     "limits": "DEFAULT_LIMITS Limits",

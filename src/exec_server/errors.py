@@ -19,6 +19,7 @@
     │   │       └── RegistryError   the registry of a remote environment refused
     │   │           └── UntrustedExecutor  the registry names a key that we do not trust
     │   └── SessionLost             the session cannot be resumed; a new client is needed
+    │       └── SessionForgotten    the server does not know it: it was restarted, for example
     ├── HttpBodyFailed              a streamed HTTP body broke off; the part before it is valid
     ├── CallTimeout                 no answer before the deadline; the call may have run
     ├── ProcessFailed               the client can no longer follow this process
@@ -178,6 +179,14 @@ class SessionLost(ConnectionClosed):
     """The session cannot be resumed, so the client cannot reach its processes any more."""
 
     retryable = False
+
+
+class SessionForgotten(SessionLost):
+    """The server has answered and does not know the session, so its processes have ended.
+
+    The server was restarted and the session had no durable process, or the session was away for too
+    long.
+    """
 
 
 class CallTimeout(ExecServerError):

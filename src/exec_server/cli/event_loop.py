@@ -40,7 +40,7 @@ def run_to_exit_status(
     try:
         return in_loop(main())
     except ExecServerError as exc:
-        complain(str(exc))
+        complain(exit_codes.text_of(exc))
         status = exit_codes.status_of(exc)
     except BrokenPipeError:
         raise

@@ -1,8 +1,8 @@
-"""The exit statuses of all commands, and what they mean."""
+"""The exit statuses of all commands, what they mean, and how errors are told."""
 
 from __future__ import annotations
 
-from exec_server.errors import ExecServerError, ProcessLost
+from exec_server.errors import ExecServerError, ProcessLost, SessionForgotten
 
 # The command did what it was asked to do.
 OK = 0
@@ -36,6 +36,16 @@ def status_of(error: ExecServerError) -> int:
         return LOST
     return error.exit_status if isinstance(error, StatusError) else FAILED
 
+
+def text_of(error: ExecServerError) -> str:
+    """The text with which *error* is told."""
+    return _FORGOTTEN if isinstance(error, SessionForgotten) else str(error)
+
+
+_FORGOTTEN = (
+    "the server was restarted, or the connection was away for too long: the session is lost, and "
+    "what ran in it has ended"
+)
 
 RUN_STATUS_HELP = """\
 exit status:

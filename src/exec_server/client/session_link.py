@@ -13,7 +13,13 @@ import msgspec
 from exec_server.client.connect_options import ExecServerClientConnectOptions
 from exec_server.client.connection_link import ConnectionLink, announces
 from exec_server.client.flow.flow_control import FlowControl
-from exec_server.errors import ConnectError, ConnectionClosed, ExecServerError, SessionLost
+from exec_server.errors import (
+    ConnectError,
+    ConnectionClosed,
+    ExecServerError,
+    SessionForgotten,
+    SessionLost,
+)
 from exec_server.limits import Limits
 from exec_server.protocol.lifecycle import InitializeResult, TakeOver
 from exec_server.rpc.router import Route
@@ -246,7 +252,7 @@ class SessionLink:
             except ExecServerError as exc:
                 logger.debug("session %s is not resumed: %s", session_id, exc)
                 plan.failed(exc, now=loop.time())
-        self._fail(plan.message)
+        self._fail(plan.message, is_forgotten=plan.is_forgotten)
 
     @property
     def _recovery_window(self) -> float:
@@ -288,9 +294,9 @@ class SessionLink:
 
     # The end.
 
-    def _fail(self, message: str) -> None:
+    def _fail(self, message: str, *, is_forgotten: bool = False) -> None:
         self._set_state("failed")
-        self._end(SessionLost(message))
+        self._end(SessionForgotten(message) if is_forgotten else SessionLost(message))
 
     def _end(self, error: ConnectionClosed) -> None:
         self._error = error

@@ -6,6 +6,7 @@ from exec_server.errors import (
     CallTimeout,
     ConnectionClosed,
     ExecServerError,
+    InvalidRequest,
     RegistryError,
     RpcError,
     SessionAttached,
@@ -54,6 +55,8 @@ class Reconnect:
         self._refused_at: float | None = None
         self._limits = limits
         self._last_error = ""
+        # True if the server has answered that it does not know the session.
+        self.is_forgotten = False
 
     def failed(self, error: ExecServerError, *, now: float) -> None:
         """An attempt has ended with *error*."""
@@ -63,6 +66,7 @@ class Reconnect:
             self.retry_at = None
             self._last_error = f"another client has taken the session over: {describe(error)}"
         elif not is_retryable(error):
+            self.is_forgotten = isinstance(error, InvalidRequest)
             self.retry_at = None
             self._last_error = describe(error)
         elif now + (pause := self._pause(now)) < self.deadline:

@@ -358,3 +358,15 @@ async def test_what_cannot_be_stopped_is_told(server, servers):
     assert (await finished("stop", "stdio:cat")).status == 1
     done = await finished("stop", "-o", "json", servers.url)
     assert json.loads(done.stdout) == {"stopped": True, "jobsRunning": 0}
+
+
+@requirement("cli/durable:next-server")
+async def test_a_command_that_ended_with_its_server_is_told_so(servers):
+    async with running("run", servers.url, "--", "sh", "-c", "echo begun; sleep 60") as command:
+        assert await line(command) == b"begun\n"
+        servers.restart()
+        assert await status(command) == 1
+        assert command.stderr is not None
+        told = (await command.stderr.read()).decode()
+    assert told.startswith("Error: the server was restarted, or the connection was away")
+    assert told.count("\n") == 1

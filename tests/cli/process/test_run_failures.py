@@ -58,8 +58,8 @@ async def shake_hands_once(talk: Talk) -> None:
 
 
 LOST = (
-    "Error: exec-server transport disconnected; failed to resume exec-server session: "
-    "exec-server rejected request (-32600): unknown session id s"
+    "Error: the server was restarted, or the connection was away for too long: the session is "
+    "lost, and what ran in it has ended"
 )
 
 

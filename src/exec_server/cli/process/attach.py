@@ -121,5 +121,6 @@ async def _attach(
         elif found.is_saved:
             detach.update(store, client, session, exit_code=code, lost=process.lost)
     if bridge.is_detached:
-        say(f"detached; come back with: exec-server attach {session.id}")
+        # The cursor may be in the middle of a line of the program.
+        say(f"detached; come back with: exec-server attach {session.id}", is_raw=has_keys)
     return status

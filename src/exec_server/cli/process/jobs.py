@@ -44,7 +44,9 @@ def jobs_command(words: list[str]) -> int:
     )
     parser.add_argument("action", metavar="prune", choices=("prune",), help="what to do")
     parser.add_argument("server", metavar="<SERVER>", help="the server to ask")
-    parser.add_argument("ids", metavar="ID", nargs="*", help="only these jobs [default: all]")
+    parser.add_argument(
+        "ids", metavar="ID", nargs="*", default=[], help="only these jobs [default: all]"
+    )
     parser.add_argument(
         "--older-than",
         metavar="<DURATION>",
