@@ -70,6 +70,10 @@ def check(plan: Plan) -> None:
     for secret in plan.own_secrets:
         if any(_is_below(secret, path) for path in writable):
             raise Unenforceable("Landlock cannot hide this server's own files in a writable place")
+    if plan.left_closed:
+        # The directories above it could be renamed.
+        name = os.fsdecode(plan.left_closed[0])
+        raise Unenforceable(f"Landlock cannot keep {name} read-only in a writable directory")
     for step in plan.steps:
         if isinstance(step, Hide):
             if step.path in plan.own_secrets:

@@ -81,6 +81,11 @@ class Hide(msgspec.Struct, frozen=True):
     reopened: tuple[bytes, ...] = ()
     reopened_files: tuple[bytes, ...] = ()
 
+    @property
+    def is_vacant(self) -> bool:
+        """True for a directory that may be read and is empty on the host as well, or missing."""
+        return self.is_directory and self.mode == 0o555
+
 
 Step = Show | Hide
 
@@ -105,6 +110,8 @@ class Plan(msgspec.Struct, frozen=True):
     anchors: tuple[bytes, ...] = ()
     # The steps among these paths hide the server's own secrets, see `own_places`.
     own_secrets: tuple[bytes, ...] = ()
+    # Names that the confined program does not make itself; nothing is mounted there.
+    left_closed: tuple[bytes, ...] = ()
 
     @property
     def mounts(self) -> tuple[Step, ...]:
@@ -113,6 +120,23 @@ class Plan(msgspec.Struct, frozen=True):
             return self.steps
         anchors = [Show(path, is_writable=True) for path in self.anchors]
         return tuple(sorted((*self.steps, *anchors), key=lambda step: depth(step.path)))
+
+    def without_placeholders(self) -> Plan:
+        """This plan for a program of ours, which keeps the names that are missing closed itself.
+
+        An empty directory with a protected name is left to the program, too: it may be the
+        placeholder of a command, and is gone when the command ends.
+        """
+        closed = {path for path, _ in self.placeholders}
+        closed |= {step.path for step in self.steps if isinstance(step, Hide) and step.is_vacant}
+        if not closed:
+            return self
+        return msgspec.structs.replace(
+            self,
+            steps=tuple(step for step in self.steps if step.path not in closed),
+            placeholders=(),
+            left_closed=tuple(sorted(closed)),
+        )
 
     @property
     def needs_namespaces(self) -> bool:

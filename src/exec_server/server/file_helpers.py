@@ -29,7 +29,7 @@ class FileHelpers:
     async def start(self, plan: Plan) -> Started:
         """Start a helper that is confined by *plan*. Raises RpcError."""
         loop = asyncio.get_running_loop()
-        argv = [os.fsencode(word) for word in arguments()]
+        argv = arguments(plan)
         command = RequestedCommand(argv[0], argv, dict(self._env), b"/", is_tty=False)
         try:
             # This reads the file system, and may have to try out the backends.

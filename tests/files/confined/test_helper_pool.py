@@ -19,7 +19,7 @@ from exec_server.errors import InternalError, InvalidRequest, NotFound
 from exec_server.files.confined.helper_pool import HelperPool, Started
 from exec_server.limits import Limits
 from exec_server.protocol.method import Encoded
-from exec_server.sandbox.model import Access, Plan, Policy, Rule
+from exec_server.sandbox.model import Access, Plan, Policy, Rule, Show
 from tests.requirements import requirement
 from tests.support.files import until
 from tests.support.wire import PATIENCE
@@ -109,21 +109,23 @@ async def test_equal_plans_share_a_helper_and_others_do_not(tmp_path):
 
 
 @requirement("sandbox/helper:mount-points")
-async def test_a_helper_whose_mount_points_are_gone_is_replaced_when_it_has_no_users():
+async def test_a_helper_whose_mount_points_are_gone_is_replaced_when_it_has_no_users(tmp_path):
     helpers = Helpers()
-    missing = msgspec.structs.replace(plan(), placeholders=((b"/workspace/.git", True),))
+    (tmp_path / "fixed").mkdir()
+    step = Show(os.fsencode(tmp_path / "fixed"), is_writable=False)
+    wanted = msgspec.structs.replace(plan(), steps=(step,))
     async with pool_of(helpers) as pool:
-        # Both requests come before there is a helper, and find the name missing.
-        await asyncio.gather(*(ask(pool, missing, "fs/getMetadata", b"/") for _ in range(2)))
-        await ask(pool, plan(), "fs/getMetadata", b"/")
+        await asyncio.gather(*(ask(pool, wanted, "fs/getMetadata", b"/") for _ in range(2)))
         assert len(helpers.processes) == 1
-        async with asyncio.timeout(PATIENCE), pool.borrow(plan()) as helper:
-            await ask(pool, missing, "fs/getMetadata", b"/")
+        async with asyncio.timeout(PATIENCE), pool.borrow(wanted) as helper:
+            (tmp_path / "fixed").rmdir()
+            (tmp_path / "fixed").mkdir()
+            await ask(pool, wanted, "fs/getMetadata", b"/")
             assert len(helpers.processes) == 2
             await helper.call("fs/getMetadata", b"/")
         async with asyncio.timeout(PATIENCE):
             await helpers.processes[0].wait()
-        await ask(pool, plan(), "fs/getMetadata", b"/")
+        await ask(pool, wanted, "fs/getMetadata", b"/")
         assert len(helpers.processes) == 2
 
 

@@ -68,13 +68,7 @@ def test_a_directory_that_is_made_anew_is_another(watch, tmp_path):
 
 
 @requirement("sandbox/files:walls")
-def test_what_was_made_for_a_helper_counts_once_it_is_settled(watch, tmp_path):
+def test_what_was_missing_does_not_count(watch, tmp_path):
     assert watch.is_still_there()
     (tmp_path / "missing").mkdir()
     assert watch.is_still_there()
-    watch.settle()
-    assert watch.is_still_there()
-    (tmp_path / "missing").rmdir()
-    assert not watch.is_still_there()
-    (tmp_path / "missing").mkdir()
-    assert not watch.is_still_there()

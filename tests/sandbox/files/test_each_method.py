@@ -121,12 +121,77 @@ async def test_protected_names_cannot_be_made_changed_or_removed(wire, workspace
         "fs/setPermissions": {"path": uri(path), "mode": 0o700},
     }
     found = await outcomes(wire, calls, sandbox)
-    assert found.pop("fs/rename") == BUSY
-    assert found.pop("fs/rename over") in (BUSY, (FAILED, errno.ENOTEMPTY))
-    assert set(found.values()) == {READ_ONLY}
     removed = await outcome(wire, "fs/remove", {"path": uri(path)}, sandbox)
-    assert removed in (BUSY, READ_ONLY)
+    if name == ".git":
+        assert found.pop("fs/rename") == BUSY
+        assert found.pop("fs/rename over") in (BUSY, (FAILED, errno.ENOTEMPTY))
+        assert set(found.values()) == {READ_ONLY}
+        assert removed in (BUSY, READ_ONLY)
+    else:
+        # It does not exist, and no call makes it.
+        assert found.pop("fs/writeFile") == found.pop("fs/setPermissions") == MISSING
+        assert set(found.values()) == {READ_ONLY}
+        assert removed == OK
+        assert not path.exists()
     assert (workspace / ".git" / "file").read_text() == ".git"
+
+
+@requirement("sandbox/files:nothing-made")
+async def test_nothing_is_made_on_the_host_for_a_file_call(wire, workspace):
+    before = sorted(os.listdir(workspace))
+    for sandbox in (policies.workspace_write(workspace), policies.closed(workspace)):
+        await write(wire, workspace / "file", b"1", sandbox=sandbox)
+        assert sorted(os.listdir(workspace)) == before
+        listed = await wire.call("fs/readDirectory", {"path": uri(workspace), "sandbox": sandbox})
+        assert sorted(entry["fileName"] for entry in listed["entries"]) == before
+
+
+@requirement("sandbox/files:nothing-made")
+@pytest.mark.parametrize("name", [".codex", ".CODEX", "left-out"])
+@pytest.mark.parametrize("how", ["missing", "empty"])
+async def test_a_name_that_must_stay_missing_is_made_in_no_way(wire, workspace, name, how):
+    entries = (policies.at(workspace, "write"), policies.at(workspace / "left-out", "read"))
+    sandbox = policies.managed(policies.special("root", "read"), *entries)
+    path, sub = workspace / name, workspace / "sub"
+    if how == "empty":
+        if name != ".codex":
+            return
+        # It may be the placeholder of a command that runs.
+        path.mkdir()
+    (workspace / "to-it").symlink_to(name)
+    (workspace / "into-it").symlink_to(f"sub/../{name}/deep")
+    (sub / "inside").mkdir()
+    ways = {
+        f"{method} {number}": {**params, **({} if "atomic" not in method else {"atomic": True})}
+        for number, place in enumerate((path, workspace / "to-it", sub / ".." / name))
+        for method, params in {
+            **file_calls.of_file(place, workspace / "source"),
+            "fs/createDirectory": {"path": uri(place), "recursive": True},
+            "fs/createDirectory plain": {"path": uri(place), "recursive": False},
+            "fs/append create": {"path": uri(place), "dataBase64": "", "create": True},
+            "fs/copy tree": {
+                **{"sourcePath": uri(sub), "destinationPath": uri(place)},
+                "recursive": True,
+            },
+            "fs/rename onto": {
+                **{"sourcePath": uri(sub / "inside"), "destinationPath": uri(place)},
+                "overwrite": True,
+            },
+            "fs/rename new": {"sourcePath": uri(sub / "inside"), "destinationPath": uri(place)},
+            "fs/writeFile below": {"path": uri(place / "x"), "dataBase64": ""},
+            "fs/writeFile link": {"path": uri(workspace / "into-it"), "dataBase64": ""},
+        }.items()
+    }
+    for way, params in ways.items():
+        if params.get("path") == uri(workspace / "to-it") and way.startswith("fs/remove"):
+            # That removes the link.
+            continue
+        await outcome(wire, way, params, sandbox)
+        if how == "empty":
+            assert path.is_dir() and not list(path.iterdir()), way
+        else:
+            assert not path.exists(), way
+    assert (sub / "inside").is_dir()
 
 
 @requirement("sandbox/files:scoped")

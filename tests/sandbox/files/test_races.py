@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import threading
@@ -16,7 +17,7 @@ import pytest
 from tests.requirements import requirement
 from tests.sandbox import policies
 from tests.sandbox.files import file_calls
-from tests.support.files import encoded, uri
+from tests.support.files import FAILED, encoded, uri
 
 pytestmark = file_calls.MARKS
 
@@ -130,6 +131,32 @@ def _start_anew(raced: Path, link: Path, outside: Path) -> None:
     raced.mkdir()
     (raced / "file").write_text("inside")
     link.symlink_to(outside)
+
+
+@requirement("sandbox/files:races")
+async def test_no_name_that_must_stay_missing_is_made_through_a_link_that_changes(wire, workspace):
+    (workspace / "one").symlink_to("harmless")
+    (workspace / "other").symlink_to(".codex")
+    sandbox = policies.workspace_write(workspace)
+    data = {"dataBase64": encoded(b"escaped")}
+    ways: dict[str, dict[str, Any]] = {
+        "fs/writeFile": {"path": uri(workspace / "one"), **data},
+        "fs/append": {"path": uri(workspace / "one"), "create": True, **data},
+        "fs/open replace": {"path": uri(workspace / "one"), "handleId": "h", "mode": "replace"},
+        "fs/copy": {
+            "sourcePath": uri(workspace / "source"),
+            "destinationPath": uri(workspace / "one"),
+            "recursive": False,
+        },
+    }
+    found = set()
+    with swapping(workspace / "one", workspace / "other"):
+        for _ in range(50):
+            for name, params in ways.items():
+                found.add(await file_calls.outcome(wire, name, params, sandbox))
+    # Both targets were met.
+    assert found == {file_calls.OK, (FAILED, errno.EROFS)}
+    assert not (workspace / ".codex").exists()
 
 
 @requirement("sandbox/files:races")

@@ -1,6 +1,7 @@
 """The helper process: it answers calls on the socket that is its stdin until the server is gone.
 
-The sandbox is in force before this module runs. The helper does not restrict itself any further.
+The sandbox is in force before this module runs. The helper's arguments are names that it does not
+make or change, because nothing is mounted there; see `operations.changes`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 from exec_server.errors import InternalError, RpcError
 from exec_server.files.confined import packets, work
 from exec_server.files.confined.packets import FileContent, HelperAnswer, HelperCall
+from exec_server.files.operations import changes
 from exec_server.files.operations.oserrors import rpc_error
 from exec_server.files.operations.table import OpenedFile
 
@@ -99,6 +101,7 @@ def main() -> None:
     try:
         # The type is given, because the sandbox's filter refuses to ask the kernel for it.
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=sys.stdin.fileno())
+        changes.keep_closed(map(os.fsencode, sys.argv[1:]))
         HelperServer(sock).run()
     except (BrokenPipeError, ConnectionResetError):
         # The server is gone, so there is nothing left to answer.

@@ -1,10 +1,8 @@
 """Warm helpers: one for each distinct plan, a bounded number, for a bounded time.
 
 Every request makes a new plan from its policy and from the file system as it is. Requests with
-equal plans share a helper; others do not. A helper is replaced in two cases although the plan is
-equal. In the first case a file at one of its mount points was replaced: see `mounted`. In the
-second case the plan lists a name as missing that the helper holds as a mount point: then the mount
-point was removed, and the mount with it.
+equal plans share a helper; others do not. A helper is also replaced if a file at one of its mount
+points was: see `mounted`.
 """
 
 from __future__ import annotations
@@ -15,8 +13,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
-
-from msgspec import structs
 
 from exec_server.errors import InternalError
 from exec_server.files.confined.helper import Helper, HelperProcess
@@ -48,11 +44,10 @@ class _PooledHelper:
         self.users = 0
         self.idle_timer: asyncio.TimerHandle | None = None
 
-    def can_serve(self, plan: Plan) -> bool:
-        """True if the helper is confined like a new one for *plan*, which equals its own plan."""
-        if self.is_closed or not self.mounted.is_still_there():
-            return False
-        return not (plan.placeholders and self.starting.done())
+    @property
+    def can_serve(self) -> bool:
+        """True if the helper is confined like a new one for an equal plan."""
+        return not self.is_closed and self.mounted.is_still_there()
 
     @property
     def is_closed(self) -> bool:
@@ -87,21 +82,20 @@ class HelperPool:
             yield await asyncio.shield(entry.starting)
         finally:
             entry.users -= 1
-            self._put_back(_key(plan), entry)
+            self._put_back(plan, entry)
 
     def _entry(self, plan: Plan) -> _PooledHelper | None:
         """The helper for *plan*, which may have to be started; None if there are too many."""
-        key = _key(plan)
-        entry = self._entries.get(key)
-        if entry is not None and not entry.can_serve(plan):
-            self._forget(key, entry)
+        entry = self._entries.get(plan)
+        if entry is not None and not entry.can_serve:
+            self._forget(plan, entry)
             entry = None
         if entry is not None:
-            self._entries.move_to_end(key)
+            self._entries.move_to_end(plan)
         elif len(self._entries) < self._limits.sandbox_helpers or self._evict():
             mounted = Mounted(plan)
-            starting = asyncio.get_running_loop().create_task(self._begin(plan, mounted))
-            entry = self._entries[key] = _PooledHelper(starting, mounted)
+            starting = asyncio.get_running_loop().create_task(self._begin(plan))
+            entry = self._entries[plan] = _PooledHelper(starting, mounted)
         return entry
 
     async def _make_room(self, plan: Plan) -> _PooledHelper:
@@ -116,7 +110,7 @@ class HelperPool:
             count = self._limits.sandbox_helpers
             raise InternalError(f"fs sandbox helper failed: {count} others are busy") from None
 
-    async def _begin(self, plan: Plan, mounted: Mounted) -> Helper:
+    async def _begin(self, plan: Plan) -> Helper:
         try:
             async with asyncio.timeout(self._limits.sandbox_helper_start):
                 started = await self._start(plan)
@@ -128,7 +122,6 @@ class HelperPool:
                 )
                 try:
                     await helper.wait_ready()
-                    mounted.settle()
                 except BaseException:
                     helper.close("fs sandbox helper failed: it did not start in time")
                     raise
@@ -173,8 +166,3 @@ class HelperPool:
         self._is_stopped = True
         for key, entry in tuple(self._entries.items()):
             self._forget(key, entry)
-
-
-def _key(plan: Plan) -> Plan:
-    """The part of *plan* that distinguishes helpers: denied names are mounted over in any case."""
-    return structs.replace(plan, placeholders=())

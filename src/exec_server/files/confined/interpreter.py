@@ -17,19 +17,25 @@ _START = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 _MODULE = "exec_server.files.confined.helper_main"
 
 
+def arguments(plan: Plan) -> list[bytes]:
+    """The command line of a helper for *plan*, whose stdin is its socket."""
+    return [*_interpreter(), *plan.left_closed]
+
+
 @cache
-def arguments() -> tuple[str, ...]:
-    """The command line of a helper, whose stdin is its socket."""
+def _interpreter() -> tuple[bytes, ...]:
     start = _START.format(path=_path(), module=_MODULE)
-    return (os.path.realpath(sys.executable), "-I", "-S", "-c", start)
+    words = (os.path.realpath(sys.executable), "-I", "-S", "-c", start)
+    return tuple(map(os.fsencode, words))
 
 
 def helper_plan(policy: Policy) -> Plan:
     """The plan for *policy* with the files that this interpreter needs.
 
-    Raises Unenforceable.
+    Nothing is made on the host for it: the helper keeps missing names closed itself. Raises
+    Unenforceable.
     """
-    return plan(policy, extra_reads=_needed_reads())
+    return plan(policy, extra_reads=_needed_reads()).without_placeholders()
 
 
 @cache

@@ -18,10 +18,7 @@ _Identity = tuple[int, ...] | None
 
 
 class Mounted:
-    """The files at the paths of *plan*'s steps, as they were before they were mounted.
-
-    Names that were missing at that time are recorded in `settle`, after they were made.
-    """
+    """The files at the paths of *plan*'s steps, as they were before they were mounted."""
 
     def __init__(self, plan: Plan) -> None:
         self._pins: list[int] = []
@@ -29,11 +26,6 @@ class Mounted:
         self._pinned: set[bytes] = set()
         for step in plan.mounts:
             self._look(step.path)
-
-    def settle(self) -> None:
-        """Record the mount points that were made for the helper, which runs now."""
-        for path in [path for path, seen in self._seen.items() if seen is None]:
-            self._look(path)
 
     def is_still_there(self) -> bool:
         """True if each path still leads to the file that was recorded."""

@@ -2,6 +2,7 @@
 
 table.py              every operation: its arguments, and the functions that do it
 task.py               the classes of the table
+changes.py            makes and removes names, except for those that are kept closed
 local.py              the methods that follow symbolic links
 nofollow.py           the same methods for `followSymlinks: false`
 attributes.py         fs/rename and fs/setPermissions

@@ -9,7 +9,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 
-from exec_server.files.operations import nofollow
+from exec_server.files.operations import changes, nofollow
 from exec_server.files.operations.content import Content, write_content
 from exec_server.files.operations.local import canonicalize, not_a_file
 from exec_server.files.operations.oserrors import os_error
@@ -54,13 +54,14 @@ def _target(path: bytes) -> bytes:
 
 
 def _replace(directory: int, name: bytes, content: Content, path: bytes) -> None:
+    changes.check(directory, name)
     old = _regular(directory, name, path)
     with _new_file(directory, old) as (fd, temporary):
         write_content(fd, content)
         if old is not None:
             _adopt(fd, old)
         os.fsync(fd)
-        os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        changes.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     _sync(directory)
 
 
@@ -99,7 +100,7 @@ def _new_file(directory: int, old: os.stat_result | None) -> Iterator[tuple[int,
         yield fd, temporary
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=directory)
+            changes.unlink(temporary, dir_fd=directory)
         raise
     finally:
         os.close(fd)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from exec_server.errors import InvalidRequest
 from exec_server.files.nowait import linux_calls
-from exec_server.files.operations import nofollow
+from exec_server.files.operations import changes, nofollow
 from exec_server.files.operations.oserrors import os_error
 
 _FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -31,12 +31,14 @@ def rename_nofollow(source: bytes, destination: bytes, overwrite: bool) -> None:
 def _rename(parent: _FindParent, source: bytes, destination: bytes, overwrite: bool) -> None:
     with parent(source) as (source_fd, old), parent(destination) as (destination_fd, new):
         if overwrite:
-            os.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=destination_fd)
+            changes.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=destination_fd)
         else:
             _rename_new(old, new, source_fd, destination_fd)
 
 
 def _rename_new(old: bytes, new: bytes, source_fd: int, destination_fd: int) -> None:
+    changes.check(source_fd, old)
+    changes.check(destination_fd, new)
     if linux_calls.IS_LINUX:
         try:
             linux_calls.rename_new(old, new, source_fd=source_fd, destination_fd=destination_fd)
@@ -48,7 +50,7 @@ def _rename_new(old: bytes, new: bytes, source_fd: int, destination_fd: int) -> 
     try:
         os.stat(new, dir_fd=destination_fd, follow_symlinks=False)
     except FileNotFoundError:
-        os.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=destination_fd)
+        changes.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=destination_fd)
     else:
         raise os_error(errno.EEXIST)
 
@@ -69,7 +71,8 @@ def set_permissions(
     path: bytes, mode: int | None, modified_ms: int | None, accessed_ms: int | None
 ) -> None:
     """Set the values that are not None. No permission to read the file is needed."""
-    _set(path, mode, modified_ms, accessed_ms)
+    with changes.attributes_of(path) as name:
+        _set(name, mode, modified_ms, accessed_ms)
 
 
 def set_permissions_nofollow(
@@ -99,6 +102,7 @@ def _named(path: bytes) -> Iterator[bytes | int]:
         return
     flags = (os.O_PATH if linux_calls.IS_LINUX else os.O_RDONLY) | os.O_NOFOLLOW | _FLAGS
     with nofollow.parent_of(path) as (directory, name):
+        changes.check(directory, name)
         fd = os.open(name, flags, dir_fd=directory)
     try:
         if stat.S_ISLNK(os.fstat(fd).st_mode):

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 
 from exec_server.errors import InvalidRequest
+from exec_server.files.operations import changes
 from exec_server.files.operations.content import fill, write_all
 from exec_server.files.operations.local import QUIET, canonicalize, make_directories
 
@@ -34,7 +35,7 @@ def copy(source: bytes, destination: bytes, recursive: bool) -> None:
         _refuse_inside(source, destination)
         _copy_tree(source, destination)
     elif stat.S_ISLNK(mode):
-        os.symlink(os.readlink(source), destination)
+        changes.make_symlink(os.readlink(source), destination)
     elif stat.S_ISREG(mode):
         _copy_file(source, destination)
     else:
@@ -51,7 +52,7 @@ def _copy_tree(source: bytes, destination: bytes) -> None:
         for entry in entries:
             path = os.path.join(target, entry.name)
             if entry.is_symlink():
-                os.symlink(os.readlink(entry.path), path)
+                changes.make_symlink(os.readlink(entry.path), path)
             elif entry.is_dir(follow_symlinks=False):
                 pending.append((entry.path, path))
             elif entry.is_file(follow_symlinks=False):
@@ -85,7 +86,8 @@ def _copy_file(source: bytes, destination: bytes) -> None:
         if not stat.S_ISREG(found.st_mode):
             raise InvalidRequest("fs/copy only supports regular files, directories, and symlinks")
         # Opening must not truncate the file, which may be the source itself.
-        writer = os.open(destination, os.O_WRONLY | os.O_CREAT | QUIET, found.st_mode & 0o777)
+        flags = os.O_WRONLY | os.O_CREAT | QUIET
+        writer = changes.open_file(destination, flags, found.st_mode & 0o777)
         try:
             _fill_from(reader, writer, found)
         finally:

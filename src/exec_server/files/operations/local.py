@@ -8,6 +8,7 @@ import os
 import stat
 
 from exec_server.errors import InvalidRequest
+from exec_server.files.operations import changes
 from exec_server.files.operations.content import (
     Content,
     IsCancelled,
@@ -50,7 +51,7 @@ def not_a_file(path: bytes) -> InvalidRequest:
 
 def open_regular(path: bytes, flags: int) -> tuple[int, int]:
     """The descriptor and size of a regular file. Raises InvalidRequest for anything else."""
-    fd = os.open(path, flags | QUIET, 0o666)
+    fd = changes.open_file(path, flags | QUIET, 0o666)
     found = os.fstat(fd)
     if stat.S_ISREG(found.st_mode):
         return fd, found.st_size
@@ -70,7 +71,7 @@ def write_file(path: bytes, content: Content) -> None:
     """Replace the content of a file in place. Raises SpecialFile for a FIFO or a device."""
     if is_special(path):
         raise SpecialFile
-    fd = os.open(path, REPLACE | QUIET, 0o666)
+    fd = changes.open_file(path, REPLACE | QUIET, 0o666)
     try:
         write_content(fd, content)
     finally:
@@ -101,7 +102,7 @@ def create_directory(path: bytes, recursive: bool) -> None:
     if recursive:
         make_directories(path)
     else:
-        os.mkdir(path)
+        changes.make_directory(path)
 
 
 def make_directories(path: bytes) -> None:
@@ -118,7 +119,7 @@ def make_directories(path: bytes) -> None:
 def _made(path: bytes) -> bool:
     """Make the directory *path* unless it exists; False if its parent does not."""
     try:
-        os.mkdir(path)
+        changes.make_directory(path)
     except FileNotFoundError:
         return False
     except OSError:
@@ -145,11 +146,11 @@ def canonicalize(path: bytes) -> bytes:
 def remove(path: bytes, recursive: bool, force: bool) -> None:
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
-            os.unlink(path)
+            changes.unlink(path)
         elif recursive:
             remove_tree(path)
         else:
-            os.rmdir(path)
+            changes.remove_directory(path)
     except FileNotFoundError:
         if not force:
             raise

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from exec_server.errors import InternalError, InvalidRequest
 from exec_server.files.nowait import linux_calls
+from exec_server.files.operations import changes
 from exec_server.files.operations.content import (
     Content,
     IsCancelled,
@@ -48,7 +49,8 @@ def read_file(path: bytes, limit: int, is_cancelled: IsCancelled) -> Encoded:
 
 def write_file(path: bytes, content: Content) -> None:
     with parent_of(path) as (directory, name):
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | _NOFOLLOW, 0o666, dir_fd=directory)
+        flags = os.O_WRONLY | os.O_CREAT | _NOFOLLOW
+        fd = changes.open_file(name, flags, 0o666, dir_fd=directory)
     try:
         _regular_size(fd)
         os.ftruncate(fd, 0)
@@ -60,7 +62,7 @@ def write_file(path: bytes, content: Content) -> None:
 def append(path: bytes, create: bool, content: Content) -> AppendResult:
     flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if create else 0) | _NOFOLLOW
     with parent_of(path) as (directory, name):
-        fd = os.open(name, flags, 0o666, dir_fd=directory)
+        fd = changes.open_file(name, flags, 0o666, dir_fd=directory)
     try:
         _regular_size(fd)
         write_all(fd, whole(content))
@@ -87,7 +89,7 @@ def create_directory(path: bytes, recursive: bool) -> None:
 def _make(directory: int, name: bytes, *, must_be_new: bool) -> None:
     """Make a directory. One that exists is an error only if *must_be_new*."""
     try:
-        os.mkdir(name, 0o777, dir_fd=directory)
+        changes.make_directory(name, 0o777, dir_fd=directory)
     except FileExistsError:
         if must_be_new:
             raise
@@ -111,7 +113,7 @@ def remove(path: bytes, recursive: bool, force: bool) -> None:
             mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
             if stat.S_ISLNK(mode):
                 raise InvalidRequest(CONTAINS_LINK)
-            remove_entry = os.rmdir if stat.S_ISDIR(mode) else os.unlink
+            remove_entry = changes.remove_directory if stat.S_ISDIR(mode) else changes.unlink
             remove_entry(name, dir_fd=directory)
     except FileNotFoundError:
         if not force:

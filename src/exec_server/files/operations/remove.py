@@ -7,6 +7,7 @@ import os
 import stat
 from typing import NamedTuple
 
+from exec_server.files.operations import changes
 from exec_server.files.operations.oserrors import os_error
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -51,7 +52,7 @@ def remove_tree(path: bytes) -> None:
                 break
     finally:
         os.close(current)
-    os.rmdir(path)
+    changes.remove_directory(path)
 
 
 def _empty(directory: int) -> list[bytes]:
@@ -69,7 +70,7 @@ def _empty(directory: int) -> list[bytes]:
 def _unlinked(directory: int, name: bytes) -> bool:
     """Unlink a file, which may be gone already. Returns False if it is a directory now."""
     try:
-        os.unlink(name, dir_fd=directory)
+        changes.unlink(name, dir_fd=directory)
     except FileNotFoundError:
         pass
     except OSError as exc:
@@ -107,7 +108,7 @@ def _ascend(current: int, level: _Level) -> int:
 
 def _remove_directory(directory: int, name: bytes) -> None:
     try:
-        os.rmdir(name, dir_fd=directory)
+        changes.remove_directory(name, dir_fd=directory)
     except FileNotFoundError:
         pass
 
