@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import Cue, MakeTerminal, terminals
+from tests.support.servers import start_server
 
 
 @pytest.fixture
@@ -30,3 +31,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def cue(tmp_path: Path) -> Cue:
     return Cue(tmp_path / "cue")
+
+
+@pytest.fixture
+def server_with_token(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The URL of a server, and the token that it requires."""
+    file = tmp_path / "token"
+    file.write_text("secret-token")
+    file.chmod(0o600)
+    with start_server("--ws-auth", "capability-token", "--ws-token-file", str(file)) as running:
+        yield running.url, "secret-token"

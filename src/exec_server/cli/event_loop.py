@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from exec_server.cli import exit_codes, log_setup
-from exec_server.errors import ExecServerError
+from exec_server.cli.options import TOKEN_VARIABLE
+from exec_server.errors import ExecServerError, RegistryError
 
 T = TypeVar("T")
 
@@ -41,6 +43,7 @@ def run_to_exit_status(
         return in_loop(main())
     except ExecServerError as exc:
         complain(exit_codes.text_of(exc))
+        _explain(exc)
         status = exit_codes.status_of(exc)
     except BrokenPipeError:
         raise
@@ -52,6 +55,14 @@ def run_to_exit_status(
     if tell is not None:
         tell(status)
     return status
+
+
+def _explain(error: ExecServerError) -> None:
+    """Say what to do about an error that many people meet first."""
+    status = getattr(error, "status", None)
+    if status == 401 and not isinstance(error, RegistryError) and "missing" in str(error):
+        text = f"  tip: give its token with --token-file PATH or {TOKEN_VARIABLE}"
+        print(text, file=sys.stderr)
 
 
 def raise_descriptor_limit() -> int:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 
+# How argparse begins its message about words that it does not know.
+_UNRECOGNIZED = "unrecognized arguments: "
+
+
 class Arguments(msgspec.Struct):
     """A command line that was read."""
 
@@ -98,6 +102,8 @@ class Parser(argparse.ArgumentParser):
         """
         # Values that completions offer for an option, by its destination; others are allowed.
         self.suggestions: dict[str, tuple[str, ...]] = {}
+        # The names of commands, if there are any, which come before their options.
+        self.commands: Sequence[str] = ()
         self._words: Sequence[str] = ()
         rest.setdefault("formatter_class", HelpFormatter)
         super().__init__(
@@ -125,6 +131,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and the usage, then exit with status 2."""
+        if message.startswith(_UNRECOGNIZED):
+            message += self._tip(message.removeprefix(_UNRECOGNIZED).split()[0])
         self._refuse(message, self.format_usage())
 
     def parse_options(self, words: Sequence[str], environ: Mapping[str, str]) -> Arguments:
@@ -185,11 +193,17 @@ class Parser(argparse.ArgumentParser):
 
     def refuse_unexpected(self, name: str) -> NoReturn:
         """Exit because of an option that does not exist."""
+        self.error(f"unexpected argument '{name}' found{self._tip(name)}")
+
+    def _tip(self, name: str) -> str:
+        """A paragraph about an option that does not exist."""
+        if command := next((word for word in self._words if word in self.commands), None):
+            return f"\n\n  tip: options of '{command}' come after it"
         from difflib import get_close_matches
 
-        near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.7)
-        tip = similar_tip(near[0] if near else None, "argument")
-        self.error(f"unexpected argument '{name}' found{tip}")
+        known = self._option_string_actions if name.startswith("-") else ()
+        near = get_close_matches(name, known, n=1, cutoff=0.7)
+        return similar_tip(near[0] if near else None, "argument")
 
     def refuse_value(
         self, action: argparse.Action, value: str, *, why: str = "", choices: Sequence[str] = ()

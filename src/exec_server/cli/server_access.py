@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from exec_server.client.session_link import ConnectionState
 
 SCHEMES = ("ws://", "wss://", "unix://", "stdio:", *NOISE_SCHEMES)
+_ADDRESS = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 SERVER_HELP = """\
@@ -40,6 +41,13 @@ def is_server(text: str) -> bool:
 def expected_server() -> str:
     """The forms in which a server can be written, for an error message."""
     return ", ".join(f"{scheme}..." for scheme in SCHEMES) + " or the name of an environment"
+
+
+def url_meant_by(text: str) -> str | None:
+    """The URL that was probably meant by an address without ws://, or with http:// instead."""
+    if text.startswith(("http://", "https://")):
+        return f"ws{text.removeprefix('http')}"
+    return f"ws://{text}" if _ADDRESS.fullmatch(text) else None
 
 
 def environments(environ: Mapping[str, str] | None = None) -> EnvironmentManager:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -27,6 +28,7 @@ from exec_server.hub.http.registry_api import RegistryApi
 from exec_server.hub.http.registry_metrics import EnvironmentCount
 from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.http.tls import Certificate
+from exec_server.hub.http.tls_acceptor import TlsAcceptor
 from exec_server.hub.http.web import RegistryParts, Site
 from exec_server.hub.observe.audit import Audit
 from exec_server.hub.observe.telemetry import RegistryTelemetry, exporting
@@ -271,25 +273,30 @@ async def _listening(
     await runner.setup()
     assert runner.server is not None
     try:
-        server = await asyncio.get_running_loop().create_server(
-            parts.connections.protocols(runner.server),
-            options.listen.host,
-            options.listen.port,
-            ssl=certificate.context if certificate else None,
-            ssl_handshake_timeout=parts.limits.http_head_timeout if certificate else None,
-            backlog=_BACKLOG,
-        )
+        sock = _listening_socket(options.listen)
     except OSError as exc:
         await runner.cleanup()
         raise ConfigurationError(f"cannot listen on {options.listen.url}: {exc}") from exc
+    plain = TcpAddress(*sock.getsockname()[:2]).url
+    new_protocol = parts.connections.protocols(runner.server)
+    server: asyncio.Server | TlsAcceptor
+    if certificate is None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(new_protocol, sock=sock, backlog=_BACKLOG)
+    else:
+        guard = parts.connections
+        server = TlsAcceptor(sock, new_protocol, certificate.context, guard, limits=parts.limits)
     try:
-        host, port = server.sockets[0].getsockname()[:2]
-        plain = TcpAddress(host, port).url
         yield ("https" if certificate else "http") + plain.removeprefix("ws")
     finally:
         server.close()
         await runner.cleanup()
         await server.wait_closed()
+
+
+def _listening_socket(address: TcpAddress) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    return socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
 
 
 @contextlib.asynccontextmanager

@@ -87,6 +87,11 @@ class Acceptor:
         for transport in self._waiting:
             transport.abort()
 
+    async def wait_closed(self) -> None:
+        """Wait until no connection is under way, after `close`."""
+        if self._connecting:
+            await asyncio.wait(self._connecting)
+
     def _on_readable(self) -> None:
         for _ in range(_ACCEPTED_PER_TURN):
             try:
@@ -96,14 +101,18 @@ class Acceptor:
             except OSError as exc:
                 self._on_failure(exc)
                 return
-            task = self._loop.create_task(self._connect(sock), name="accept a connection")
+            task = self._loop.create_task(self._take(sock), name="accept a connection")
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
 
-    async def _connect(self, sock: socket.socket) -> None:
+    async def connect(self, sock: socket.socket) -> None:
+        """Make a transport for an accepted connection."""
+        await self._loop.connect_accepted_socket(self._new_protocol, sock)
+
+    async def _take(self, sock: socket.socket) -> None:
         try:
             sock.setblocking(False)
-            await self._loop.connect_accepted_socket(self._new_protocol, sock)
+            await self.connect(sock)
         except BaseException as exc:
             sock.close()
             # The peer may be gone already.

@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import signal
+import ssl
 import sys
 from contextlib import AsyncExitStack, suppress
 
@@ -17,6 +18,7 @@ from exec_server.hub.http.connection_guard import fit_descriptors
 from exec_server.limits import DEFAULT_LIMITS
 from tests.hub.conftest import bring_online
 from tests.requirements import requirement
+from tests.support.certificates import make_certificates
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: registry\r\n\r\n"
 
@@ -99,6 +101,96 @@ async def test_a_connection_whose_body_does_not_come_is_closed(visit):
     reader, writer = await connect(visitor.hub.url)
     writer.write(UNFINISHED)
     assert await is_closed(reader)
+    writer.close()
+
+
+@requirement("security/registry:strangers")
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /healthz HTTP/1.1\r\nHost: r\r\nContent-Length: 9\r\n\r\n",
+        b"POST /healthz HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: r\r\nContent-Length: 9\r\n\r\n12345678",
+        b"POST /nosuch HTTP/1.1\r\nHost: r\r\nContent-Length: 99999999\r\n\r\n",
+    ],
+)
+async def test_a_body_that_no_handler_reads_has_a_deadline(visit, sent):
+    """The time of aiohttp would be 10 seconds, as long as `is_closed` waits."""
+    limits = msgspec.structs.replace(DEFAULT_LIMITS, http_head_timeout=0.2)
+    visitor = await visit(limits=limits)
+    reader, writer = await connect(visitor.hub.url)
+    writer.write(sent)
+    assert (await answer(reader)).startswith(b"HTTP/1.1 ")
+    assert await is_closed(reader)
+    writer.close()
+
+
+@pytest.fixture
+async def secure(visit, tmp_path):
+    """A registry with TLS and room for eight connections of strangers, and a context for it."""
+    authority = make_certificates(tmp_path).authority
+    pem = str(tmp_path / "server.pem")
+    limits = msgspec.structs.replace(DEFAULT_LIMITS, hub_connections=8, http_head_timeout=30.0)
+    visitor = await visit(tls_certificate=pem, tls_key=pem, limits=limits)
+    return visitor, ssl.create_default_context(cafile=authority)
+
+
+@requirement("security/registry:handshakes")
+async def test_handshakes_that_do_not_go_on_give_way(secure):
+    visitor, context = secure
+    async with AsyncExitStack() as stack:
+        readers = []
+        for number in range(30):
+            stranger = ("127.0.0.2" if number % 2 else "127.0.0.3", 0)
+            reader, writer = await connect(visitor.hub.url, local_addr=stranger)
+            stack.callback(writer.close)
+            # The beginning of a handshake that never goes on.
+            writer.write(b"\x16\x03\x01")
+            readers.append(reader)
+        for _ in range(3):
+            options = {"ssl": context, "server_hostname": "localhost"}
+            reader, writer = await connect(visitor.hub.url, **options)
+            stack.callback(writer.close)
+            writer.write(HEALTH)
+            assert b"200 OK" in await answer(reader)
+        # Those of the beginning are gone, long before their time.
+        assert all([await is_closed(reader) for reader in readers[:20]])
+
+
+@requirement("security/registry:handshakes")
+async def test_handshakes_of_one_address_leave_those_of_another_alone(secure):
+    visitor, context = secure
+    async with AsyncExitStack() as stack:
+        reader, writer = await connect(visitor.hub.url, local_addr=("127.0.0.4", 0))
+        stack.callback(writer.close)
+        for _ in range(30):
+            _, stranger = await connect(visitor.hub.url, local_addr=("127.0.0.2", 0))
+            stack.callback(stranger.close)
+            stranger.write(b"\x16")
+        # A connection that was accepted later is accepted after all of them.
+        options = {"ssl": context, "server_hostname": "localhost"}
+        _, later = await connect(visitor.hub.url, **options)
+        stack.callback(later.close)
+        # The slow but honest client does its handshake at last.
+        await writer.start_tls(context, server_hostname="localhost")
+        writer.write(HEALTH)
+        assert b"200 OK" in await answer(reader)
+
+
+@requirement("security/registry:handshakes")
+async def test_a_handshake_that_fails_leaves_no_connection(secure):
+    visitor, context = secure
+    for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b""):
+        reader, writer = await connect(visitor.hub.url)
+        writer.write(sent)
+        if sent[:1] == b"\x16" or not sent:
+            writer.write_eof()
+        assert await is_closed(reader) or sent[:1] == b"G"
+        writer.close()
+    options = {"ssl": context, "server_hostname": "localhost"}
+    reader, writer = await connect(visitor.hub.url, **options)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: r\r\n\r\n")
+    await answer(reader)
     writer.close()
 
 

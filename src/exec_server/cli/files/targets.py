@@ -56,7 +56,9 @@ class Target(NamedTuple):
         return Target(self.url, os.path.join(self.path, name))
 
     def __str__(self) -> str:
-        return self.path if self.url is None else f"{self.url}:{self.path}"
+        if self.url is None:
+            return self.path
+        return f"{self.url}:{self.path}" if self.path else self.url
 
 
 def parse_target(text: str) -> Target:

@@ -157,7 +157,9 @@ def _check(parser: Parser, values: argparse.Namespace, serving: list[str]) -> No
     if values.code is not None and values.word is not None:
         parser.error("give either the name of an environment or the code of another machine")
     if values.registry is None and not values.serve and (values.code is not None or not is_typed):
-        parser.error("the following arguments are required: --registry")
+        if values.code is not None or values.word is not None:
+            parser.error("the following arguments are required: --registry")
+        parser.error("say what to do: --registry URL, --serve, CODE@REGISTRY or --forget NAME")
     if is_typed and values.code is None and values.registry is not None:
         parser.error("CODE@REGISTRY names the registry already")
     if values.alias is not None and not is_typed:

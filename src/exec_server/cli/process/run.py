@@ -14,7 +14,7 @@ import msgspec
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.log_setup import errors_told, print_error, print_warning
-from exec_server.cli.os_error_text import os_error_number
+from exec_server.cli.os_error_text import os_error_number, without_os_error
 from exec_server.cli.output_format import asks_for_json, printable_json
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.connection_notices import Notices
@@ -224,7 +224,7 @@ async def _not_started(
     status = exit_codes.NOT_FOUND if number == errno.ENOENT else exit_codes.NOT_STARTED
     # The message without its subject: the program is named already.
     why = exc.message if isinstance(exc, RpcError) else str(exc)
-    return exit_codes.StatusError(f"{command}: {why}", status)
+    return exit_codes.StatusError(f"{command}: {without_os_error(why)}", status)
 
 
 async def _obstacle(client: ExecServerClient, directory: str) -> str | None:

@@ -30,6 +30,7 @@ from exec_server.cli.server_access import (
     expected_server,
     is_server,
     is_url,
+    url_meant_by,
 )
 
 # One day: a process that was detached in the evening can be resumed the next morning.
@@ -220,7 +221,8 @@ def split_server(parser: Parser, arguments: Arguments) -> tuple[str, list[str]]:
         return default, rest
     server, *argv = rest
     if not is_server(server):
-        parser.error(f"invalid value '{server}' for '<SERVER>': expected {expected_server()}")
+        tip = f"\n\n  tip: did you mean '{meant}'?" if (meant := url_meant_by(server)) else ""
+        parser.error(f"invalid value '{server}' for '<SERVER>': expected {expected_server()}{tip}")
     if argv[:1] == ["--"]:
         del argv[0]
     elif argv and argv[0].startswith("-"):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.commands import REGISTRY_COMMANDS, entries_help
 from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.options import FORMATS, LOG_LEVELS
-from exec_server.cli.parser import Parser, positive_count
+from exec_server.cli.parser import Parser, positive_count, similar_tip
 from exec_server.cli.registry.registry_options import add_state, private_file
 from exec_server.cli.standard_streams import print_or_log
 from exec_server.errors import ConfigurationError
@@ -60,6 +61,10 @@ def registry_command(words: list[str]) -> int:
     for entry in REGISTRY_COMMANDS:
         if words[:1] == [entry.name]:
             return entry.load()(words[1:])
+    if words and not words[0].startswith("-"):
+        near = get_close_matches(words[0], [entry.name for entry in REGISTRY_COMMANDS], n=1)
+        tip = similar_tip(near[0] if near else None, "subcommand")
+        serve_parser().error(f"unrecognized subcommand '{words[0]}'{tip}")
     return _serve_command(words)
 
 
@@ -121,8 +126,20 @@ def serve_parser() -> Parser:
         default=DEFAULT_LIMITS.hub_audit_days,
         help="how many days events are kept in the state [default: %(default)s]",
     )
-    add("--log-level", choices=LOG_LEVELS, default="info")
-    add("--log-format", choices=FORMATS, default="text")
+    add(
+        "--log-level",
+        metavar="<LEVEL>",
+        choices=LOG_LEVELS,
+        default="info",
+        help="error, warning, info or debug [default: %(default)s]",
+    )
+    add(
+        "--log-format",
+        metavar="<FORMAT>",
+        choices=FORMATS,
+        default="text",
+        help="text, or json with one object per line [default: %(default)s]",
+    )
     return parser
 
 
@@ -140,9 +157,10 @@ async def _serve(given: dict[str, Any]) -> int:
     from exec_server.hub.registry_service import HubOptions, serve_hub
     from exec_server.transport.address import TcpAddress, parse_listen_url
 
-    address = parse_listen_url(given["listen"])
+    listen = given["listen"]
+    address = parse_listen_url(listen) if listen.startswith("ws://") else None
     if not isinstance(address, TcpAddress):
-        raise ConfigurationError("a registry listens on ws://IP:PORT")
+        raise ConfigurationError(f"a registry listens on ws://IP:PORT, not on `{listen}`")
     options = HubOptions(
         listen=address,
         state=private_file(given["state"]),

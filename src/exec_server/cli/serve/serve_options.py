@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from exec_server.cli.commands import find_entry, nearest_command
+from exec_server.cli.commands import command_names, find_entry, nearest_command
 from exec_server.cli.parser import Arguments, Parser, similar_tip
 from exec_server.cli.serve.serve_parser import forward_parser, serve_parser
 from exec_server.limits import DEFAULT_LIMITS, Limits
@@ -120,6 +120,7 @@ def parse_serve(argv: list[str], environ: Mapping[str, str] | None = None) -> Se
     """
     environ = os.environ if environ is None else environ
     parser = serve_parser()
+    parser.commands = [name for name in command_names() if name not in ("forward", "help")]
     arguments = parser.parse_options(argv, environ)
     _accept_old_spelling(parser, arguments)
     parser.refuse_together(arguments, "listen", "remote")
@@ -152,7 +153,9 @@ def _help(parser: Parser, words: list[str]) -> None:
 
 
 def _refuse_command(parser: Parser, word: str) -> None:
-    if find_entry(word) is not None:
+    if word in ("serve", "server", "start", "listen"):
+        tip = "\n\n  tip: without a subcommand this program starts a server"
+    elif find_entry(word) is not None:
         tip = f"\n\n  tip: '{word}' comes before all options"
     else:
         tip = similar_tip(nearest_command(word), "subcommand")

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
@@ -58,6 +58,23 @@ def malformed(status: int) -> web.Response:
     return response
 
 
+class Abortable(Protocol):
+    def abort(self) -> None: ...
+
+
+class Guarded(Protocol):
+    """A connection, or a TLS handshake that may become one."""
+
+    @property
+    def transport(self) -> Abortable | None: ...
+
+
+class NewProtocol(Protocol):
+    def __call__(self, handshake: Guarded | None = None) -> asyncio.Protocol:
+        """The protocol of a connection, which takes the place of its *handshake*."""
+        ...
+
+
 class ConnectionGuard:
     """The connections of a listener that are not rendezvous sockets."""
 
@@ -69,12 +86,12 @@ class ConnectionGuard:
         self._idle_seconds = (
             limits.hub_idle_seconds if knows_addresses else limits.hub_proxy_idle_seconds
         )
-        self._addresses: dict[_GuardedProtocol, str] = {}
+        self._addresses: dict[Guarded, str] = {}
         self._counts: Counter[str] = Counter()
         # Those without a request, with the timers that drop them; in all, and of each address. The
         # first one is idle for longest.
-        self._idle: OrderedDict[_GuardedProtocol, asyncio.TimerHandle] = OrderedDict()
-        self._idle_of: dict[str, OrderedDict[_GuardedProtocol, None]] = {}
+        self._idle: OrderedDict[Guarded, asyncio.TimerHandle] = OrderedDict()
+        self._idle_of: dict[str, OrderedDict[Guarded, None]] = {}
         self._dropped = 0
 
     def metrics(self) -> list[Metric]:
@@ -93,9 +110,20 @@ class ConnectionGuard:
             ),
         ]
 
-    def protocols(self, server: web.Server) -> Callable[[], asyncio.Protocol]:
+    def protocols(self, server: web.Server) -> NewProtocol:
         """The function that a listener calls for each connection."""
-        return lambda: _GuardedProtocol(self, server, self._loop, seconds=self._idle_seconds)
+
+        def new_protocol(handshake: Guarded | None = None) -> asyncio.Protocol:
+            return _GuardedProtocol(
+                self,
+                server,
+                self._loop,
+                seconds=self._idle_seconds,
+                lingering=self._limits.http_head_timeout,
+                handshake=handshake,
+            )
+
+        return new_protocol
 
     @web.middleware
     async def middleware(
@@ -124,7 +152,7 @@ class ConnectionGuard:
 
     # For the protocols.
 
-    def admit(self, protocol: _GuardedProtocol, address: str) -> bool:
+    def admit(self, protocol: Guarded, address: str) -> bool:
         """Count a new connection; False if there are too many and none of them is idle."""
         key = network_of(address) if self._knows_addresses else ""
         most, count = self._limits.hub_connections, len(self._addresses)
@@ -164,14 +192,14 @@ class ConnectionGuard:
         if not self._idle_of[key]:
             del self._idle_of[key]
 
-    def _drop_first(self, idle: OrderedDict[_GuardedProtocol, Any] | None) -> bool:
+    def _drop_first(self, idle: OrderedDict[Guarded, Any] | None) -> bool:
         """Drop the connection that was idle for longest; False if there is none."""
         if not idle:
             return False
         self._drop(next(iter(idle)))
         return True
 
-    def _drop(self, protocol: _GuardedProtocol) -> None:
+    def _drop(self, protocol: Guarded) -> None:
         self._dropped += 1
         self.forget(protocol)
         if protocol.transport is not None:
@@ -181,7 +209,7 @@ class ConnectionGuard:
 class _GuardedProtocol(RequestHandler):
     """One connection of a registry."""
 
-    __slots__ = ("_guard", "_is_admitted")
+    __slots__ = ("_guard", "_handshake", "_is_admitted")
 
     def __init__(
         self,
@@ -190,18 +218,26 @@ class _GuardedProtocol(RequestHandler):
         loop: asyncio.AbstractEventLoop,
         *,
         seconds: float,
+        lingering: float,
+        handshake: Guarded | None,
     ) -> None:
+        """*lingering* is how long a body may still come after its request was answered."""
         super().__init__(
             server,
             loop=loop,
             keepalive_timeout=seconds,
+            lingering_time=lingering,
             access_log=None,  # type: ignore[arg-type]
         )
         self._guard = guard
+        self._handshake = handshake
         self._is_admitted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
+        if self._handshake is not None:
+            self._guard.forget(self._handshake)
+            self._handshake = None
         self._is_admitted = self._guard.admit(self, peer[0] if peer else "")
         if self._is_admitted:
             super().connection_made(transport)

@@ -43,8 +43,8 @@ async def find_credentials(
     found = await auth_json.load(_home(environ), environ, http=http, now=now, limits=limits)
     if found is None:
         raise ConfigurationError(
-            f"no credential for the registry: set {REGISTRY_TOKEN_VARIABLE} or {API_KEY_VARIABLE}, "
-            "or log in"
+            "no credential for the registry: use --registry-token-file, set "
+            f"{REGISTRY_TOKEN_VARIABLE} or {API_KEY_VARIABLE}, or log in"
         )
     return found
 
