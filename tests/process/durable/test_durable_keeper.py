@@ -160,7 +160,7 @@ def test_without_a_server_output_goes_to_the_journal(folder):
     server.send("write", 2, "bb", None, b"go\n")
     server.sock.close()
     wait_gone(keeper)
-    journal = Journal.open(path, **BOUNDS)
+    journal = Journal.open(path, streams=("stdout", "stderr"), **BOUNDS)
     records = list(journal.records())
     data = {
         stream: b"".join(journal.read(each) for each in records if each.kind == stream)
