@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -28,10 +29,11 @@ BOUNDS = {"max_bytes": 1 << 20, "max_records": 1000}
 class Server:
     """One connection to the keeper, as a server has it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, key: bytes) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(PATIENCE)
         self.sock.connect(str(path))
+        self.sock.sendall(key)
 
     def send(self, *message: Any) -> None:
         data = marshal.dumps(message, 4)
@@ -66,6 +68,7 @@ class Server:
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "jobs").mkdir()
+    (tmp_path / durable_keeper.KEY).write_bytes(KEY)
     path = tmp_path / durable_keeper.SOCKET
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -82,8 +85,32 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     kill_marked({MARK})
 
 
-def connect(folder: Path) -> Server:
-    return Server(folder / durable_keeper.SOCKET)
+KEY = bytes(range(durable_keeper.KEY_BYTES))
+
+
+def connect(folder: Path, key: bytes = KEY) -> Server:
+    return Server(folder / durable_keeper.SOCKET, key)
+
+
+@requirement("durable:keeper-messages")
+def test_a_connection_without_the_key_gets_nothing_and_keeps_no_server_out(folder):
+    silent = [connect(folder, b"") for _ in range(20)]
+    wrong = connect(folder, bytes(32))
+    # What follows a wrong key is not read.
+    wrong.send("spawn", 1)
+    with pytest.raises((AssertionError, ConnectionError)):
+        wrong.receive()
+    half = connect(folder, KEY[:16])
+    server = connect(folder)
+    assert server.hello()["jobs"] == []
+    for each in (*silent, wrong, half, server):
+        each.sock.close()
+
+
+def read(fd: int) -> bytes:
+    """What comes next; the descriptor does not block."""
+    assert select.select([fd], [], [], PATIENCE)[0]
+    return os.read(fd, 100)
 
 
 def make_job(folder: Path, name: str) -> Path:
@@ -114,7 +141,7 @@ def test_one_server_after_another_has_the_same_job(folder):
     pid, fds = first.spawn("aa", "cat; exit 3")
     first.send("write", 2, "aa", "w1", b"one\n")
     assert first.receive()[0] == ("wrote", 2)
-    assert os.read(fds[0], 100) == b"one\n"
+    assert read(fds[0]) == b"one\n"
     # The second is served when the first is gone.
     second = connect(folder)
     first.sock.close()
@@ -130,7 +157,7 @@ def test_one_server_after_another_has_the_same_job(folder):
     second.send("fds", 5, "aa")
     message, fds = second.receive()
     assert message == ("fds", 5, 2)
-    assert os.read(fds[0], 100) == b"two\n"
+    assert read(fds[0]) == b"two\n"
     second.send("finish", "aa")
     (kind, exited, status), _ = second.receive()
     assert (kind, exited, os.waitstatus_to_exitcode(status)) == ("exited", pid, 3)
