@@ -820,7 +820,9 @@ def copy_from_terminal(master: int, writer: int) -> int:
 
     A pipe that is writable has room for PIPE_BUF bytes.
     """
-    if not select.select((), (writer,), (), 0)[1]:
+    poll = select.poll()
+    poll.register(writer, select.POLLOUT)
+    if not poll.poll(0):
         return 0
     try:
         data = os.read(master, select.PIPE_BUF)

@@ -414,6 +414,18 @@ class DurableKeeper(keeper.Keeper):
 
     # The end of jobs.
 
+    def _wait_for_server(self, seconds: float) -> bool:
+        """Wait for an exit; what the server says meanwhile ends the grace only if it says stop."""
+        assert self._server is not None
+        # `select` cannot wait for descriptors above 1023.
+        poll = select.poll()
+        for fd in (self._wake, self._server.fileno()):
+            poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(seconds * 1000)}
+        if self._server.fileno() not in ready:
+            return True
+        return self._receive() and self._handle_input()
+
     def _report_exit(self, pid: int, status: int) -> None:
         job = self._pids.pop(pid)
         job.status = status
