@@ -234,6 +234,24 @@ GROUPS = (
         ),
     ),
     Group(
+        "Durable jobs, with the journal in memory",
+        (
+            Row("durable_start", "p50", "start, until it is answered, p50", SECONDS),
+            Row("durable_start", "slowdown", "against a plain start", TIMES),
+            Row("durable_start", "whole", "/bin/true, until it is closed, p50", SECONDS),
+            Row(
+                "durable_start", "slowdown_whole", "against a plain /bin/true", TIMES, at_most(1.2)
+            ),
+            Row("durable_output", "rate", "/dev/zero", BYTES_PER_SECOND),
+            # 0.7 of the throughput of a plain one.
+            Row("durable_output", "slowdown", "plain against durable", TIMES, at_most(1 / 0.7)),
+            Row("durable_echo", "p50", "one key after the other, p50", SECONDS),
+            Row("durable_echo", "more", "more than on a plain terminal", SECONDS, at_most(30e-6)),
+            Row("durable_adoption", "adopted", "start, adopt and list 1,000", SECONDS, at_most(1)),
+            Row("durable_adoption", "keeper", "keeper's memory per job", BYTES, at_most(8192)),
+        ),
+    ),
+    Group(
         "Memory",
         (
             Row("idle_connections", "resident", "per idle connection", BYTES, at_least(1 / 0.3)),

@@ -77,10 +77,19 @@ class Client(Wire):
                 return _result(method, message)
 
     def start(
-        self, process: str, argv: Sequence[str], *, tty: bool = False, stdin: bool = False
+        self,
+        process: str,
+        argv: Sequence[str],
+        *,
+        tty: bool = False,
+        stdin: bool = False,
+        durable: bool = False,
     ) -> None:
         """Ask for a process, without waiting for the answer."""
         params = start_params(process, argv, tty=tty, stdin=stdin)
+        if durable:
+            # Other servers do not know it.
+            params["durable"] = True
         self.send(request("process/start", params, next(_numbers)))
 
     def terminate(self, process: str) -> None:

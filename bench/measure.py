@@ -79,8 +79,10 @@ class _PartRun:
     def _measure(self, workload: Workload, progress: str) -> None:
         rounds = min(self._run.results.rounds, workload.most_rounds or sys.maxsize)
         commands = list(self._run.commands)
+        if workload.server == "durable":
+            commands = [command for command in commands if command.state_option]
         for number in range(rounds):
-            turn = number % len(commands)
+            turn = number % max(1, len(commands))
             for command in commands[turn:] + commands[:turn]:
                 what = f"{progress}  {workload.name} {number + 1}/{rounds} {command.name}"
                 self._measure_once(workload, command, what, at=number)
@@ -101,8 +103,9 @@ class _PartRun:
     def _figures(self, workload: Workload, command: Command) -> Figures:
         if workload.server == "shared":
             return workload.run(self._server(command), self._scale)
-        with Server(command, self._part.conditions) as server:
-            if workload.server == "fresh":
+        state = self._scale.scratch / "state" if workload.server == "durable" else None
+        with Server(command, self._part.conditions, state=state) as server:
+            if workload.server in ("fresh", "durable"):
                 server.warm_up()
             return workload.run(server, self._scale)
 

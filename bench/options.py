@@ -165,7 +165,7 @@ def _command(words: str) -> Command | None:
         return Command(name, line)
     if name == OURS:
         program = Path(sys.executable).parent / "exec-server"
-        return Command(OURS, f"{shlex.quote(str(program))} {_LISTEN}")
+        return Command(OURS, f"{shlex.quote(str(program))} {_LISTEN}", "--state {state}")
     if name == REFERENCE:
         return _reference()
     raise ValueError(f"--server {name}: a command is missing")

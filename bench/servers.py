@@ -36,6 +36,8 @@ class Command(NamedTuple):
 
     name: str
     line: str
+    # What to add for a server whose jobs outlive it; empty if it cannot have such jobs.
+    state_option: str = ""
 
 
 class Conditions(NamedTuple):
@@ -52,10 +54,19 @@ class Server:
     # Seconds from its start to the first answered GET /readyz, and to the first `initialize`.
     ready_seconds: float
     initialized_seconds: float
+    # When its process was started last.
+    launched_at: float
 
-    def __init__(self, command: Command, conditions: Conditions) -> None:
+    def __init__(
+        self, command: Command, conditions: Conditions, *, state: Path | None = None
+    ) -> None:
+        """With *state*, a folder that is made and removed, it can have durable jobs."""
         self.name = command.name
         self._line = command.line
+        self._state = state
+        if state is not None:
+            option = command.state_option.replace("{state}", shlex.quote(str(state)))
+            self._line = f"{self._line} {option}"
         self._conditions = conditions
         self._process: subprocess.Popen[bytes] | None = None
         self._at_rest: list[proc.Identity] = []
@@ -80,7 +91,7 @@ class Server:
         """Start it and wait for its first answers."""
         self.port = _free_port()
         self._home = Path(tempfile.mkdtemp(prefix="bench-"))
-        begin = now()
+        begin = self.launched_at = now()
         self._launch()
         self._wait_listening(begin)
         self.ready_seconds = now() - begin
@@ -120,12 +131,33 @@ class Server:
     def peak_memory(self) -> int:
         return proc.peak_memory(self._at_rest)
 
+    def kill_and_restart(self) -> None:
+        """Kill it and start the next one on the same state; returns when that listens."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self.launched_at = now()
+        self._launch()
+        self._wait_listening(self.launched_at)
+
+    def durable_keeper(self) -> list[proc.Identity]:
+        """The process that holds the durable jobs; none before the first job."""
+        assert self._state is not None
+        try:
+            pid = int((self._state / "keeper.lock").read_text())
+        except (OSError, ValueError):
+            return []
+        return proc.family(pid)[:1]
+
     def stop(self) -> None:
         """End it and whatever it leaves behind; does nothing when it does not run."""
         process, self._process = self._process, None
         if process is None:
             return
         started = proc.family(process.pid)
+        if self._state is not None:
+            for keeper in self.durable_keeper():
+                started += proc.family(keeper.pid)
         process.terminate()
         try:
             process.wait(_STOP_TIMEOUT)
@@ -135,10 +167,12 @@ class Server:
         for identity in started:
             proc.kill(identity)
         shutil.rmtree(self._home, ignore_errors=True)
+        if self._state is not None:
+            shutil.rmtree(self._state, ignore_errors=True)
 
     def _launch(self) -> None:
         environment = {name: text for name, text in os.environ.items() if name != "RUST_LOG"}
-        environment["CODEX_HOME"] = str(self._home)
+        environment["CODEX_HOME"] = environment["XDG_STATE_HOME"] = str(self._home)
         mine = os.sched_getaffinity(0)
         # The child begins where we are, and so do its first threads.
         os.sched_setaffinity(0, self._conditions.server_cpus or mine)

@@ -39,8 +39,8 @@ class Workload(NamedTuple):
     name: str
     run: Run
     # shared: with other workloads; fresh: its own each time, which has run one command; cold:
-    # its own, as it has started.
-    server: Literal["shared", "fresh", "cold"]
+    # its own, as it has started; durable: its own with a state directory, if it can have one.
+    server: Literal["shared", "fresh", "cold", "durable"]
     # Memory hardly differs from round to round, and some of these take long.
     most_rounds: int | None
     # Without it the other figures mean nothing.
@@ -49,7 +49,7 @@ class Workload(NamedTuple):
 
 def workload(
     *,
-    server: Literal["shared", "fresh", "cold"] = "shared",
+    server: Literal["shared", "fresh", "cold", "durable"] = "shared",
     most_rounds: int | None = None,
     is_vital: bool = False,
 ) -> Callable[[Run], Workload]:

@@ -6,6 +6,7 @@ from bench.workload import Workload
 from bench.workloads import (
     cold_start,
     crowd,
+    durable,
     files,
     latency,
     memory,
@@ -57,6 +58,12 @@ FAMILIES: dict[str, tuple[Workload, ...]] = {
         memory.stalled_client,
     ),
     "many": (crowd.crowd,),
+    "durable": (
+        durable.durable_start,
+        durable.durable_output,
+        durable.durable_echo,
+        durable.durable_adoption,
+    ),
 }
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload for family in FAMILIES.values() for workload in family

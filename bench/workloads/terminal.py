@@ -40,9 +40,9 @@ def pty_seq(server: Server, scale: Scale) -> Figures:
 def echo(server: Server, scale: Scale) -> Figures:
     """Type into `cat` on a raw terminal, one key after the other."""
     client = server.connect()
-    process = _typewriter(client)
-    _type(client, process, 10, within=1)
-    typed = _type(client, process, scale.count(1500), within=scale.seconds(4))
+    process = typewriter(client)
+    type_keys(client, process, 10, within=1)
+    typed = type_keys(client, process, scale.count(1500), within=scale.seconds(4))
     client.call("process/terminate", {"processId": process})
     client.close()
     return {"p50": percentile(typed.times, 0.5), "p99": percentile(typed.times, 0.99)}
@@ -52,12 +52,12 @@ def echo(server: Server, scale: Scale) -> Figures:
 def echo_flooded(server: Server, scale: Scale) -> Figures:
     """The same while another process of the same connection prints without end."""
     client = server.connect()
-    process, flood = _typewriter(client), unique("f")
+    process, flood = typewriter(client), unique("f")
     client.start(flood, ["cat", "/dev/zero"])
     until = now() + 0.5
     while now() < until:
         client.frame()
-    typed = _type(client, process, scale.count(1000), within=scale.seconds(1.5))
+    typed = type_keys(client, process, scale.count(1000), within=scale.seconds(1.5))
     _leave(client, flood, process)
     return {
         "p50": percentile(typed.times, 0.5),
@@ -88,9 +88,9 @@ def echo_beside_walk(server: Server, scale: Scale) -> Figures:
 
 def _echo_beside(server: Server, scale: Scale, *flood: str) -> Figures:
     client = server.connect()
-    process = _typewriter(client)
+    process = typewriter(client)
     with _flooding(server, *flood):
-        typed = _type(client, process, scale.count(1000), within=scale.seconds(2))
+        typed = type_keys(client, process, scale.count(1000), within=scale.seconds(2))
     _leave(client, process)
     return {"p50": percentile(typed.times, 0.5), "p99": percentile(typed.times, 0.99)}
 
@@ -103,10 +103,10 @@ class Typed(NamedTuple):
     seconds: float
 
 
-def _typewriter(client: Client) -> str:
+def typewriter(client: Client, *, durable: bool = False) -> str:
     """A process that repeats what is typed, once it is ready to."""
     process = unique("e")
-    client.start(process, _TYPEWRITER, tty=True)
+    client.start(process, _TYPEWRITER, tty=True, durable=durable)
     seen = b""
     while b"READY" not in seen:
         message = client.decode()
@@ -119,7 +119,7 @@ def _typewriter(client: Client) -> str:
     return process
 
 
-def _type(client: Client, process: str, count: int, *, within: float) -> Typed:
+def type_keys(client: Client, process: str, count: int, *, within: float) -> Typed:
     """Type *count* keys, or as many as can be typed *within* so many seconds."""
 
     def key(number: int) -> bytes:

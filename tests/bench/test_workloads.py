@@ -9,6 +9,7 @@ from bench.options import OURS, parse
 from bench.servers import Conditions, Server
 from bench.workload import Scale
 from bench.workloads import FAMILIES, WORKLOADS, chosen
+from tests.support.durable import is_running
 
 pytestmark = pytest.mark.one_loop
 
@@ -41,3 +42,23 @@ def test_the_workloads_about_files_run(tmp_path):
                 assert all(figure >= 0 for figure in figures.values())
     # What was written is checked, and removed.
     assert not (tmp_path / "written").exists()
+
+
+def test_the_workloads_about_durable_jobs_run_and_leave_no_process(tmp_path):
+    """On a server of ours with a state directory, which is removed with everything that ran."""
+    (command,) = parse(["--server", OURS]).commands
+    rows = {(row.workload, row.metric) for group in GROUPS for row in group.rows}
+    for workload in FAMILIES["durable"]:
+        with Server(command, Conditions(), state=tmp_path / "state") as server:
+            figures = workload.run(server, Scale(0.002, tmp_path))
+            keepers = server.durable_keeper()
+        assert {(workload.name, metric) for metric in figures} <= rows
+        assert all(figure >= 0 for figure in figures.values())
+        assert len(keepers) == 1
+        assert not is_running(keepers[0].pid)
+        assert not (tmp_path / "state").exists()
+
+
+def test_a_server_without_state_is_not_asked_for_durable_jobs():
+    ours, other = parse(["--server", OURS, "--server", "other=program {port}"]).commands
+    assert (ours.state_option, other.state_option) == ("--state {state}", "")

@@ -32,13 +32,14 @@ from tests.support.deployed import (
 from tests.support.nats import free_ports
 from tests.support.servers import ROOT
 
-NODE, NODES, EXECUTOR = (
+NODE, NODES, EXECUTOR, LISTENER = (
     "exec-server-registry.service",
     "exec-server-registry@.service",
     "exec-server@.service",
+    "exec-server.service",
 )
 # The highest exposure of each unit, out of 100. An executor runs commands of clients.
-EXPOSURES = {NODE: 15, NODES: 15, EXECUTOR: 55}
+EXPOSURES = {NODE: 15, NODES: 15, EXECUTOR: 55, LISTENER: 55}
 KUSTOMIZED = {"base": 5, "cluster": 6}
 # The memory of an idle executor (docs/registry.md).
 EXECUTOR_BYTES = 30 * KIB
@@ -82,15 +83,23 @@ def test_what_the_units_run_is_understood():
     assert remote.registry_token_file == "%d/registry-token"
     assert "LoadCredential=registry-token:/etc/exec-server/%i.token" in unit_text(EXECUTOR)
     assert "EXEC_SERVER_REGISTRY_TOKEN" not in unit_text(EXECUTOR)
+    listener = parse_serve(unit_words(LISTENER), {})
+    assert listener.listen == "ws://${LISTEN}"
+    assert "LoadCredential=token:" in unit_text(LISTENER)
 
 
 @requirement("hub/deploy:durable")
-def test_a_restart_of_an_executor_leaves_its_durable_jobs_alone():
-    lines = unit_text(EXECUTOR).splitlines()
-    settings = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z]\w+=", line))
-    # Signals are for the server alone, and what the jobs use is not removed with the unit.
-    assert (settings["KillMode"], settings["PrivateTmp"]) == ("process", "no")
-    assert settings["StateDirectory"] == "exec-server/%i"
+@pytest.mark.parametrize("unit", [EXECUTOR, LISTENER])
+def test_a_restart_of_the_unit_leaves_durable_jobs_alone(unit):
+    settings = re.findall(r"^(\w+)=(.*)$", unit_text(unit), flags=re.M)
+    assert dict(settings)["KillMode"] == "process"
+    # A kill for want of memory in a job would stop the whole unit.
+    assert dict(settings)["OOMPolicy"] == "continue"
+    # systemd removes these directories whenever the unit stops.
+    assert not {"PrivateTmp", "RuntimeDirectory", "DynamicUser"} & dict(settings).keys()
+    state = parse_serve(unit_words(unit), {}).state
+    folder = str(state).replace("%S", "/var/lib").removeprefix("/var/lib/")
+    assert folder.startswith(dict(settings)["StateDirectory"])
 
 
 @requirement("hub/deploy:units")
@@ -110,7 +119,7 @@ def test_a_registry_is_confined_wherever_it_runs_and_apart_from_executors():
     }
     assert len(confinements) == 1
     users = {unit: re.findall("^User=(.*)$", unit_text(unit), flags=re.M) for unit in EXPOSURES}
-    assert users[NODE] == users[NODES] != users[EXECUTOR]
+    assert users[NODE] == users[NODES] != users[EXECUTOR] == users[LISTENER]
     made = re.findall(r"^u (\S+)", unit_text("exec-server.sysusers.conf"), flags=re.M)
     assert {user for (user,) in users.values()} == set(made)
 

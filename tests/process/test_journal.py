@@ -36,8 +36,8 @@ def create(folder: Path, streams: tuple[str, ...] = PIPES, **bounds: int) -> Jou
     return Journal.create(folder, streams, **{"max_bytes": MANY, "max_records": MANY, **bounds})
 
 
-def reopen(folder: Path, **bounds: int) -> Journal:
-    return Journal.open(folder, **{"max_bytes": MANY, "max_records": MANY, **bounds})
+def reopen(folder: Path, *, max_bytes: int = MANY, max_records: int = MANY) -> Journal:
+    return Journal.open(folder, max_bytes=max_bytes, max_records=max_records)
 
 
 def told(journal: Journal, after: int = 0) -> list[tuple[int, str, Any]]:

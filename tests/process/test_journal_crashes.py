@@ -146,6 +146,32 @@ def test_a_kill_at_any_call_loses_and_repeats_nothing(tmp_path, monkeypatch, pun
     assert call > 60
 
 
+def test_a_kill_while_a_journal_is_made_damages_nothing(tmp_path, monkeypatch):
+    """The program may print already: its output waits in the pipe for the next process."""
+    call, was_killed = 0, True
+    while was_killed:
+        call += 1
+        folder = tmp_path / str(call)
+        folder.mkdir(mode=0o700)
+        with monkeypatch.context() as patches:
+            killing = KilledAt(patches, call, is_done=False)
+            patches.setattr(journals, "create_file", killing.counted(journals.create_file))
+            try:
+                Journal.create(folder, ("stdout", "stderr"), max_bytes=9, max_records=9).close()
+                was_killed = False
+            except KilledError:
+                pass
+        journal = Journal.open(folder, max_bytes=9, max_records=9, streams=("stdout", "stderr"))
+        assert (journal.damage, journal.next_seq, list(journal.records())) == ([], 1, [])
+        journal.append("stderr", b"late")
+        journal.close()
+        again = open_journal(folder)
+        assert [again.read(record) for record in again.records()] == [b"late"]
+        assert again.damage == []
+        again.close()
+    assert call == 6
+
+
 # Killed from outside.
 
 

@@ -33,12 +33,17 @@ SIZE = (24, 80)
 class KeeperProcess:
     """A keeper process, and the messages to and from it."""
 
-    def __init__(self, *, grace: float = 0.2, descriptors: int = 0) -> None:
+    def __init__(
+        self, *, grace: float = 0.2, descriptors: int = 0, hard_limit: int | None = None
+    ) -> None:
         self.sock, theirs = socket.socketpair()
         self.sock.settimeout(PATIENCE)
+        argv = [sys.executable, "-I", "-S", keeper.__file__, str(grace), str(descriptors)]
+        if hard_limit is not None:
+            argv = ["/bin/sh", "-c", f'ulimit -n {hard_limit}; exec "$@"', "sh", *argv]
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", keeper.__file__, str(grace), str(descriptors)],
+                argv,
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -411,3 +416,64 @@ def test_only_what_is_behind_a_fence_is_confined(kept):
         os.close(fd)
     assert kept.receive() == ("exited", pid, 0)
     assert kept.run([word.decode() for word in status])[0].split()[1::2] == [b"0", b"0"]
+
+
+# The outputs of live programs are held, so that a crash of the server does not end them.
+
+
+@requirement("orphans:last-words")
+@pytest.mark.parametrize(("size", "count"), [(None, 2), (SIZE, 1)], ids=["pipes", "tty"])
+def test_outputs_are_held_until_the_exit_is_reported(kept, size, count):
+    kept.run(["true"])
+    before = open_descriptors(kept.process.pid)
+    pid, fds = kept.start(["cat"], size=size, wants_stdin=size is None)
+    assert len(open_descriptors(kept.process.pid)) == len(before) + count
+    kept.send("signal", pid, int(signal.SIGKILL))
+    assert kept.receive()[:2] == ("exited", pid)
+    assert open_descriptors(kept.process.pid) == before
+    for fd in fds:
+        os.close(fd)
+
+
+@requirement("orphans:last-words")
+async def test_a_background_process_meets_a_closed_pipe_after_the_exit(kept, tmp_path):
+    """As without a keeper: only the outputs of programs that run are held."""
+    os.mkfifo(tmp_path / "go")
+    with Tether(tmp_path) as tether:
+        script = 'exec 3>"$0"; (read x <"$1"; echo late; echo survived >&3) & echo ready'
+        pid, fds = kept.start(["sh", "-c", script, tether.path, tmp_path / "go"])
+        assert read_line(fds[0]) == b"ready\n"
+        assert kept.receive()[:2] == ("exited", pid)
+        for fd in fds:
+            os.close(fd)
+        (tmp_path / "go").write_text("go\n")
+        assert await tether.released() == b""
+
+
+@requirement("orphans:last-words")
+def test_programs_start_although_there_is_no_room_to_hold_their_outputs():
+    kept = KeeperProcess(hard_limit=keeper.LEFT_FOR_STARTS + 16)
+    started = [kept.start(["cat"], wants_stdin=True) for _ in range(40)]
+    held = open_descriptors(kept.process.pid)
+    assert len(held) < keeper.LEFT_FOR_STARTS
+    for _, fds in started:
+        # `cat` ends when its input does.
+        for fd in fds:
+            os.close(fd)
+    assert {kept.receive()[:2] for _ in started} == {("exited", pid) for pid, _ in started}
+    kept.close()
+
+
+@requirement("orphans:last-words", "spawn:descriptor-limit")
+def test_what_is_held_is_above_the_limit_of_children():
+    kept = KeeperProcess(descriptors=64)
+    started = [kept.start(["cat"], wants_stdin=True) for _ in range(100)]
+    # Starts need as many descriptors as ever, and get them.
+    assert kept.run(["sh", "-c", "ulimit -n"]) == (b"64\n", 0)
+    assert min(set(open_descriptors(kept.process.pid)) - set(range(64))) >= 64
+    for _, fds in started:
+        for fd in fds:
+            os.close(fd)
+    for _ in started:
+        assert kept.receive()[0] == "exited"
+    kept.close()

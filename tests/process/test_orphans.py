@@ -291,3 +291,25 @@ async def test_a_child_of_a_crashed_server_can_say_its_last_words(server_process
         server_process.signal(signal.SIGKILL)
         await keeper.ended()
     assert said.exists()
+
+
+# A shell says which signal ended its child, and would die of SIGPIPE when it does.
+QUIET = "trap 'touch \"$0\"; exit' TERM; echo ready; while :; do sleep .05; done"
+# A program that prints all the time meets the moment of the crash itself.
+BUSY = "trap 'touch \"$0\"; exit' TERM; echo ready; while :; do echo busy; echo busy >&2; done"
+# A program whose output was not read waits for that; its handler runs afterwards.
+FULL = "trap 'touch \"$0\"; exit' TERM; echo ready; while :; do head -c 100000 /dev/zero; done"
+
+
+@requirement("orphans:last-words")
+@pytest.mark.parametrize("script", [QUIET, BUSY, FULL], ids=["quiet", "busy", "full"])
+async def test_the_handler_of_a_child_runs_after_a_crash(server_process, tmp_path, script):
+    said = tmp_path / "said"
+    async with Wire(server_process.url) as wire:
+        await wire.initialize()
+        await wire.start("a", ["sh", "-c", script, str(said)])
+        await wire.output_until("a", b"ready")
+        keeper = keeper_of(server_process)
+        server_process.signal(signal.SIGKILL)
+        await keeper.ended()
+    assert said.exists()

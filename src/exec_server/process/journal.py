@@ -84,7 +84,9 @@ FALLOC_FL_KEEP_SIZE = 1
 FALLOC_FL_PUNCH_HOLE = 2
 FULL = {errno.ENOSPC, errno.EDQUOT}
 FILE_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-# A terminal gives at most 4 KiB at once; this is what an empty pipe takes of that.
+# A terminal gives at most so much at once, and less only if it has no more. The kernel takes memory
+# for what is asked for. It is asked so often in a row.
+TERMINAL_BYTES = 4096
 TERMINAL_READS = 8
 
 
@@ -201,9 +203,19 @@ class Journal:
         return self
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, max_bytes: int, max_records: int) -> Journal:
-        """Open what another process has left, however it ended; see `damage` afterwards."""
-        self = cls(os.fspath(folder), (), max_bytes, max_records)
+    def open(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        max_bytes: int,
+        max_records: int,
+        streams: tuple[str, ...] = (),
+    ) -> Journal:
+        """Open what another process has left, however it ended; see `damage` afterwards.
+
+        With *streams*, a journal is completed whose creator was killed before it wrote anything.
+        """
+        self = cls(os.fspath(folder), streams, max_bytes, max_records)
         place = open_folder(folder)
         try:
             self._open_files(place)
@@ -575,7 +587,14 @@ class Journal:
 
     def _open_files(self, place: int) -> None:
         names = os.listdir(place)
-        if "index" in names:
+        if self._streams and is_incomplete(names, place):
+            # No one was told of it, so nothing is damaged.
+            for name in {"index", *self._streams} - set(names):
+                os.close(create_file(name, place))
+            names = os.listdir(place)
+            self._index = open_file("index", place)
+            self._begin_index()
+        elif "index" in names:
             self._index = open_file("index", place)
         else:
             self._index = create_file("index", place)
@@ -760,7 +779,7 @@ def take_terminal(
     is_ended = False
     try:
         for _ in range(TERMINAL_READS):
-            if not fill_from_terminal(master, writer):
+            if fill_from_terminal(master, writer) < TERMINAL_BYTES // 2:
                 break
     except EndOfStream:
         is_ended = True
@@ -773,7 +792,7 @@ def take_terminal(
 def fill_from_terminal(master: int, writer: int) -> int:
     """Move bytes from a terminal into a pipe; 0 if there are none now, or no room."""
     try:
-        moved = os.splice(master, writer, PIECE, flags=os.SPLICE_F_NONBLOCK)
+        moved = os.splice(master, writer, TERMINAL_BYTES, flags=os.SPLICE_F_NONBLOCK)
     except BlockingIOError:
         return 0
     except OSError as exc:
@@ -793,7 +812,9 @@ def copy_from_terminal(master: int, writer: int) -> int:
 
     A pipe that is writable has room for PIPE_BUF bytes.
     """
-    if not select.select((), (writer,), (), 0)[1]:
+    poll = select.poll()
+    poll.register(writer, select.POLLOUT)
+    if not poll.poll(0):
         return 0
     try:
         data = os.read(master, select.PIPE_BUF)
@@ -841,6 +862,14 @@ def runs(numbers: list[int]) -> list[tuple[int, int]]:
         else:
             found.append((number, number))
     return found
+
+
+def is_incomplete(names: list[str], place: int) -> bool:
+    """True if what is there was not written completely, and no output has come."""
+    sizes = {name: os.stat(name, dir_fd=place, follow_symlinks=False).st_size for name in names}
+    if sizes.get("index", 0) >= HEADER_BYTES + RESERVED * SLOT_BYTES:
+        return False
+    return not any(sizes[name] for name in names if name.partition("+")[0] in STREAMS)
 
 
 def data_name(stream: str, shift: int) -> str:

@@ -88,9 +88,14 @@ NOT_RUN = 101
 GUARD_REFUSED = 2
 # The most descriptors that one message can bring, by the kernel's own limit.
 MAX_FDS = 253
-# The highest limit of children above which descriptors are kept. The kernel's table of descriptors
-# is as long as the highest one, and it is copied with every start.
-KEPT_FROM = 1 << 16
+# Descriptors are kept from here on, or from the limit of children on if that is lower. The kernel's
+# table of descriptors is as long as the highest one, and it is copied with every start: from 16,384
+# on, that takes 45 microseconds.
+KEPT_FROM = 1024
+# So many descriptors are left for starts; none is kept at their cost.
+LEFT_FOR_STARTS = 64
+# More than this is allocated by mmap(2), which takes longer than to receive a usual message.
+RECV_BYTES = 1 << 16
 FD = struct.Struct("i")
 # The flag is absent on some systems. (`socket.recv_fds` of 3.11 does not pass it on.)
 CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -149,7 +154,7 @@ class Keeper:
         """Receive what has arrived; False when the server is gone."""
         try:
             data, ancillary, flags, _ = self._sock.recvmsg(
-                1 << 18, socket.CMSG_SPACE(MAX_FDS * FD.size), CLOEXEC
+                RECV_BYTES, socket.CMSG_SPACE(MAX_FDS * FD.size), CLOEXEC
             )
         except ConnectionError:
             return False
@@ -278,7 +283,11 @@ class Keeper:
 
     def _tell_start(self, token: int, pid: int, stdio: Stdio) -> None:
         self._send(("spawned", token, pid, len(stdio.ours)), stdio.ours)
-        self._outputs[pid] = stdio.keep_outputs()
+        try:
+            self._outputs[pid] = stdio.keep_outputs()
+        except OSError:
+            # So many programs run that this one has to do without.
+            pass
 
     # Ending.
 
@@ -488,8 +497,13 @@ class Stdio:
 
     def keep_outputs(self) -> list[int]:
         """Our ends of the outputs once more, for the caller, who has to close them."""
-        outputs = self.ours[:1] if self.terminal is not None else self.ours[:2]
-        return [descriptors.kept(fd) for fd in outputs]
+        kept: list[int] = []
+        try:
+            kept.extend(map(descriptors.kept, self.ours[: 2 if self.terminal is None else 1]))
+        except OSError:
+            close_all(kept)
+            raise
+        return kept
 
     def close(self) -> None:
         close_all(self._opened)
@@ -616,8 +630,8 @@ class Descriptors:
         soft, hard = self._own
         self._of_children = (of_children or soft, hard)
         self._own = (hard, hard)
-        if self._of_children != self._own and self._of_children[0] <= KEPT_FROM:
-            self._lowest = self._of_children[0]
+        if self._of_children != self._own:
+            self._lowest = min(self._of_children[0], KEPT_FROM)
         resource.setrlimit(resource.RLIMIT_NOFILE, self._own)
 
     def lower(self) -> None:
@@ -630,7 +644,11 @@ class Descriptors:
 
     def kept(self, fd: int) -> int:
         """A duplicate of *fd* that is kept for longer than a start."""
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, self._lowest)
+        kept = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, self._lowest)
+        if kept < self._own[0] - LEFT_FOR_STARTS:
+            return kept
+        os.close(kept)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 descriptors = Descriptors()

@@ -46,17 +46,15 @@ class DurableJob:
     def open(self) -> None:
         """Open the journal that an earlier server has left. Raises OSError."""
         assert self.name is not None
-        self.log = JournalLog.open(self._state.job_folder(self.name), self._bounds)
+        self.log = JournalLog.open(self._state.job_folder(self.name), self.streams, self._bounds)
 
     def spawn(self, launch: Launch, on_exit: OnExit) -> asyncio.Future[Spawned]:
         for field, value in self.describe().items():
             setattr(self.saved, field, value)
         try:
             self.name = name = self._state.new_job(self.saved)
-            self.log = JournalLog.create(self._state.job_folder(name), self.streams, self._bounds)
         except OSError as exc:
-            self.remove()
-            raise SpawnFailed(exc.errno or 0, exc.strerror or str(exc)) from exc
+            raise self._failed(exc) from exc
         settings = {
             "name": name,
             # With a window, the program waits for its reader.
@@ -68,8 +66,19 @@ class DurableJob:
         except InternalError:
             self.remove()
             raise
+        try:
+            # Meanwhile the keeper starts the program.
+            self.log = JournalLog.create(self._state.job_folder(name), self.streams, self._bounds)
+        except OSError as exc:
+            # The spawner ends it as soon as it has started.
+            spawned.cancel()
+            raise self._failed(exc) from exc
         spawned.add_done_callback(lambda future: self._settle(name, future))
         return spawned
+
+    def _failed(self, exc: OSError) -> SpawnFailed:
+        self.remove()
+        return SpawnFailed(exc.errno or 0, exc.strerror or str(exc))
 
     def _settle(self, name: str, spawned: asyncio.Future[Spawned]) -> None:
         if (spawned.cancelled() or spawned.exception() is not None) and self.name == name:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from exec_server.errors import ConfigurationError, InvalidRequest
+from exec_server.errors import ConfigurationError, InternalError, InvalidRequest
 from exec_server.limits import Limits
 from exec_server.process.child import Child, Outlet
 from exec_server.process.durable.durable_child import KEEPER_DIED, DurableChild
@@ -298,11 +298,15 @@ class SessionJobs:
         child.restore(saved)
         if saved.sandbox is not None:
             self.jobs.spawner.has_confined = True
+        fds = None
         if left.kept is not None:
-            fds = await self.jobs.spawner.adopt(left.kept, child.reaped)
+            # If the keeper dies now, what it has written counts.
+            with contextlib.suppress(InternalError):
+                fds = await self.jobs.spawner.adopt(left.kept, child.reaped)
+        if left.kept is not None and fds is not None:
             child.go_on(left.kept, fds, left.status)
         else:
-            child.finish(left.status, self.jobs.lost_reason(saved))
+            child.finish(self.jobs.state.status(left.name), self.jobs.lost_reason(saved))
         return child
 
     def add(self, child: Child) -> None:

@@ -153,7 +153,9 @@ class KeptJob:
         """Move output into the journal. Sets `ended`; the journal says if it is stalled."""
         if self.journal is None:
             bounds = {name: self.settings[name] for name in ("max_bytes", "max_records")}
-            self.journal = journal.Journal.open(os.path.join(folder, self.name), **bounds)
+            self.journal = journal.Journal.open(
+                os.path.join(folder, self.name), streams=self.streams, **bounds
+            )
         try:
             for _ in range(TAKES):
                 if self._take_once(stream) is None:
@@ -361,10 +363,12 @@ class DurableKeeper(keeper.Keeper):
 
     def _write(self, token: int, name: str, write_id: str | None, data: bytes) -> None:
         job = self._jobs.get(name)
-        if job is None or job.input is None or job.input.write(token, write_id, data):
-            self._send(("wrote", token))
+        is_accepted = job is None or job.input is None or job.input.write(token, write_id, data)
+        # The program first: someone waits for its echo.
         if job is not None and job.input is not None:
             self._flush(job)
+        if is_accepted:
+            self._send(("wrote", token))
 
     def _finish(self, name: str) -> None:
         job = self._jobs.get(name)
@@ -409,6 +413,18 @@ class DurableKeeper(keeper.Keeper):
         self._release_if_over(job)
 
     # The end of jobs.
+
+    def _wait_for_server(self, seconds: float) -> bool:
+        """Wait for an exit; what the server says meanwhile ends the grace only if it says stop."""
+        assert self._server is not None
+        # `select` cannot wait for descriptors above 1023.
+        poll = select.poll()
+        for fd in (self._wake, self._server.fileno()):
+            poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(seconds * 1000)}
+        if self._server.fileno() not in ready:
+            return True
+        return self._receive() and self._handle_input()
 
     def _report_exit(self, pid: int, status: int) -> None:
         job = self._pids.pop(pid)

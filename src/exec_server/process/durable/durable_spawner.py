@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, NamedTuple
 
 from exec_server.errors import InternalError
@@ -55,6 +56,9 @@ class DurableSpawner:
         self._tokens = 0
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
         self._fds: dict[int, asyncio.Future[list[int] | None]] = {}
+        # Of jobs that were found and not yet adopted: their outputs, and exits that came meanwhile.
+        self._fetched: dict[str, asyncio.Future[list[int] | None]] = {}
+        self._early: dict[str, int | None] = {}
         self._writes: dict[int, Callable[[], None]] = {}
         # By pid: what to call when the program exits, and its mark.
         self._live: dict[int, tuple[OnExit, int]] = {}
@@ -74,11 +78,13 @@ class DurableSpawner:
         assert self._hello is not None
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
-                return await asyncio.shield(self._hello)
+                jobs = await asyncio.shield(self._hello)
         except (TimeoutError, InternalError):
             # It was about to end, or it hangs: its jobs are lost.
             self.close()
             return []
+        self._fetch(jobs)
+        return jobs
 
     def start(self) -> None:
         """Start a keeper unless one is connected. Raises InternalError if that is impossible."""
@@ -135,6 +141,10 @@ class DurableSpawner:
             self._link = None
         self._reap_starter()
         self._live.clear()
+        while self._fetched:
+            _, future = self._fetched.popitem()
+            if future.done() and not future.cancelled() and future.exception() is None:
+                keeper.close_all(future.result() or ())
         # Their clients are not told that these were accepted; they repeat them.
         self._writes.clear()
         self._settle()
@@ -170,19 +180,35 @@ class DurableSpawner:
         self._send(("spawn", token, *launch[:-1], mark, settings), launch.fds)
         return future
 
+    def _fetch(self, jobs: list[HeldJob]) -> None:
+        """Ask for the outputs of all jobs at once; waiting for each answer would take long."""
+        for job in jobs:
+            self._fetched[job.name] = self._ask_outputs(job)
+            if job.status is None:
+                self._live[job.pid] = (partial(self._early.__setitem__, job.name), job.mark)
+
+    def _ask_outputs(self, job: HeldJob) -> asyncio.Future[list[int] | None]:
+        future: asyncio.Future[list[int] | None] = asyncio.get_running_loop().create_future()
+        token = self._next_token()
+        self._fds[token] = future
+        self._send(("fds", token, job.name))
+        return future
+
     async def adopt(self, job: HeldJob, on_exit: OnExit) -> list[int]:
         """The outputs of a job of an earlier server, whose exit is reported from now on."""
-        if job.status is None:
-            self._live[job.pid] = (on_exit, job.mark)
+        fds = await self._fetched.pop(job.name)
         for _ in range(_FD_ROUNDS):
-            future: asyncio.Future[list[int] | None] = asyncio.get_running_loop().create_future()
-            token = self._next_token()
-            self._fds[token] = future
-            self._send(("fds", token, job.name))
-            if (fds := await future) is not None:
-                return fds
+            if fds is not None:
+                break
             await asyncio.sleep(_FD_PAUSE)
-        raise InternalError("the durable keeper cannot send descriptors")
+            fds = await self._ask_outputs(job)
+        else:
+            raise InternalError("the durable keeper cannot send descriptors")
+        if job.name in self._early:
+            on_exit(self._early.pop(job.name))
+        elif job.pid in self._live:
+            self._live[job.pid] = (on_exit, job.mark)
+        return fds
 
     def write(
         self, name: str, write_id: str | None, data: bytes, accepted: Callable[[], None]

@@ -57,9 +57,9 @@ class JournalLog:
         return cls(folder, bounds, journal)
 
     @classmethod
-    def open(cls, folder: Path, bounds: Bounds) -> JournalLog:
+    def open(cls, folder: Path, streams: tuple[Stream, ...], bounds: Bounds) -> JournalLog:
         """What another process has left. Raises OSError."""
-        return cls(folder, bounds, Journal.open(folder, **bounds._asdict()))
+        return cls(folder, bounds, Journal.open(folder, streams=streams, **bounds._asdict()))
 
     @property
     def retained_cost(self) -> int:

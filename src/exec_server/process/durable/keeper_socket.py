@@ -12,7 +12,7 @@ from typing import Any
 
 from exec_server.process import keeper
 
-_RECV_BYTES = 1 << 18
+_RECV_BYTES = keeper.RECV_BYTES
 _RECV_FDS = socket.CMSG_SPACE(keeper.MAX_FDS * keeper.FD.size)
 # Both ends may run different interpreters, and all of them know this format.
 _MARSHAL_VERSION = 4
