@@ -42,7 +42,8 @@ async def connect(url: str, **options: Unpack[UrlKeywords]) -> AsyncIterator[Exe
     A lost connection is replaced and the session resumed, unless *reconnect* is false; *on_state*
     is called with each new state. The client tries for 25 seconds, or for as long as `retain` has
     granted, or for *recover_for* seconds. *session_token* comes from `session_token()` of an
-    earlier client: its session is resumed, and `attach` continues its processes.
+    earlier client: its session is resumed, and `attach` continues its processes; *take_over* takes
+    it from a client that still holds it.
     *on_policy_request* decides which hosts processes with a managed network may reach, and
     *on_policy_decision* is called with each decision.
 

@@ -102,15 +102,6 @@ def test_a_restart_of_the_unit_leaves_durable_jobs_alone(unit):
     assert folder.startswith(dict(settings)["StateDirectory"])
 
 
-@requirement("hub/deploy:durable")
-def test_a_restart_of_an_executor_leaves_its_durable_jobs_alone():
-    lines = unit_text(EXECUTOR).splitlines()
-    settings = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z]\w+=", line))
-    # Signals are for the server alone, and what the jobs use is not removed with the unit.
-    assert (settings["KillMode"], settings["PrivateTmp"]) == ("process", "no")
-    assert settings["StateDirectory"] == "exec-server/%i"
-
-
 @requirement("hub/deploy:units")
 def test_no_unit_has_a_secret_on_its_command_line():
     for unit in EXPOSURES:

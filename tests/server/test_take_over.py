@@ -60,6 +60,17 @@ async def test_the_generation_of_the_lost_connection_gives_the_session_at_once(s
     await holder.closed()
 
 
+@requirement("reconnect/take-over:force")
+async def test_force_takes_the_session_from_a_connection_that_is_there(server, holder):
+    async with Wire(server.url) as other:
+        wanted = wanting(holder.session_id, force=True)
+        result = await other.call("initialize", wanted)
+        assert (result["sessionId"], result["generation"]) == (holder.session_id, 2)
+        await other.send({"method": "initialized"})
+        await holder.closed()
+        assert await other.write("p", b"x\n", "1") == "accepted"
+
+
 @requirement("reconnect/take-over:generation")
 async def test_requests_of_the_old_connection_end_with_the_take_over(server, holder):
     await holder.request("process/read", {"processId": "p", "waitMs": 60_000})

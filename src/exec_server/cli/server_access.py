@@ -75,12 +75,14 @@ def open_server(
     token: str | None = None,
     pin: str | None = None,
     session_token: str | None = None,
+    take_over: bool = False,
     on_state: Callable[[ConnectionState], None] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> AbstractAsyncContextManager[ExecServerClient]:
     """Connect to the *server* of that URL or name for the length of a block.
 
-    *token* is preferred to the configured token, and that one to the variable. Raises
+    *token* is preferred to the configured token, and that one to the variable. With *take_over* the
+    session of *session_token* is taken from a program that holds it. Raises
     ConfigurationError for an unknown name, and otherwise the errors of `exec_server.connect`.
     """
     variable = os.environ.get(TOKEN_VARIABLE) or None
@@ -93,6 +95,7 @@ def open_server(
             pin=pin,
             client_name=client_name,
             session_token=session_token,
+            take_over=take_over,
             on_state=on_state,
             limits=limits,
         )
@@ -105,6 +108,7 @@ def open_server(
         pin=pin,
         client_name=client_name,
         session_token=session_token,
+        take_over=take_over,
         on_state=on_state,
         limits=limits,
     )

@@ -155,13 +155,16 @@ class ClientSession:
             with self.flow.calling():
                 await self.connection.settle(self.limits.close_timeout)
 
-    async def take_over(self, dialler: Dialler, seconds: float) -> None:
-        """Connect to a session that the server may still see attached to its last connection."""
+    async def take_over(self, dialler: Dialler, seconds: float, *, force: bool) -> None:
+        """Connect to a session that the server may still see attached to its last connection.
+
+        With *force* another client that holds it loses it at once.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:
             try:
-                return await self.link.open(await dialler(), takes_over=True)
+                return await self.link.open(await dialler(), takes_over=True, force=force)
             except SessionAttached:
                 if loop.time() + self.limits.recovery_pause > deadline:
                     raise
@@ -355,7 +358,7 @@ async def open_session(
         await session.link.open(await dialler())
     else:
         session.processes.continue_from(token.cursors)
-        await session.take_over(dialler, options.connect_timeout)
+        await session.take_over(dialler, options.connect_timeout, force=options.take_over)
     return session
 
 

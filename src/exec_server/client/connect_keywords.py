@@ -25,6 +25,7 @@ class ConnectKeywords(TypedDict, total=False):
     token: str | None
     pin: str | None
     session_token: str | None
+    take_over: bool
     reconnect: bool
     on_state: Callable[[ConnectionState], None] | None
     on_policy_request: OnPolicyRequest | None

@@ -86,6 +86,8 @@ class ConnectOptions(SessionOptions, frozen=True, kw_only=True):
     pin: str | None = None
     # From `session_token()` of an earlier client, whose session is resumed.
     session_token: str | None = None
+    # True takes that session from a client that still holds it and is there; it loses the session.
+    take_over: bool = False
     # True if a lost connection is replaced and its session resumed; that of a program never is.
     reconnect: bool = True
     on_state: Callable[[ConnectionState], None] | None = None

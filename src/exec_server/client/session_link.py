@@ -112,12 +112,15 @@ class SessionLink:
         # believe in it.
         self._has_given_up = False
 
-    async def open(self, connection: Connection, *, takes_over: bool = False) -> None:
+    async def open(
+        self, connection: Connection, *, takes_over: bool = False, force: bool = False
+    ) -> None:
         """Do the first handshake; it is not repeated.
 
-        With *takes_over* the session is taken from another connection if that one is silent.
+        With *takes_over* the session is taken from another connection if that one is silent, and
+        with *force* in any case.
         """
-        take_over = self._take_over() if takes_over else None
+        take_over = self._take_over(force=force) if takes_over else None
         link, result = await self._shake_hands(connection, self._options, take_over)
         self.session_id = result.session_id
         self._install(link, connection, result)
@@ -187,9 +190,9 @@ class SessionLink:
         self._generation = result.generation
         return link, result
 
-    def _take_over(self) -> TakeOver:
+    def _take_over(self, *, force: bool = False) -> TakeOver:
         self._attempts += 1
-        return TakeOver(self._generation, self._client_key, self._attempts)
+        return TakeOver(self._generation, self._client_key, self._attempts, force)
 
     def _install(
         self, link: ConnectionLink, connection: Connection, result: InitializeResult

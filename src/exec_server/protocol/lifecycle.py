@@ -25,6 +25,8 @@ class TakeOver(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     # also takes over from its own earlier attempts, whose answers it did not receive.
     client: ClientKey | None = None
     attempt: Counted | None = None
+    # True takes the session from any connection at once (capability `sessionTakeOverForce`).
+    force: bool = False
 
 
 class InitializeParams(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -36,6 +36,7 @@ _OF_OURS = {
     "concurrentRequests": True,
     "sessionRetain": True,
     "sessionTakeOver": True,
+    "sessionTakeOverForce": True,
     "sessionPing": True,
     "serverInstance": True,
     "fsRename": True,

@@ -274,7 +274,9 @@ class ExecServer:
 
     def _may_take_over(self, session_id: SessionId, params: InitializeParams) -> bool:
         asked = params.take_over
-        return asked is not None and self._attachments.is_own(
+        if asked is None:
+            return False
+        return asked.force or self._attachments.is_own(
             session_id, generation=asked.generation, claim=claim_of(params)
         )
 

@@ -34,7 +34,7 @@ def claim_of(params: InitializeParams) -> Claim | None:
 
 def needs_probe(asked: TakeOver) -> bool:
     """True if the client does not say which connection it has lost, so that it has to be asked."""
-    return asked.generation is None
+    return asked.generation is None and not asked.force
 
 
 async def is_silent(peer: Peer, *, seconds: float) -> bool:

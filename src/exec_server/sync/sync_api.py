@@ -1368,6 +1368,7 @@ def connect(
     token: str | None = None,
     pin: str | None = None,
     session_token: str | None = None,
+    take_over: bool = False,
     reconnect: bool = True,
     on_state: Callable[[ConnectionState], None] | None = None,
     on_policy_request: OnPolicyRequest | None = None,
@@ -1389,7 +1390,8 @@ def connect(
     A lost connection is replaced and the session resumed, unless *reconnect* is false; *on_state*
     is called with each new state. The client tries for 25 seconds, or for as long as `retain` has
     granted, or for *recover_for* seconds. *session_token* comes from `session_token()` of an
-    earlier client: its session is resumed, and `attach` continues its processes.
+    earlier client: its session is resumed, and `attach` continues its processes; *take_over* takes
+    it from a client that still holds it.
     *on_policy_request* decides which hosts processes with a managed network may reach, and
     *on_policy_decision* is called with each decision.
 
@@ -1408,6 +1410,7 @@ def connect(
             token=token,
             pin=pin,
             session_token=session_token,
+            take_over=take_over,
             reconnect=reconnect,
             on_state=on_state,
             on_policy_request=on_policy_request,

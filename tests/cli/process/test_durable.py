@@ -145,6 +145,38 @@ async def test_kill_tells_a_server_from_an_id(servers, home):
     assert {each["id"] for each in json.loads(done.stdout)} == set(ids)
 
 
+@requirement("cli/durable:force")
+async def test_a_job_can_be_taken_from_a_program_on_another_machine(servers, cue, elsewhere):
+    job = await detach(servers.url, f"echo one; {cue.wait}; echo two; exec sleep 60")
+    async with running("attach", servers.url, job, env=elsewhere) as first:
+        assert await line(first) == b"one\n"
+        done = await finished("kill", job)
+        assert done.status == 1
+        assert f"`{job}` is attached elsewhere" in done.stderr and "--force" in done.stderr
+        async with running("logs", "-f", "--force", job) as second:
+            assert await line(second) == b"one\n"
+            await cue.give()
+            assert await line(second) == b"two\n"
+            # The other program does not fight for it.
+            assert await status(first) == 1
+            assert first.stderr is not None
+            assert b"another client has taken the session over" in await first.stderr.read()
+            second.send_signal(signal.SIGINT)
+            assert await status(second) == 130
+
+
+@requirement("cli/durable:force")
+async def test_a_program_on_another_machine_goes_on_after_a_forced_signal(servers, elsewhere):
+    script = "trap 'echo told; exit 3' USR1; echo one; while :; do sleep .05; done"
+    job = await detach(servers.url, script)
+    async with running("attach", servers.url, job, env=elsewhere) as first:
+        assert await line(first) == b"one\n"
+        done = await finished("kill", "--force", "-s", "USR1", job)
+        assert (done.status, done.stderr) == (0, "")
+        assert await line(first) == b"told\n"
+        assert await status(first) == 3
+
+
 # When the server is replaced.
 
 

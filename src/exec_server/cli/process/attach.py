@@ -72,7 +72,11 @@ def attach_command(words: list[str]) -> int:
 
         def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
             return detach.open_saved(
-                session, access, on_state=notices.on_state, is_patient=is_patient
+                session,
+                access,
+                on_state=notices.on_state,
+                is_patient=is_patient,
+                force=values.force,
             )
 
         command = f"exec-server attach {session.id}"

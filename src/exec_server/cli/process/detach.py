@@ -136,10 +136,12 @@ async def open_saved(
     *,
     on_state: Callable[[ConnectionState], None] | None = None,
     is_patient: bool = True,
+    force: bool = False,
 ) -> AsyncIterator[ExecServerClient]:
     """Resume a saved session for the length of a block. Raises SessionUnavailable.
 
-    If *is_patient*, it waits some seconds for a session that is attached elsewhere. Only the run of
+    If *is_patient*, it waits some seconds for a session that is attached elsewhere; with *force* it
+    takes the session from there at once. Only the run of
     the server that had a session can say that it has expired; another server may have the name by
     now. No answer removes the record, which may be the only way back to the process.
     """
@@ -154,6 +156,7 @@ async def open_saved(
         pin=access.pin,
         client_name=access.client_name,
         session_token=session.session_token,
+        take_over=force,
         on_state=on_state,
         limits=limits,
     )
@@ -214,7 +217,10 @@ def _unknown_here(session: SavedSession) -> SessionUnavailable:
 
 def _unavailable(session: SavedSession, exc: ExecServerError) -> SessionUnavailable:
     if isinstance(exc, SessionAttached):
-        text = f"`{session.id}` is attached elsewhere; detach it there first, with ~d or Ctrl-C"
+        text = (
+            f"`{session.id}` is attached elsewhere; detach it there first, with ~d or Ctrl-C, or "
+            "take it from there with --force"
+        )
         return SessionUnavailable(text, "attached")
     is_refused = isinstance(exc, ConnectionRejected)
     return SessionUnavailable(str(exc), "refused" if is_refused else "unreachable")

@@ -87,7 +87,7 @@ async def _kill(
 
         def opening(_: bool) -> AbstractAsyncContextManager[ExecServerClient]:
             # A program that was ended a moment ago may not have left the server yet.
-            return detach.open_saved(session, access, is_patient=force)
+            return detach.open_saved(session, access, is_patient=force, force=force)
 
         async with open_held(opening, session, force=force) as client:
             was_running = await _signalled(client, session, signum)

@@ -69,7 +69,11 @@ def logs_command(words: list[str]) -> int:
 
         def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
             return detach.open_saved(
-                session, access, on_state=notices.on_state, is_patient=is_patient
+                session,
+                access,
+                on_state=notices.on_state,
+                is_patient=is_patient,
+                force=values.force,
             )
 
         command = f"exec-server logs -f {session.id}" if values.follow else None

@@ -38,12 +38,12 @@ class SessionHolder(msgspec.Struct, frozen=True):
 
 
 def add_force(parser: Parser) -> None:
-    """The option to take a session from another program on this machine."""
+    """The option to take a session from another program, here or on another machine."""
     parser.add_argument(
         "--force",
         action=Flag,
-        help="first end the program on this machine that follows the process, if there is one; the "
-        "process itself runs on",
+        help="take the process from the program that follows it, here or on another machine; that "
+        "program ends, and the process itself runs on",
     )
 
 
