@@ -53,6 +53,7 @@ class Tree(FileSystemFacts):
         self.modes.update(dict.fromkeys(self.targets, stat.S_IFLNK))
         self.contents: dict[bytes, bytes] = {}
         self.unreadable: set[bytes] = set()
+        self.others: dict[bytes, list[bytes]] = {}
 
     def mode(self, path: bytes) -> int:
         if path not in self.modes:
@@ -66,6 +67,9 @@ class Tree(FileSystemFacts):
         if path in self.unreadable:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return self.contents.get(path, b"")[:size]
+
+    def aliases(self, path: bytes) -> list[bytes]:
+        return self.others.get(path, [])
 
     def entries(self, path: bytes) -> Iterator[FoundEntry]:
         for name, mode in self.modes.items():

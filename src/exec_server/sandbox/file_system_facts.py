@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from exec_server.sandbox.host_mounts import HostMounts
+
 # The kernel follows this many symbolic links in one path.
 _MAX_LINKS = 40
 
@@ -56,8 +58,21 @@ class FileSystemFacts:
             return False
         return not os.statvfs(directory).f_flag & os.ST_RDONLY
 
+    def aliases(self, path: bytes) -> list[bytes]:
+        """Other paths of *path*, or of something below it, because of mounts of the host."""
+        return [other for known, other in _mounts.aliases(path) if _is_same(known, other)]
 
+
+_mounts = HostMounts()
 OS = FileSystemFacts()
+
+
+def _is_same(one: bytes, other: bytes) -> bool:
+    try:
+        return os.path.samestat(os.lstat(one), os.lstat(other))
+    except OSError:
+        # One of them is covered by another mount.
+        return False
 
 
 class Located(msgspec.Struct, frozen=True, gc=False):

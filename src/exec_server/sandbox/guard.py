@@ -71,12 +71,13 @@ class Mount:
         fields, _, rest = line.partition(b" - ")
         words = fields.split(b" ")
         self.number = int(words[0])
-        self.path = _unescaped(words[4])
+        self.path = unescaped(words[4])
         self.is_writable = b"rw" in words[5].split(b",")
         self.type = rest.split(b" ", 1)[0]
 
 
-def _unescaped(word: bytes) -> bytes:
+def unescaped(word: bytes) -> bytes:
+    """A path as it was before the kernel wrote it into a list of mounts."""
     if b"\\" not in word:
         return word
     first, *others = word.split(b"\\")
@@ -209,7 +210,8 @@ def compare(mounts: dict[int, Mount], expected: Iterable[Expected]) -> None:
             raise _replaced(path)
         known[mount.number] = by_path[path] = kind
     for mount in mounts.values():
-        if mount.is_writable and mount.number not in known:
+        # If another mount than the expected one is at the same path, then it is covered.
+        if mount.is_writable and mount.number not in known and mount.path not in by_path:
             if _kind_above(mount.path, by_path) != WRITABLE and _can_be_reached(mount.path):
                 raise _replaced(mount.path)
 
@@ -251,7 +253,7 @@ def _can_be_reached(path: bytes) -> bool:
         return False
     try:
         os.lstat(path)
-    except PermissionError:
+    except (PermissionError, FileNotFoundError, NotADirectoryError):
         return False
     return True
 

@@ -25,12 +25,8 @@ from exec_server.sandbox.model import (
 )
 from exec_server.sandbox.placeholders import default_folder
 from exec_server.sandbox.policy import is_within
-from exec_server.sandbox.resolved_rules import ResolvedRules, nearest
+from exec_server.sandbox.resolved_rules import FRESH, PROC, ResolvedRules, nearest
 
-# Every sandbox has its own of these, with its own devices and processes; a rule to read them adds
-# nothing.
-_PROC = b"/proc"
-_FRESH = (b"/dev", _PROC)
 # Each anchor is a mount, and bubblewrap reads the list of all mounts after each one.
 _MAX_ANCHORS = 1000
 
@@ -54,6 +50,7 @@ def plan(
         places.protect_metadata()
     places.allow_reads(extra_reads)
     own = places.keep_own(own_places.protected(), own_places.hidden())
+    own = places.follow_aliases(own)
     return _mounted(policy, places, facts, own)
 
 
@@ -62,7 +59,7 @@ def _mounted(
 ) -> Plan:
     effective = _effective(places.access)
     for path, access in effective.items():
-        if access is Access.DENY and is_within(path, _PROC):
+        if access is Access.DENY and is_within(path, PROC):
             # /proc is mounted last, and would cover whatever hides a part of it.
             shown = path.decode("utf-8", "replace")
             raise Unenforceable(f"cannot enforce sandbox deny-read path {shown} below /proc")
@@ -74,7 +71,7 @@ def _mounted(
     steps: list[Step] = [
         _step(path, access, effective, places, facts)
         for path, access in effective.items()
-        if access is not Access.READ or path not in (b"/", *_FRESH)
+        if access is not Access.READ or path not in (b"/", *FRESH)
     ]
     steps += missing
     steps.sort(key=lambda step: depth(step.path))

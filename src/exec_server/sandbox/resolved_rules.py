@@ -12,6 +12,11 @@ from exec_server.sandbox.policy import is_within
 
 _READ_ONLY, _DENIED, _WRITABLE = "read-only", "deny-read", "writable"
 
+PROC = b"/proc"
+# Every sandbox has its own of these, with its own devices and processes; a rule to read them adds
+# nothing.
+FRESH = (b"/dev", PROC)
+
 
 class ResolvedRules:
     """The access at each place to which rules lead. All paths here are free of symbolic links.
@@ -85,6 +90,42 @@ class ResolvedRules:
                 self._force(located, Access.DENY)
                 closed.append(located.path)
         return tuple(closed)
+
+    def follow_aliases(self, own: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Restrict other paths of what is restricted, unless a rule says what they are.
+
+        Returns *own*, the hidden places, with those that were added.
+        """
+        found = list(own)
+        restricted = [
+            (path, access)
+            for path, access in self.access.items()
+            if access is Access.DENY
+            or (access is Access.READ and path != b"/" and self._is_writable_above(path))
+        ]
+        for path, access in restricted:
+            for alias in self._facts.aliases(path):
+                located = self._locator.locate(alias)
+                if self._is_open_to(alias, access) and located.exists:
+                    self._force(located, access)
+                    if path in own:
+                        found.append(alias)
+        for path, hidden in list(self.missing.items()):
+            for above in self._facts.aliases(parent(path)):
+                alias = join(above, path.rpartition(b"/")[2])
+                if self._is_open_to(alias, Access.READ) and not self._locator.locate(alias).exists:
+                    self.missing.setdefault(alias, Hide(alias, hidden.is_directory, hidden.mode))
+        return tuple(found)
+
+    def _is_writable_above(self, path: bytes) -> bool:
+        return self.holding(parent(path)) is Access.WRITE
+
+    def _is_open_to(self, alias: bytes, access: Access) -> bool:
+        """True if *alias* has no rule of its own, and more than *access* is given there."""
+        if alias in self.access or any(is_within(alias, fresh) for fresh in FRESH):
+            return False
+        held = self.holding(alias)
+        return held is Access.WRITE or (access is Access.DENY and held is Access.READ)
 
     def _force(self, located: Located, access: Access) -> None:
         self.located[located.path] = located

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _IN_MOVE_SELF, _IN_DONT_FOLLOW = 0x0800, 0x02000000
 _IN_IGNORED, _IN_Q_OVERFLOW = 0x8000, 0x4000
 _EVENT = struct.Struct("iIII")
-_WRITABLE = "writable"
+_WRITABLE, _TMPFS = "writable", b"tmpfs"
 # A user may have 8192 watches on a small machine, for all programs. A policy with more walls than
 # this is compared every second instead.
 _MAX_WATCHES = 256
@@ -44,8 +44,10 @@ class _Walled:
 
     def __init__(self, mounts: int, expected: Iterable[Any]) -> None:
         self.mounts = mounts
-        # Whether something else than a writable place is expected at each path.
-        self._walls = {path: kind for path, kind, *_ in expected if kind != _WRITABLE}
+        # The walls, and whether each is an empty directory that was made for the sandbox.
+        self._walls = {path: not inode for path, kind, _, inode in expected if kind != _WRITABLE}
+        # The mount at each wall, once it was seen.
+        self._seen: dict[bytes, bytes] = {}
         self.watches: set[int] = set()
 
     def places(self) -> list[bytes]:
@@ -59,8 +61,17 @@ class _Walled:
 
     def lost(self) -> bytes | None:
         """The path of a wall that is not where it was, if there is one."""
-        standing = {path for path, is_writable in _mounts(self.mounts) if not is_writable}
-        return next((path for path in self._walls if path not in standing), None)
+        table = _MountTable(self.mounts)
+        return next((path for path in self._walls if not self._stands(path, table)), None)
+
+    def _stands(self, path: bytes, table: _MountTable) -> bool:
+        mount = table.at(path)
+        if mount is None or mount.path != path or mount.is_writable:
+            return False
+        if self._walls[path] and mount.type != _TMPFS:
+            return False
+        # The host may have a mount at the same path, which is below the wall.
+        return self._seen.setdefault(path, mount.number) == mount.number
 
 
 class WallWatch:
@@ -179,17 +190,40 @@ def reason(path: bytes) -> str:
     )
 
 
-def _mounts(fd: int) -> list[tuple[bytes, bool]]:
-    """The path of every mount, and whether it is writable, from an open /proc/PID/mountinfo."""
-    os.lseek(fd, 0, os.SEEK_SET)
-    text = b""
-    while piece := os.read(fd, _READ_BYTES):
-        text += piece
-    found = []
-    for line in text.splitlines():
-        words = line.split(b" ", 6)
-        found.append((_unescaped(words[4]), words[5].startswith(b"rw")))
-    return found
+class _MountLine:
+    """One line of a list of mounts."""
+
+    def __init__(self, line: bytes) -> None:
+        fields, _, rest = line.partition(b" - ")
+        self.number, self.parent, _, _, path, options = fields.split(b" ", 6)[:6]
+        self.path = _unescaped(path)
+        self.is_writable = options.startswith(b"rw")
+        self.type = rest.partition(b" ")[0]
+
+
+class _MountTable:
+    """The mounts that an open /proc/PID/mountinfo lists now."""
+
+    def __init__(self, fd: int) -> None:
+        os.lseek(fd, 0, os.SEEK_SET)
+        text = b""
+        while piece := os.read(fd, _READ_BYTES):
+            text += piece
+        mounts = [_MountLine(line) for line in text.splitlines()]
+        numbers = {mount.number for mount in mounts}
+        self._on = {(mount.parent, mount.path): mount for mount in mounts}
+        self._root = next((mount for mount in mounts if mount.parent not in numbers), None)
+
+    def at(self, path: bytes) -> _MountLine | None:
+        """The mount that a process which opens *path* comes to."""
+        found = self._root
+        above = b""
+        for name in path.split(b"/"):
+            # The first name is empty: the path begins at the root.
+            above = above.rstrip(b"/") + b"/" + name
+            while found is not None and (found.number, above) in self._on:
+                found = self._on[found.number, above]
+        return found
 
 
 def _unescaped(word: bytes) -> bytes:

@@ -1,0 +1,93 @@
+"""Other paths of a file, where the host has mounted a part of a file system more than once.
+
+A rule is about a path. If the directory is bound to a second path, a command could reach the file
+there, so the plan follows each restriction to all paths of its file.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+from exec_server.sandbox.guard import unescaped
+from exec_server.sandbox.policy import is_within
+
+_TABLE = "/proc/self/mountinfo"
+_READ_BYTES = 1 << 16
+
+# The number of a device, the directory of its file system that is mounted, and where it is mounted.
+_Entry = tuple[bytes, bytes, bytes]
+
+
+class HostMounts:
+    """The mounts of this process, read again after each change. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fd: int | None = None
+        self._poll = select.poll()
+        self._mounts: list[_Entry] = []
+        # The devices that are mounted more than once.
+        self._several: frozenset[bytes] = frozenset()
+
+    def aliases(self, path: bytes) -> list[tuple[bytes, bytes]]:
+        """Pairs of a path at or below *path*, and another path that leads to the same file.
+
+        *path* is absolute and free of links. There is a pair for *path* itself for each other
+        mount that contains it, and one for each mount of a directory below it.
+        """
+        with self._lock:
+            self._refresh()
+            mounts, several = self._mounts, self._several
+        if not several:
+            return []
+        # The last one of several mounts at the same place covers the others.
+        holding = max(
+            (entry for entry in mounts if is_within(path, entry[2])),
+            key=lambda entry: len(entry[2]),
+            default=None,
+        )
+        if holding is None or holding[0] not in several:
+            return []
+        return list(_pairs(path, holding, mounts))
+
+    def _refresh(self) -> None:
+        if self._fd is None:
+            try:
+                self._fd = os.open(_TABLE, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                # There is no such list on this system, and no sandbox either.
+                return
+            self._poll.register(self._fd, select.POLLPRI)
+        elif not self._poll.poll(0):
+            return
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        text = b""
+        while piece := os.read(self._fd, _READ_BYTES):
+            text += piece
+        found = [line.split(b" ", 5) for line in text.splitlines()]
+        self._mounts = [(words[2], unescaped(words[3]), unescaped(words[4])) for words in found]
+        counted = Counter(device for device, *_ in self._mounts)
+        self._several = frozenset(device for device, count in counted.items() if count > 1)
+
+
+def _pairs(path: bytes, holding: _Entry, mounts: list[_Entry]) -> Iterator[tuple[bytes, bytes]]:
+    device, root, point = holding
+    inner = _moved(path, point, root)
+    for other in mounts:
+        if other is holding or other[0] != device:
+            continue
+        _, other_root, other_point = other
+        if is_within(inner, other_root):
+            yield path, _moved(inner, other_root, other_point)
+        elif is_within(other_root, inner):
+            yield _moved(other_root, root, point), other_point
+
+
+def _moved(path: bytes, old: bytes, new: bytes) -> bytes:
+    """*path*, which is at or below *old*, as it is called at or below *new*."""
+    rest = path[len(old.rstrip(b"/")) :]
+    return (new.rstrip(b"/") + rest) or b"/"
