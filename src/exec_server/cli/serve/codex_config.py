@@ -25,7 +25,7 @@ _TYPES: dict[type, str] = {bool: BOOLEAN, int: INTEGER, str: STRING, list: LIST,
 _ARTICLES = {INTEGER: "an integer"}
 
 
-class _Finding(NamedTuple):
+class _RefusedSetting(NamedTuple):
     """A setting that Codex refuses. It reports wrong types before unknown names."""
 
     is_unknown: bool
@@ -81,22 +81,22 @@ def _override(words: str) -> dict[str, Any]:
     return settings
 
 
-def _first(settings: Mapping[str, Any]) -> list[_Finding]:
+def _first(settings: Mapping[str, Any]) -> list[_RefusedSetting]:
     """The finding that Codex reports, if there is any."""
     return sorted(_findings(settings, FIELDS, ""), key=lambda found: found.is_unknown)[:1]
 
 
 def _findings(
     settings: Mapping[str, Any], fields: Mapping[str, Any], prefix: str
-) -> Iterator[_Finding]:
+) -> Iterator[_RefusedSetting]:
     for name, value in settings.items():
         field, shown = fields.get(name, fields.get(EACH)), f"{prefix}{name}"
         if field is None:
-            yield _Finding(True, shown, f"unknown configuration field `{shown}`")
+            yield _RefusedSetting(True, shown, f"unknown configuration field `{shown}`")
         elif isinstance(field, Mapping) and isinstance(value, dict):
             yield from _findings(value, field, f"{shown}.")
         elif refusal := _refusal(value, field):
-            yield _Finding(False, shown, f"{refusal} in `{shown}`")
+            yield _RefusedSetting(False, shown, f"{refusal} in `{shown}`")
 
 
 def _refusal(value: Any, field: Field) -> str | None:
