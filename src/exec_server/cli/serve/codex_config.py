@@ -16,6 +16,7 @@ from exec_server.cli.serve.codex_fields import (
     INTEGER,
     LIST,
     OPEN,
+    REMOVED,
     STRING,
     Field,
 )
@@ -102,9 +103,14 @@ def _findings(
 def _refusal(value: Any, field: Field) -> str | None:
     """Why *value* cannot be the value of *field*."""
     kind = _TYPES.get(type(value), type(value).__name__)
+    if field == REMOVED:
+        return "no longer supported"
     if isinstance(field, tuple):
-        if kind != STRING:
+        # A word with settings of its own is the only key of a table.
+        is_table = kind == OPEN and len(value) == 1
+        if kind != STRING and not is_table:
             return _wrong_type(kind, value, [STRING])
+        value = next(iter(value)) if is_table else value
         if value in field:
             return None
         known = ", ".join(f"`{each}`" for each in field)
