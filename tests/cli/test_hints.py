@@ -59,3 +59,15 @@ async def test_a_missing_credential_names_the_option(tmp_path):
     env = {"HOME": str(tmp_path), "CODEX_HOME": str(tmp_path), "PATH": "/usr/bin"}
     done = await finished(*words, env=env)
     assert done.status == 1 and "--registry-token-file" in done.stderr
+
+
+@requirement("cli/hints")
+async def test_a_token_for_a_misspelt_name_is_told_when_the_login_is_refused(
+    home, server_with_token
+):
+    url, _ = server_with_token
+    codex = home / "codex"
+    (codex / "environments.toml").write_text(f'[[environments]]\nid = "box"\nurl = "{url}"\n')
+    (codex / "exec-server.toml").write_text('[environments.bxo]\nauth_bearer_token_file = "t"\n')
+    done = await finished("run", "box", "--", "true")
+    assert done.status == 1 and "[environments.bxo] has no effect" in done.stderr

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.requirements import requirement
-from tests.support.cli import Finished
+from tests.support.cli import Finished, finished
 from tests.support.leaks import eventually
 from tests.support.servers import OURS
 from tests.support.wire import PATIENCE
@@ -125,3 +127,21 @@ async def test_a_reader_that_leaves_ends_the_program_quietly(server, words: list
     async with asyncio.timeout(PATIENCE):
         assert await process.stderr.read() == b""
         assert await process.wait() == 141
+
+
+@requirement("cli/streams:interrupted")
+async def test_an_interrupt_while_modules_are_imported_shows_no_traceback(tmp_path):
+    # A module that is imported early says so, and waits.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import builtins, os, signal\n"
+        "real = builtins.__import__\n"
+        "def slow(name, *rest, **more):\n"
+        "    if name == 'exec_server.cli.main':\n"
+        "        import exec_server.cli\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return real(name, *rest, **more)\n"
+        "builtins.__import__ = slow\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = await finished("ps", env=env)
+    assert (done.status, done.stdout, done.stderr) == (-signal.SIGINT, b"", "")

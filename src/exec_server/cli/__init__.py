@@ -27,3 +27,16 @@ registry/            `registry`
 pair/                `pair`
 completion/          `completion`
 """
+
+import sys
+from types import TracebackType
+
+
+def _end(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    """End quietly after Ctrl-C, which may come while modules are still being imported."""
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, where)
+
+
+# This is the first code of the command line that runs.
+sys.excepthook = _end

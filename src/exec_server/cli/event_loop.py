@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 from collections.abc import Callable, Coroutine
@@ -59,10 +60,17 @@ def run_to_exit_status(
 
 def _explain(error: ExecServerError) -> None:
     """Say what to do about an error that many people meet first."""
-    status = getattr(error, "status", None)
-    if status == 401 and not isinstance(error, RegistryError) and "missing" in str(error):
+    if getattr(error, "status", None) != 401 or isinstance(error, RegistryError):
+        return
+    if "missing" in str(error):
         text = f"  tip: give its token with --token-file PATH or {TOKEN_VARIABLE}"
         print(text, file=sys.stderr)
+    from exec_server.cli.server_access import environments
+
+    # The token may be configured for a name that is misspelt.
+    with contextlib.suppress(ExecServerError, OSError):
+        for text in environments().warnings:
+            log_setup.print_warning(text)
 
 
 def raise_descriptor_limit() -> int:

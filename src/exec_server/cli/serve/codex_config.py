@@ -16,6 +16,7 @@ from exec_server.cli.serve.codex_fields import (
     INTEGER,
     LIST,
     OPEN,
+    REMOVED,
     STRING,
     Field,
 )
@@ -25,7 +26,7 @@ _TYPES: dict[type, str] = {bool: BOOLEAN, int: INTEGER, str: STRING, list: LIST,
 _ARTICLES = {INTEGER: "an integer"}
 
 
-class _Finding(NamedTuple):
+class _RefusedSetting(NamedTuple):
     """A setting that Codex refuses. It reports wrong types before unknown names."""
 
     is_unknown: bool
@@ -81,30 +82,35 @@ def _override(words: str) -> dict[str, Any]:
     return settings
 
 
-def _first(settings: Mapping[str, Any]) -> list[_Finding]:
+def _first(settings: Mapping[str, Any]) -> list[_RefusedSetting]:
     """The finding that Codex reports, if there is any."""
     return sorted(_findings(settings, FIELDS, ""), key=lambda found: found.is_unknown)[:1]
 
 
 def _findings(
     settings: Mapping[str, Any], fields: Mapping[str, Any], prefix: str
-) -> Iterator[_Finding]:
+) -> Iterator[_RefusedSetting]:
     for name, value in settings.items():
         field, shown = fields.get(name, fields.get(EACH)), f"{prefix}{name}"
         if field is None:
-            yield _Finding(True, shown, f"unknown configuration field `{shown}`")
+            yield _RefusedSetting(True, shown, f"unknown configuration field `{shown}`")
         elif isinstance(field, Mapping) and isinstance(value, dict):
             yield from _findings(value, field, f"{shown}.")
         elif refusal := _refusal(value, field):
-            yield _Finding(False, shown, f"{refusal} in `{shown}`")
+            yield _RefusedSetting(False, shown, f"{refusal} in `{shown}`")
 
 
 def _refusal(value: Any, field: Field) -> str | None:
     """Why *value* cannot be the value of *field*."""
     kind = _TYPES.get(type(value), type(value).__name__)
+    if field == REMOVED:
+        return "no longer supported"
     if isinstance(field, tuple):
-        if kind != STRING:
+        # A word with settings of its own is the only key of a table.
+        is_table = kind == OPEN and len(value) == 1
+        if kind != STRING and not is_table:
             return _wrong_type(kind, value, [STRING])
+        value = next(iter(value)) if is_table else value
         if value in field:
             return None
         known = ", ".join(f"`{each}`" for each in field)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 STRING, INTEGER, BOOLEAN, LIST, OPEN = "string", "integer", "boolean", "sequence", "map"
+# A setting that Codex refuses because it has no meaning any more.
+REMOVED = "removed"
 
 # A field is one or several of the types above, a tuple of the words that it may be, or the fields
 # of a table.
@@ -103,13 +105,13 @@ _MODEL_PROVIDER: dict[str, Field] = {
 
 _STRINGS = """
     model review_model model_provider instructions developer_instructions model_instructions_file
-    compact_prompt mcp_oauth_callback_url js_repl_node_path profile sqlite_home log_dir
+    compact_prompt mcp_oauth_callback_url js_repl_node_path sqlite_home log_dir
     default_permissions model_reasoning_effort plan_mode_reasoning_effort model_catalog_json
     service_tier chatgpt_base_url apps_mcp_product_sku openai_base_url
     experimental_realtime_ws_base_url experimental_realtime_webrtc_call_base_url
     experimental_realtime_ws_model experimental_realtime_ws_backend_prompt
     experimental_realtime_ws_startup_context experimental_realtime_start_instructions
-    experimental_thread_store_endpoint experimental_compact_prompt_file oss_provider
+    experimental_compact_prompt_file oss_provider
     """
 
 _INTEGERS = """
@@ -139,8 +141,9 @@ FIELDS: dict[str, Field] = {
     **dict.fromkeys(_LISTS.split(), LIST),
     **dict.fromkeys(_OPEN_TABLES.split(), OPEN),
     "model_auto_compact_token_limit_scope": ("total", "body_after_prefix"),
-    # Two policies are tables, so that only the type of a wrong word shows.
-    "approval_policy": frozenset({STRING, OPEN}),
+    "profile": REMOVED,
+    "experimental_thread_store_endpoint": REMOVED,
+    "approval_policy": ("untrusted", "on-failure", "on-request", "granular", "never"),
     "approvals_reviewer": ("user", "auto_review", "guardian_subagent"),
     "sandbox_mode": _PERMISSIONS,
     "forced_chatgpt_workspace_id": frozenset({STRING, LIST}),

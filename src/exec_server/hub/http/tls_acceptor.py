@@ -31,7 +31,7 @@ class TlsAcceptor(Acceptor):
         self._seconds = limits.http_head_timeout
 
     async def connect(self, sock: socket.socket) -> None:
-        handshake = _Handshake()
+        handshake = _TlsHandshake()
         if not self._guard.admit(handshake, sock.getpeername()[0]):
             sock.close()
             return
@@ -50,7 +50,7 @@ class TlsAcceptor(Acceptor):
             self._guard.forget(handshake)
 
 
-class _Handshake:
+class _TlsHandshake:
     """A handshake under way, as the guard sees it: it can be aborted like a transport."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Handshake:
         self.is_aborted = False
 
     @property
-    def transport(self) -> _Handshake:
+    def transport(self) -> _TlsHandshake:
         return self
 
     def abort(self) -> None:
