@@ -11,7 +11,8 @@ from exec_server.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+# Without O_NONBLOCK a FIFO in the place of the file would stop the whole program.
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +34,8 @@ class AuditLines:
         """Raises ConfigurationError if the file cannot be written."""
         self._path = path
         self._is_failing = False
+        # True if there is another file at the path, which cannot be opened.
+        self._is_left_behind = False
         # True if a line was written only in part, so that the next one needs a new line.
         self._is_torn = False
         try:
@@ -46,9 +49,8 @@ class AuditLines:
 
     def write(self, line: bytes) -> None:
         """Append a line. Errors are logged when they begin, and never raised."""
+        self._follow()
         try:
-            if not self._is_current():
-                self.reopen()
             data = (b"\n" if self._is_torn else b"") + line + b"\n"
             written = os.write(self._descriptor, data)
             self._is_torn = written < len(data)
@@ -60,6 +62,21 @@ class AuditLines:
             self._is_failing = True
         else:
             self._is_failing = False
+
+    def _follow(self) -> None:
+        """Open the file at the path, if it is another one. Until that succeeds, the old one stays.
+
+        An error is logged when it begins.
+        """
+        try:
+            if not self._is_current():
+                self.reopen()
+        except OSError as exc:
+            if not self._is_left_behind:
+                logger.error("the audit log cannot be opened again: %s", exc.strerror)
+            self._is_left_behind = True
+        else:
+            self._is_left_behind = False
 
     def reopen(self) -> None:
         """Open the file at the path again. If that fails, the old file stays. Raises OSError."""

@@ -63,3 +63,19 @@ async def test_the_holder_of_a_token_gets_in_through_the_relay(relay, proxy):
             handle = await second.attach(process.process_id)
             await handle.write(b"x\n")
             assert await anext(handle.stdout) == b"x\n"
+
+
+@requirement("remote/executor:silence")
+async def test_a_swallowing_socket_of_the_executor_is_replaced(relay, monkeypatch):
+    """The client alone cannot help itself: each new socket of it leads to the dead one."""
+    async with fault_proxy(relay.url) as running:
+        port = relay.port
+        monkeypatch.setattr(relay, "port", running.port)
+        async with executor(relay, limits=WATCHFUL):
+            monkeypatch.setattr(relay, "port", port)
+            async with connect(relay, limits=WATCHFUL) as client:
+                process = await client.start(["cat"], stdin=True)
+                running.stall()
+                async with asyncio.timeout(PATIENCE):
+                    await process.write(b"x\n")
+                    assert await anext(process.stdout) == b"x\n"

@@ -14,6 +14,7 @@ dial.py               connects to a URL, within a deadline
 dial_target.py        where a URL leads, and how a failure is described
 upgrade.py            the client's request for a WebSocket, and the server's answer
 frames.py             a WebSocket for binary messages, to a rendezvous
+silence_watch.py      notices that a socket swallows everything
 picows_internals.py   everything that is used of picows without documentation
 fair_turns.py         bounded work for one connection in a turn of the event loop
 unix.py               Unix sockets: tells WebSockets from plain lines

@@ -12,6 +12,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from exec_server.limits import Limits
 from exec_server.transport.dial import open_websocket
 from exec_server.transport.picows_internals import consume_violation
+from exec_server.transport.silence_watch import SilenceWatch, unacknowledged_bytes
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -55,14 +56,23 @@ async def dial_frames(
     limits: Limits,
     headers: Sequence[tuple[str, str]] = (),
     answers_close: bool = False,
+    is_needed: Callable[[], bool] | None = None,
     connect_timeout: float | None = None,
     ssl_context: SSLContext | None = None,
 ) -> FrameSocket:
-    """Open a socket; fails as `dial` does. *receiver* may be called before this returns."""
+    """Open a socket; fails as `dial` does. *receiver* may be called before this returns.
+
+    While *is_needed* is true, the socket is given up after a short silence (silence_watch.py).
+    """
 
     def new(on_open: Callable[[FrameSocket], None]) -> FrameSocket:
         return FrameSocket(
-            receiver, sizes=sizes, limits=limits, answers_close=answers_close, on_open=on_open
+            receiver,
+            sizes=sizes,
+            limits=limits,
+            answers_close=answers_close,
+            is_needed=is_needed,
+            on_open=on_open,
         )
 
     return await open_websocket(
@@ -89,8 +99,11 @@ class FrameSocket(WSListener):
         limits: Limits,
         answers_close: bool,
         on_open: Callable[[FrameSocket], None],
+        is_needed: Callable[[], bool] | None = None,
     ) -> None:
         self._receiver = receiver
+        self._is_needed = is_needed
+        self._watch: SilenceWatch | None = None
         self._sizes = sizes
         self._limits = limits
         self._answers_close = answers_close
@@ -99,7 +112,7 @@ class FrameSocket(WSListener):
         self._parts: bytearray | None = None
         self._is_binary = True
         self._is_over = False
-        self._is_reading = True
+        self.is_reading = True
         self._sent_bytes = 0
         self._reason = "read_error"
         # The words of the peer's close frame. The peer may write anything there.
@@ -140,14 +153,28 @@ class FrameSocket(WSListener):
             self._ws.disconnect(False)
 
     def pause_reading(self) -> None:
-        if self._is_reading and not self._is_over:
-            self._is_reading = False
+        if self.is_reading and not self._is_over:
+            self.is_reading = False
             self._stream.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._is_reading and not self._is_over:
-            self._is_reading = True
+        if not self.is_reading and not self._is_over:
+            self.is_reading = True
             self._stream.resume_reading()
+
+    # Called by the watch.
+
+    @property
+    def undelivered_bytes(self) -> int:
+        sock = self._stream.get_extra_info("socket")
+        return self.unsent_bytes + (0 if sock is None else unacknowledged_bytes(sock.fileno()))
+
+    def ping(self) -> None:
+        """Ask for a sign of life; any frame is one."""
+        self._ws.send_ping()
+
+    def give_up(self) -> None:
+        self.drop("pong_timeout")
 
     # Called by picows.
 
@@ -157,12 +184,16 @@ class FrameSocket(WSListener):
         self._stream.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         self._next_ping = self._loop.time()
         self._schedule_ping()
+        if self._is_needed is not None:
+            self._watch = SilenceWatch(self, self._is_needed, limits=self._limits)
         self._receiver.socket_opened(self)
         self._on_open(self)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         if self._is_over:
             return
+        if self._watch is not None:
+            self._watch.heard()
         if transport.is_close_frame_sent:
             # picows has reported a violation to the peer, and continues to parse.
             self.drop("read_error")
@@ -188,6 +219,8 @@ class FrameSocket(WSListener):
         self._is_over = True
         for timer in ("_ping_timer", "_pong_timer", "_stall_timer"):
             self._cancel(timer)
+        if self._watch is not None:
+            self._watch.stop()
         self._consuming = consume_violation(transport)
         self._receiver.socket_lost(self._reason)
 
@@ -249,7 +282,7 @@ class FrameSocket(WSListener):
 
     def _pong_is_late(self) -> None:
         # While we do not read, the pong may have arrived unread.
-        if self._is_reading:
+        if self.is_reading:
             self.drop("pong_timeout")
         else:
             self._await_pong()

@@ -83,8 +83,31 @@ def test_a_folder_that_is_gone_is_told_of_once_and_the_old_file_stays(tmp_path, 
     folder.mkdir()
     lines.write(b"three")
     lines.close()
+    # No line is lost meanwhile.
+    assert (tmp_path / "old" / "audit.log").read_bytes() == b"one\ntwo\n"
     assert (folder / "audit.log").read_bytes() == b"three\n"
-    assert caplog.text.count("cannot be written") == 1
+    assert caplog.text.count("cannot be opened again") == 1
+
+
+@requirement("hub/audit:rotated")
+@pytest.mark.parametrize("other", ["fifo", "directory", "link to itself"])
+def test_what_is_put_in_the_place_of_the_file_neither_stops_nor_loses_anything(tmp_path, other):
+    path, old = tmp_path / "audit.log", tmp_path / "audit.log.1"
+    lines = AuditLines(str(path))
+    os.rename(path, old)
+    if other == "fifo":
+        os.mkfifo(path)
+    elif other == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(path)
+    # An open FIFO that no program reads would stop the whole registry here.
+    lines.write(b"one")
+    with pytest.raises(OSError):
+        lines.reopen()
+    lines.write(b"two")
+    lines.close()
+    assert old.read_bytes() == b"one\ntwo\n"
 
 
 def test_a_file_that_cannot_be_written_is_a_wrong_option(tmp_path):

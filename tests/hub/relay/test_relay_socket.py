@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from exec_server.hub.relay.relay_socket import RelaySocket
@@ -26,6 +27,7 @@ class FullSocket:
         self.left = MESSAGES
         self.sent = 0
         self.has_begun = asyncio.Event()
+        self.was_pinged = asyncio.Event()
 
     async def receive(self) -> aiohttp.WSMessage:
         if not self.left:
@@ -39,6 +41,9 @@ class FullSocket:
 
     async def pong(self, data: bytes) -> None:
         pass
+
+    async def ping(self) -> None:
+        self.was_pinged.set()
 
     async def close(self, **options: Any) -> None:
         pass
@@ -107,3 +112,19 @@ async def test_a_queue_may_be_discarded_while_it_is_sent():
     socket.discard()
     assert await writing is False
     assert full.sent < MESSAGES
+
+
+@requirement("hub/socket:keepalive")
+async def test_a_peer_that_is_not_read_gets_signs_of_life():
+    limits = msgspec.structs.replace(DEFAULT_LIMITS, silence=0.02, ping_interval=3600.0)
+    full = FullSocket(aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, TINY, None))
+    socket = RelaySocket(full, _Request(), limits=limits)  # type: ignore[arg-type]
+    carrying = asyncio.ensure_future(socket.carry(lambda data: socket.pause()))
+    async with asyncio.timeout(30):
+        for _ in range(3):
+            await full.was_pinged.wait()
+            full.was_pinged.clear()
+    # It was paused by its first message.
+    assert full.left == MESSAGES - 1
+    carrying.cancel()
+    await asyncio.wait([carrying])

@@ -62,6 +62,8 @@ class RelaySocket:
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._heard_at = self._loop.time()
+        # Set while `carry` runs.
+        self._timer: asyncio.TimerHandle | None = None
         self._taken: Taken = lambda origin, size: None
 
     def on_taken(self, taken: Taken) -> None:
@@ -84,7 +86,9 @@ class RelaySocket:
                     if not self._says_goodbye:
                         writing.cancel()
         finally:
-            self._timer.cancel()
+            timer, self._timer = self._timer, None
+            if timer is not None:
+                timer.cancel()
             self.give_up()
 
     # The methods of a port.
@@ -110,8 +114,11 @@ class RelaySocket:
             self._loop.call_later(self._limits.hub_write_timeout, self.abort)
 
     def pause(self) -> None:
-        if self._farewell is None:
+        if self._farewell is None and self._may_read.is_set():
             self._may_read.clear()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._schedule_tick()
 
     def resume(self) -> None:
         self._heard_at = self._loop.time()
@@ -207,7 +214,11 @@ class RelaySocket:
     # Detecting a dead peer.
 
     def _schedule_tick(self) -> None:
-        self._timer = self._loop.call_later(self._limits.ping_interval, self._tick)
+        # A peer that pings us while we do not read must not take us for dead.
+        pause = self._limits.ping_interval
+        if not self._may_read.is_set():
+            pause = min(pause, self._limits.silence / 2)
+        self._timer = self._loop.call_later(pause, self._tick)
 
     def _tick(self) -> None:
         """Send a ping, or abort if the peer was silent for too long while we read."""

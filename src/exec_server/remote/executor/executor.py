@@ -100,6 +100,7 @@ class Executor:
                 sizes=self._relay.sizes,
                 limits=self._limits,
                 headers=self._headers(),
+                is_needed=self._holds_sessions if self._relay.answers_soon else None,
             )
             await self._hold(socket)
         except ConnectError as exc:

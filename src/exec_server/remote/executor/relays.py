@@ -24,6 +24,9 @@ class Relay(Protocol):
     sizes: Sizes
     # True if a registration can be used for one socket only.
     registers_each_time: bool
+    # True if the rendezvous gives a sign of life soon when it is pinged, as that of our own
+    # registry does. Then a short silence means that the socket is dead.
+    answers_soon: bool
     environment_id: str
 
     async def register(self) -> Registration: ...
@@ -56,6 +59,7 @@ class NoiseRelay:
         self._registry = registry
         self.environment_id = registry.environment_id
         self._facts = facts
+        self.answers_soon = facts is not None
         self._authorized = authorized
         self._refused = refused or RefusedHarnesses(registry.environment_id, limits=limits)
         self._identity = identity or KeyPair(os.urandom(SEED_BYTES))
@@ -106,6 +110,7 @@ class PlaintextRelay:
     """The older relay, which the rendezvous can read. It is used only if asked for by name."""
 
     registers_each_time = True
+    answers_soon = False
 
     def __init__(
         self, registry: Registry, *, kind: str = "environment", limits: Limits = DEFAULT_LIMITS

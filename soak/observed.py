@@ -1,0 +1,55 @@
+"""A program of ours that tells its open tasks on a Unix socket: ``observed.py SOCKET WORDS...``.
+
+WORDS are those of `exec-server`, or `server` for a server that forgets sessions and processes
+after seconds, so that a soak of minutes sees many of them come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from exec_server.cli.event_loop import in_loop
+from exec_server.cli.main import main
+from exec_server.limits import DEFAULT_LIMITS
+from exec_server.server.serving import run_main
+
+QUICK = msgspec.structs.replace(
+    DEFAULT_LIMITS, detached_session_seconds=15.0, closed_process_seconds=3.0
+)
+
+
+def open_tasks() -> int:
+    """The tasks of all event loops that have not ended."""
+    return sum(isinstance(each, asyncio.Task) and not each.done() for each in gc.get_objects())
+
+
+def tell(listener: socket.socket) -> None:
+    while True:
+        connection, _ = listener.accept()
+        # The asker may have gone meanwhile.
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"%d" % open_tasks())
+
+
+def observe(path: str) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    threading.Thread(target=tell, args=(listener,), daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    observe(sys.argv[1])
+    if sys.argv[2:] == ["server"]:
+        in_loop(run_main(limits=QUICK, insecure_no_auth=True))
+    else:
+        sys.exit(main(sys.argv[2:]))
