@@ -32,11 +32,17 @@
 Two attributes say whether to repeat a call. ``exc.retryable`` is True if the same call can succeed
 later without a change. ``exc.may_have_run`` of ConnectionClosed and CallTimeout is False if the
 request was never sent.
+
+An error of the server's operating system, in a call about files or a start, is an OSError as well:
+FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError, or
+OSError itself. `exc.errno` and `exc.path` say what it is about; both are None of other errors.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+import errno
+import re
+from typing import Any, ClassVar, Literal, Self
 
 
 class ExecServerError(Exception):
@@ -45,12 +51,21 @@ class ExecServerError(Exception):
     retryable: ClassVar[bool] = False
 
 
+# What a start has failed at.
+StartPart = Literal["program", "cwd"]
+
+
 class RpcError(ExecServerError):
     """An error of the protocol: a service raises it, and the client receives it."""
 
     code: int = -32603
     # The path or program that the client's call was about, if the text of the error names it.
     subject: str | None = None
+    # The number of the operating system's error, the path or program that it is about, and for a
+    # start which of the two it is; each None if it is not known.
+    errno: int | None = None
+    path: str | None = None
+    kind: StartPart | None = None
 
     def __init__(self, message: str, *, code: int | None = None) -> None:
         super().__init__(message)
@@ -59,18 +74,43 @@ class RpcError(ExecServerError):
         if code is not None:
             self.code = code
 
-    def about(self, subject: str) -> Self:
-        """This error, with a text that begins with *subject*."""
+    def __str__(self) -> str:
+        # OSError would make a text of its own.
+        return str(self.args[0])
+
+    def about(self, subject: str, *, path: str | None = None) -> Self:
+        """This error, with a text that begins with *subject*; it is about *path*."""
         if self.subject is None and subject not in self.message:
             self.subject = subject
             self.args = (f"{subject}: {self.message}",)
+        if self.path is None:
+            self.path = path
         return self
 
     @staticmethod
-    def from_wire(code: int, message: str) -> RpcError:
-        """The exception for an error object that a peer sent."""
+    def from_wire(code: int, message: str, data: dict[str, Any] | None = None) -> RpcError:
+        """The exception for an error object that a peer sent; see `details` for *data*."""
         kind = _BY_CODE.get(code)
-        return kind(message) if kind is not None else RpcError(message, code=code)
+        error = kind(message) if kind is not None else RpcError(message, code=code)
+        if data:
+            number, path, part = data.get("errno"), data.get("path"), data.get("kind")
+            error.errno = number if type(number) is int else None
+            error.path = path if type(path) is str else None
+            error.kind = part if part in ("program", "cwd") else None
+        return error
+
+    def details(self) -> dict[str, Any] | None:
+        """The `data` that a peer is told if it has asked for details; None if there is nothing."""
+        found = {"errno": self.errno, "path": self.path, "kind": self.kind}
+        return {name: value for name, value in found.items() if value is not None} or None
+
+    def __reduce__(self) -> Any:
+        facts = {name: value for name, value in vars(self).items() if name != "message"}
+        kind = type(self)
+        plain, number = (
+            (kind.__bases__[0], self.errno) if isinstance(self, OSError) else (kind, None)
+        )
+        return _rebuilt, (plain, number, self.message, self.args, facts)
 
 
 class InvalidRequest(RpcError):
@@ -109,6 +149,90 @@ _BY_CODE: dict[int, type[RpcError]] = {
         SessionAttached,
     )
 }
+
+
+# Errors of the operating system.
+
+_OS_ERROR = re.compile(r"(?:\A|: )([^:]*?) ?\(os error (\d{1,9})\)\Z")
+# Refusals without a number, as every server words them.
+_REFUSALS = {
+    "path contains a symbolic link": errno.ELOOP,
+    "directory already exists": errno.EEXIST,
+    "fs/copy requires recursive: true when sourcePath is a directory": errno.EISDIR,
+}
+# Python has a class for other numbers as well, but ConnectionError and TimeoutError would be taken
+# for errors of the connection to the server.
+_OS_KINDS: dict[int, type[OSError]] = {
+    errno.ENOENT: FileNotFoundError,
+    errno.EACCES: PermissionError,
+    errno.EPERM: PermissionError,
+    errno.EISDIR: IsADirectoryError,
+    errno.ENOTDIR: NotADirectoryError,
+    errno.EEXIST: FileExistsError,
+}
+
+
+def as_os_error(error: RpcError) -> RpcError:
+    """*error* as an exception that is an OSError as well, if its errno is known or in its text."""
+    if isinstance(error, OSError):
+        return error
+    found = _OS_ERROR.search(error.message)
+    number = error.errno or _REFUSALS.get(error.message) or (int(found[2]) if found else None)
+    if number is None:
+        return error
+    # The server's own words: on its system the number may mean something else than here.
+    text = found[1] if found else error.message
+    new = _os_error_class(type(error), number)(error.message)
+    _tell_number(new, number, text)
+    new.code, new.subject, new.args = error.code, error.subject, error.args
+    new.path, new.kind = error.path, error.kind
+    return new
+
+
+def _tell_number(error: RpcError, number: int, text: str) -> None:
+    assert isinstance(error, OSError)
+    error.errno, error.strerror = number, text
+
+
+def _get_filename(error: RpcError) -> str | None:
+    return error.path
+
+
+_os_error_classes: dict[tuple[type[RpcError], type[OSError]], type[RpcError]] = {}
+
+
+def _os_error_class(kind: type[RpcError], number: int) -> type[RpcError]:
+    """The class of errors *number* among those of *kind*."""
+    os_kind = _OS_KINDS.get(number, OSError)
+    known = _os_error_classes.get((kind, os_kind))
+    if known is None:
+        known = _os_error_classes[kind, os_kind] = _made_class(kind, os_kind)
+    return known
+
+
+def _made_class(kind: type[RpcError], os_kind: type[OSError]) -> type[RpcError]:
+    members = {
+        "__module__": __name__,
+        "errno": OSError.errno,
+        "strerror": OSError.strerror,
+        # The name that OSError has for it.
+        "filename": property(_get_filename),
+    }
+    return type(os_kind.__name__, (kind, os_kind), members)
+
+
+def _rebuilt(
+    kind: type[RpcError], number: int | None, message: str, args: Any, facts: dict[str, Any]
+) -> RpcError:
+    """The same error again, after it was pickled or copied."""
+    error = kind.__new__(kind)
+    RpcError.__init__(error, message)
+    if number is not None:
+        error.errno = number
+        error = as_os_error(error)
+    error.args = args
+    vars(error).update(facts)
+    return error
 
 
 class ProtocolError(ExecServerError):

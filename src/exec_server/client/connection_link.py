@@ -92,6 +92,7 @@ class ConnectionLink:
             options.concurrent_requests if options.concurrent_requests > 1 else None,
             flow_processes or None,
             take_over,
+            error_details=True,
         )
         try:
             result = await self.call(

@@ -50,7 +50,7 @@ From the keeper, with descriptors attached to the first byte::
 
     ("spawned", token, pid, fds)   fds: how many follow: stdout, stderr[, stdin]; or the
                                    terminal twice, to read from and to write to
-    ("failed", token, errno, text)
+    ("failed", token, errno, text, part)   part: "cwd" or "program", or "" for neither
     ("exited", pid, status)        status as waitpid(2) gives it
 """
 
@@ -217,16 +217,21 @@ class Keeper:
         stdio = Stdio()
         fds = self._fds.pop(0) if fence is not None and fence[1] else []
         fenced = None
+        part = ""
         try:
             if fence is not None:
                 fenced = confine().StartFence(fence, fds)
+            part = "cwd"
             os.chdir(cwd)
+            part = ""
             if size is not None:
                 stdio.open_terminal(size)
             else:
                 stdio.open_pipes(wants_stdin)
             _set_mark(mark)
+            part = "program"
             pid = _launch(program, argv, env, stdio, fenced)
+            part = ""
             self._marks[pid] = mark
             self._live[pid] = None if fenced is None else fenced.taken_namespace()
             try:
@@ -240,9 +245,9 @@ class Keeper:
                 self._unwanted.add(pid)
                 raise
         except OSError as exc:
-            self._send(("failed", token, exc.errno or 0, os.strerror(exc.errno or 0)))
+            self._send(("failed", token, exc.errno or 0, os.strerror(exc.errno or 0), part))
         except ValueError as exc:
-            self._send(("failed", token, 0, str(exc)))
+            self._send(("failed", token, 0, str(exc), ""))
         finally:
             # Staying in a directory would keep its file system busy.
             os.chdir(b"/")

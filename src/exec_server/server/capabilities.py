@@ -38,6 +38,7 @@ _OF_OURS = {
     "sessionTakeOver": True,
     "sessionPing": True,
     "serverInstance": True,
+    "errorDetails": True,
     "fsRename": True,
     "fsSetPermissions": True,
     "fsAppend": True,

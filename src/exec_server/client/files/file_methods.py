@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import posixpath
 import uuid
@@ -12,7 +14,14 @@ from exec_server.client.arguments import as_bytes, as_path
 from exec_server.client.files.file_streams import WHOLE_FILE_BYTES, Block
 from exec_server.client.files.missing_watch import MissingWatch
 from exec_server.client.files.remote_path import RemotePath
-from exec_server.errors import InvalidParams, InvalidRequest, MethodNotFound, RpcError
+from exec_server.errors import (
+    ExecServerError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    RpcError,
+    as_os_error,
+)
 from exec_server.protocol import fs
 from exec_server.protocol.base64 import Blob, LazyBlob
 from exec_server.protocol.method import Method
@@ -28,6 +37,10 @@ R = TypeVar("R")
 
 # A path on the server or a file: URI; a relative path starts at the server's own directory.
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | RemotePath | PathUri
+
+
+# The ends of texts that refuse to open something else than a regular file.
+_NO_FILE = ("` is not a file", "path is not a regular file")
 
 
 class WalkEntry(NamedTuple):
@@ -299,8 +312,26 @@ class FileMethods:
         try:
             return await self._session.call(method, params)
         except RpcError as exc:
-            subject = _subject(params)
-            raise (exc if subject is None else exc.about(subject)) from None
+            paths = _paths(params)
+            if not paths:
+                raise
+            error = await self._with_errno(exc, paths[0])
+            if error.path is not None:
+                # A server that says more says it as it writes all paths.
+                error.path = _native(error.path)
+            subject = " -> ".join(repr(_native(path.text)) for path in paths)
+            raise error.about(subject, path=_native(paths[0].text)) from None
+
+    async def _with_errno(self, error: RpcError, path: PathUri) -> RpcError:
+        """*error*, as an OSError if *path* is a directory where a file is wanted.
+
+        Servers without `errorDetails` only say that it is no regular file.
+        """
+        if error.errno is None and error.message.endswith(_NO_FILE):
+            with contextlib.suppress(ExecServerError):
+                if await is_directory(self._session, path):
+                    error.errno = errno.EISDIR
+        return as_os_error(error)
 
     async def _require(self, capability: str) -> None:
         if not await self.offers(capability):
@@ -326,11 +357,10 @@ def _unless(follow_symlinks: bool) -> bool | None:
     return None if follow_symlinks else False
 
 
-def _subject(params: object) -> str | None:
-    """The paths that a call is about, for its errors."""
+def _paths(params: object) -> list[PathUri]:
+    """The paths that a call is about."""
     members = ("path", "source_path", "destination_path")
-    paths = [getattr(params, name) for name in members if hasattr(params, name)]
-    return " -> ".join(repr(_native(path.text)) for path in paths) or None
+    return [getattr(params, name) for name in members if hasattr(params, name)]
 
 
 def _milliseconds(seconds: float | None) -> int | None:

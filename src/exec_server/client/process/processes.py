@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -36,6 +37,7 @@ from exec_server.errors import (
     InvalidParams,
     NotFound,
     RpcError,
+    StartPart,
 )
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.protocol import process
@@ -50,8 +52,8 @@ from exec_server.protocol.sandbox import Sandboxed, as_context
 INHERIT_ENV = EnvPolicy("all", True, [], {}, [])
 
 
-# No such file, not a directory, permission denied: errors of a program or of its directory.
-_OS_ERROR = re.compile(r"\(os error (2|20|13)\)\Z")
+# Errors of a program or of its directory.
+_OF_A_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 
 
 class Processes:
@@ -179,29 +181,42 @@ class Processes:
             if self._session.uses_uris or path.startswith("file:"):
                 raise
         except InternalError as exc:
-            raise exc.about(await self._culprit(exc, params)) from None
+            raise await self._named(exc, params) from None
         # Some servers without sessions want URIs. Nothing has run yet.
         params.cwd = to_uri(path)
         return await start(params)
 
-    async def _culprit(self, error: InternalError, params: process.StartParams) -> str:
+    async def _named(self, error: InternalError, params: process.StartParams) -> InternalError:
+        """*error* with the name of what the server could not start, or not start it in."""
+        cwd = PathUri(params.cwd)
+        if error.kind is None and error.errno in _OF_A_PATH:
+            error.kind = await self._culprit(error, cwd)
+        if error.kind == "cwd":
+            directory = os.fsdecode(cwd.native)
+            return error.about(f"cwd {directory!r}", path=directory)
+        program = params.argv[0] if params.argv else None
+        return error.about("argv" if program is None else repr(program), path=program)
+
+    async def _culprit(self, error: InternalError, cwd: PathUri) -> StartPart:
         """What the server could not start: the program, or the program in its directory.
 
-        The answer has the number of the error alone, and it is the same for both.
+        Without `errorDetails` the answer has the number of the error alone, and it is the same for
+        both. In a directory that may not be searched, no name can be looked for.
         """
-        program = repr(params.argv[0]) if params.argv else "argv"
-        if not _OS_ERROR.search(error.message):
-            return program
         from exec_server.client.files.file_methods import is_directory
 
-        cwd = PathUri(params.cwd)
-        directory = f"cwd {os.fsdecode(cwd.native)!r}"
+        inside = PathUri(f"{cwd.text}/{uuid.uuid4()}")
         try:
-            return program if await is_directory(self._session, cwd) else directory
-        except NotFound:
-            return directory
+            if not await is_directory(self._session, cwd):
+                return "cwd"
+            if error.errno == errno.EACCES:
+                with contextlib.suppress(NotFound):
+                    await is_directory(self._session, inside)
+        except (NotFound, PermissionError):
+            return "cwd"
         except ExecServerError:
-            return program
+            return "program"
+        return "program"
 
     async def start_process(
         self,
