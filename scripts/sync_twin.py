@@ -35,7 +35,7 @@ CLASSES = {
     "StreamedHttpResponse": "client.http.remote_http",
     "RemoteHttp": "client.http.remote_http",
     "RemoteDiscovery": "client.discovery",
-    "OutputView": "client.process.output_buffer",
+    "OutputView": "client.process.output_view",
     "RemoteProcess": "client.process.remote_process",
     "Processes": "client.process.processes",
     "ExecServerClient": "client.client",
@@ -65,6 +65,7 @@ WORDS = {
     "`async with`": "`with`",
     "asynchronous iterator": "iterator",
     "`asyncio.subprocess.Process`": "`subprocess.Popen`",
+    "`asyncio.StreamReader`": "a file",
     "; use `asyncio.timeout` to set an end to it": "",
     "what asks the server is asynchronous": "what asks the server waits",
 }

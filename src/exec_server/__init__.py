@@ -50,9 +50,9 @@ if TYPE_CHECKING:
         Exited,
         Failed,
         OutputChunk,
-        OutputView,
         ResyncRequired,
     )
+    from exec_server.client.process.output_view import OutputView
     from exec_server.client.process.processes import INHERIT_ENV
     from exec_server.client.process.remote_process import RemoteProcess
     from exec_server.client.process.run_to_end import CompletedProcess
@@ -244,7 +244,8 @@ _NAMES = {
         "FromEnvironment HttpHeaders HttpResponse RemoteHttp StreamedHttpResponse"
     ),
     "client.session_link": "ConnectionState",
-    "client.process.output_buffer": "Closed Exited Failed OutputChunk OutputView ResyncRequired",
+    "client.process.output_buffer": "Closed Exited Failed OutputChunk ResyncRequired",
+    "client.process.output_view": "OutputView",
     "client.files.remote_path": "RemotePath",
     "client.process.remote_process": "RemoteProcess",
     "client.process.processes": "INHERIT_ENV",

@@ -40,8 +40,6 @@ OSError itself. `exc.errno` and `exc.path` say what it is about; both are None o
 
 from __future__ import annotations
 
-import errno
-import re
 from typing import Any, ClassVar, Literal, Self
 
 
@@ -104,14 +102,6 @@ class RpcError(ExecServerError):
         found = {"errno": self.errno, "path": self.path, "kind": self.kind}
         return {name: value for name, value in found.items() if value is not None} or None
 
-    def __reduce__(self) -> Any:
-        facts = {name: value for name, value in vars(self).items() if name != "message"}
-        kind = type(self)
-        plain, number = (
-            (kind.__bases__[0], self.errno) if isinstance(self, OSError) else (kind, None)
-        )
-        return _rebuilt, (plain, number, self.message, self.args, facts)
-
 
 class InvalidRequest(RpcError):
     code = -32600
@@ -149,90 +139,6 @@ _BY_CODE: dict[int, type[RpcError]] = {
         SessionAttached,
     )
 }
-
-
-# Errors of the operating system.
-
-_OS_ERROR = re.compile(r"(?:\A|: )([^:]*?) ?\(os error (\d{1,9})\)\Z")
-# Refusals without a number, as every server words them.
-_REFUSALS = {
-    "path contains a symbolic link": errno.ELOOP,
-    "directory already exists": errno.EEXIST,
-    "fs/copy requires recursive: true when sourcePath is a directory": errno.EISDIR,
-}
-# Python has a class for other numbers as well, but ConnectionError and TimeoutError would be taken
-# for errors of the connection to the server.
-_OS_KINDS: dict[int, type[OSError]] = {
-    errno.ENOENT: FileNotFoundError,
-    errno.EACCES: PermissionError,
-    errno.EPERM: PermissionError,
-    errno.EISDIR: IsADirectoryError,
-    errno.ENOTDIR: NotADirectoryError,
-    errno.EEXIST: FileExistsError,
-}
-
-
-def as_os_error(error: RpcError) -> RpcError:
-    """*error* as an exception that is an OSError as well, if its errno is known or in its text."""
-    if isinstance(error, OSError):
-        return error
-    found = _OS_ERROR.search(error.message)
-    number = error.errno or _REFUSALS.get(error.message) or (int(found[2]) if found else None)
-    if number is None:
-        return error
-    # The server's own words: on its system the number may mean something else than here.
-    text = found[1] if found else error.message
-    new = _os_error_class(type(error), number)(error.message)
-    _tell_number(new, number, text)
-    new.code, new.subject, new.args = error.code, error.subject, error.args
-    new.path, new.kind = error.path, error.kind
-    return new
-
-
-def _tell_number(error: RpcError, number: int, text: str) -> None:
-    assert isinstance(error, OSError)
-    error.errno, error.strerror = number, text
-
-
-def _get_filename(error: RpcError) -> str | None:
-    return error.path
-
-
-_os_error_classes: dict[tuple[type[RpcError], type[OSError]], type[RpcError]] = {}
-
-
-def _os_error_class(kind: type[RpcError], number: int) -> type[RpcError]:
-    """The class of errors *number* among those of *kind*."""
-    os_kind = _OS_KINDS.get(number, OSError)
-    known = _os_error_classes.get((kind, os_kind))
-    if known is None:
-        known = _os_error_classes[kind, os_kind] = _made_class(kind, os_kind)
-    return known
-
-
-def _made_class(kind: type[RpcError], os_kind: type[OSError]) -> type[RpcError]:
-    members = {
-        "__module__": __name__,
-        "errno": OSError.errno,
-        "strerror": OSError.strerror,
-        # The name that OSError has for it.
-        "filename": property(_get_filename),
-    }
-    return type(os_kind.__name__, (kind, os_kind), members)
-
-
-def _rebuilt(
-    kind: type[RpcError], number: int | None, message: str, args: Any, facts: dict[str, Any]
-) -> RpcError:
-    """The same error again, after it was pickled or copied."""
-    error = kind.__new__(kind)
-    RpcError.__init__(error, message)
-    if number is not None:
-        error.errno = number
-        error = as_os_error(error)
-    error.args = args
-    vars(error).update(facts)
-    return error
 
 
 class ProtocolError(ExecServerError):
@@ -324,25 +230,59 @@ class StdinClosed(ExecServerError):
 
 
 class CommandFailed(ExecServerError):
-    """A command ended with a status other than 0 although the caller asked for success."""
+    """A command ended with a status other than 0 although the caller asked for success.
 
-    def __init__(self, argv: list[str], returncode: int, stdout: bytes, stderr: bytes) -> None:
-        super().__init__(f"{argv[0]} ended with status {returncode}")
+    `signal` is the signal that has ended it, if it is known that one has.
+    """
+
+    def __init__(
+        self,
+        argv: list[str],
+        returncode: int,
+        stdout: bytes,
+        stderr: bytes,
+        *,
+        signal: int | None = None,
+        dropped_bytes: int = 0,
+    ) -> None:
+        end = f"ended with status {returncode}"
+        if signal is not None:
+            end = f"was ended by {getattr(signal, 'name', f'signal {signal}')}"
+        super().__init__(f"{argv[0]} {end}{_missing(dropped_bytes)}")
         self.argv = argv
         self.returncode = returncode
         self.stdout = stdout
         self.stderr = stderr
+        self.signal = signal
+        self.dropped_bytes = dropped_bytes
 
 
 class CommandTimeout(ExecServerError):
-    """A command took too long and was ended; `stdout` and `stderr` are its output so far."""
+    """A command took too long and was ended; `stdout` and `stderr` are its output so far.
 
-    def __init__(self, argv: list[str], timeout: float, stdout: bytes, stderr: bytes) -> None:
-        super().__init__(f"{argv[0]} took longer than {timeout:g} seconds")
+    `dropped_bytes` are missing in their middle, because there were more than `max_output`.
+    """
+
+    def __init__(
+        self,
+        argv: list[str],
+        timeout: float,
+        stdout: bytes,
+        stderr: bytes,
+        *,
+        dropped_bytes: int = 0,
+    ) -> None:
+        text = f"{argv[0]} took longer than {timeout:g} seconds{_missing(dropped_bytes)}"
+        super().__init__(text)
         self.argv = argv
         self.timeout = timeout
         self.stdout = stdout
         self.stderr = stderr
+        self.dropped_bytes = dropped_bytes
+
+
+def _missing(dropped_bytes: int) -> str:
+    return f"; {dropped_bytes} bytes of its output were dropped" if dropped_bytes else ""
 
 
 class TransferFailed(ExecServerError):

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from exec_server.client.client import ExecServerClient
+from exec_server.client.os_errors import as_os_error
 from exec_server.client_urls import connect
 from exec_server.errors import (
     ExecServerError,
@@ -19,7 +20,6 @@ from exec_server.errors import (
     InvalidRequest,
     NotFound,
     RpcError,
-    as_os_error,
 )
 from exec_server.protocol.sandbox import read_only
 from exec_server.sync import connect as connect_sync

@@ -23,6 +23,7 @@ from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.http.response_body import HttpBodies
 from exec_server.client.link_watch import LinkWatch
 from exec_server.client.network_policy import NetworkPolicy
+from exec_server.client.os_errors import as_os_error
 from exec_server.client.process.tracked_processes import TrackedProcesses
 from exec_server.client.session_link import DISCONNECTED, ConnectionState, Dialler, SessionLink
 from exec_server.client.session_token import SessionToken
@@ -33,7 +34,6 @@ from exec_server.errors import (
     MethodNotFound,
     RpcError,
     SessionAttached,
-    as_os_error,
 )
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment

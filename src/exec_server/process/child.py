@@ -117,8 +117,12 @@ class Child:
         self.argv = params.argv
         self.is_tty = params.tty
         self._hides_signals = params.tty and not params.exit_signals
+        # True if the client wants to know the pid, and the signal that ends the process.
+        self.tells_details = params.details
         self.pid: int | None = None
         self.exit_code: int | None = None
+        # The signal that has ended the process, if one has and the client wants to know it.
+        self.end_signal: int | None = None
         self.is_terminated = False
         # The reason why the process was lost, if it was.
         self.failure: str | None = None
@@ -259,7 +263,12 @@ class Child:
         self.state = "exited"
         seq = self.log.take_seq()
         self._outlet.push(
-            self._texts.exited(seq, exit_code=code, sandbox_denied=self.is_sandbox_denied)
+            self._texts.exited(
+                seq,
+                exit_code=code,
+                sandbox_denied=self.is_sandbox_denied,
+                signal=self.end_signal,
+            )
         )
         if self.is_terminated:
             # A descendant that left the process group may hold the pipes for ever; do not wait for
@@ -289,6 +298,8 @@ class Child:
         code = os.waitstatus_to_exitcode(status)
         if code >= 0:
             return code
+        if self.tells_details:
+            self.end_signal = -code
         return _TERMINAL_SIGNAL_EXIT if self._hides_signals else 128 - code
 
     def _maybe_close(self) -> None:

@@ -16,6 +16,8 @@ def start_result(child: Child) -> process.StartResult:
         result.sandbox_type, result.sandbox_rung = _SANDBOX_TYPE, child.sandbox.backend
     if child.log.window is not None:
         result.flow_window = child.log.window
+    if child.tells_details and child.pid is not None:
+        result.pid = child.pid
     return result
 
 
@@ -42,6 +44,8 @@ def read_result(child: Child, cursor: int, max_bytes: int | None) -> process.Rea
         result.dropped_bytes = page.dropped_bytes
     if child.log.window is not None:
         result.flow_window = child.log.window
+    if child.end_signal is not None and result.exited:
+        result.signal = child.end_signal
     return result
 
 

@@ -71,6 +71,8 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     # Ours: the server keeps up to this many bytes of output that the client has not acknowledged.
     # When there are more, the program has to wait.
     flow_window: Window | None = None
+    # Ours: the answer has the pid, and the exit has the signal, if one has ended the process.
+    details: bool = False
     # The name of `sandbox` in the first revisions; its value moves to `sandbox`.
     sandbox_policy: OldSandbox | None = None
 
@@ -95,6 +97,8 @@ class StartResult(msgspec.Struct, rename="camel"):
     sandbox_rung: str | UnsetType = UNSET
     # Ours: the size of the window that the server grants.
     flow_window: int | UnsetType = UNSET
+    # Ours, with `details`: the process id of the program on the server's machine.
+    pid: int | UnsetType = UNSET
 
 
 class ReadParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -126,6 +130,8 @@ class ReadResult(msgspec.Struct, rename="camel"):
     dropped_bytes: int | UnsetType = UNSET
     # Ours: the size of the window, if the process has one.
     flow_window: int | UnsetType = UNSET
+    # Ours, with `details`: the number of the signal that has ended the process.
+    signal: int | UnsetType = UNSET
 
 
 class WriteParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -200,6 +206,8 @@ class ExitedEvent(msgspec.Struct, rename="camel"):
     seq: int
     exit_code: int
     sandbox_denied: bool = False
+    # Ours, with `details`: the number of the signal that has ended the process.
+    signal: int | UnsetType = UNSET
 
 
 class ClosedEvent(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -251,9 +259,12 @@ class EventTexts:
         self._exited_head = _event_head(EXITED, name)
         self._closed_head = _event_head(CLOSED, name)
 
-    def exited(self, seq: int, *, exit_code: int, sandbox_denied: bool) -> bytes:
+    def exited(
+        self, seq: int, *, exit_code: int, sandbox_denied: bool, signal: int | None = None
+    ) -> bytes:
         denied = b"true" if sandbox_denied else b"false"
-        tail = b'%d,"exitCode":%d,"sandboxDenied":%b}}' % (seq, exit_code, denied)
+        ended_by = b"" if signal is None else b',"signal":%d' % signal
+        tail = b'%d,"exitCode":%d,"sandboxDenied":%b%b}}' % (seq, exit_code, denied, ended_by)
         return self._exited_head + tail
 
     def closed(self, seq: int) -> bytes:

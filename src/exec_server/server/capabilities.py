@@ -29,6 +29,7 @@ _OF_OURS = {
     "processCloseStdin": True,
     "processSignals": True,
     "processExitSignals": True,
+    "processDetails": True,
     "processList": True,
     "processTerminateTree": sys.platform == "linux",
     "processReadDroppedBytes": True,

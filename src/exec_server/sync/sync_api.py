@@ -43,8 +43,9 @@ from exec_server.client.http.remote_http import (
 from exec_server.client.http.remote_http import RemoteHttp as AsyncRemoteHttp
 from exec_server.client.http.remote_http import StreamedHttpResponse as AsyncStreamedHttpResponse
 from exec_server.client.network_policy import OnPolicyDecision, OnPolicyRequest
-from exec_server.client.process.output_buffer import Event, OutputChunk
-from exec_server.client.process.output_buffer import OutputView as AsyncOutputView
+from exec_server.client.process.output_buffer import Event, OutputChunk, Wanted
+from exec_server.client.process.output_view import LINE_BYTES, Separator
+from exec_server.client.process.output_view import OutputView as AsyncOutputView
 from exec_server.client.process.processes import INHERIT_ENV
 from exec_server.client.process.remote_process import RemoteProcess as AsyncRemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess
@@ -701,7 +702,11 @@ class RemoteDiscovery(Twin[AsyncRemoteDiscovery]):
 
 
 class OutputView(Twin[AsyncOutputView]):
-    """One stream of a process: an iterator of its bytes as they arrive."""
+    """One stream of a process: an iterator of its bytes as they arrive.
+
+    The methods work like those of a file. If the process was started with
+    `text=True`, they return texts; bytes that are not UTF-8 are replaced by U+FFFD.
+    """
 
     __slots__ = ()
 
@@ -714,9 +719,26 @@ class OutputView(Twin[AsyncOutputView]):
         except StopAsyncIteration:
             raise StopIteration from None
 
-    def read(self) -> bytes:
+    def read(self) -> Any:
         """Everything up to the end of the stream, which comes when the process has closed."""
         return self._portal.wait(self._inner.read())
+
+    def readline(self) -> Any:
+        """The next line, with its newline; the last one may have none, and then nothing comes."""
+        return self._portal.wait(self._inner.readline())
+
+    def read_until(self, separator: Separator = b"\n", *, limit: int = LINE_BYTES) -> Any:
+        """Everything up to *separator*, with it; of several separators, the first that comes.
+
+        What follows stays for the next reader. Raises asyncio.IncompleteReadError, which has the
+        rest, if the output ends before, and asyncio.LimitOverrunError after *limit* bytes without
+        a separator. Then, and if it is cancelled, nothing of the output is lost.
+        """
+        return self._portal.wait(self._inner.read_until(separator, limit=limit))
+
+    def lines(self, *, limit: int = LINE_BYTES) -> Iterator[Any]:
+        """Each line, with its newline; the last one may have none."""
+        return self._portal.iterate(self._inner.lines(limit=limit))
 
 
 class RemoteProcess(Twin[AsyncRemoteProcess]):
@@ -739,9 +761,23 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
     once, and every write is done once. It fails with ConnectionClosed when the session is lost,
     and with ProcessFailed when a server without windows could not retain all of the output
     meanwhile. If you drop the handle, the process runs on and its output is no longer received.
+
+    With `with` the end of the block ends the process and everything that it has started.
     """
 
     __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self._portal.wait(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
 
     @property
     def process_id(self) -> str:
@@ -794,6 +830,20 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         return self._inner.returncode
 
     @property
+    def signal(self) -> int | None:
+        """The signal that has ended the process, such as `signal.SIGKILL`, on a terminal, too.
+
+        It is None if the process has exited by itself, if it runs inside of bubblewrap, and if the
+        server does not say: a status above 128 alone proves nothing.
+        """
+        return self._inner.signal
+
+    @property
+    def pid(self) -> int | None:
+        """The process id on the server's machine; None if the server does not say."""
+        return self._inner.pid
+
+    @property
     def is_done(self) -> bool:
         """True if the process has closed and all of its output was read."""
         return self._portal.run(lambda: self._inner.is_done)
@@ -816,6 +866,31 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
     def stderr(self) -> OutputView:
         """The output on stderr; nothing if the process runs on a terminal."""
         return OutputView(self._portal, self._portal.run(lambda: self._inner.stderr))
+
+    def lines(self, stream: Wanted = "all", *, limit: int = LINE_BYTES) -> Iterator[Any]:
+        """Each line of the output, with its newline; the last one may have none.
+
+        Lines of stdout and stderr come in the order in which they end; *stream* chooses one of the
+        two. A line of more than *limit* bytes raises asyncio.LimitOverrunError. A reader that
+        leaves early loses nothing: the next one continues where it has stopped.
+        """
+        return self._portal.iterate(self._inner.lines(stream, limit=limit))
+
+    def read_until(self, separator: Separator = b"\n", *, limit: int = LINE_BYTES) -> Any:
+        """Everything on stdout or the terminal up to *separator*, with it.
+
+        See `OutputView.read_until`: of several separators the first that comes counts, and what
+        follows stays for the next reader. Raises asyncio.IncompleteReadError at the end.
+        """
+        return self._portal.wait(self._inner.read_until(separator, limit=limit))
+
+    def communicate(self, input: BytesLike | str | None = None) -> tuple[Any, Any]:
+        """Write *input*, end the input, and collect stdout and stderr until the process closes.
+
+        Everything is kept in memory; `run` has a bound. The exit status is in `returncode` after
+        that. The input is ended also without *input*, if the server can do that.
+        """
+        return self._portal.wait(self._inner.communicate(input))
 
     def events(self) -> Iterator[Event]:
         """Everything that happens, in order, until Closed or Failed.
@@ -845,11 +920,12 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         """Wait for the exit status; output may still follow it."""
         return self._portal.wait(self._inner.wait())
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: BytesLike | str) -> None:
         """Write to stdin or the terminal; returns when the server has accepted all of it.
 
         It waits as long as the process does not read.
-        Raises StdinClosed when the process takes no input or has ended.
+        Raises StdinClosed when the process takes no input or has ended. A text is accepted if the
+        process was started with `text=True`.
         """
         self._portal.wait(self._inner.write(data))
 
@@ -877,6 +953,10 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         when it exited; other servers only kill its group, and only while it runs.
         """
         return self._portal.wait(self._inner.terminate())
+
+    def kill(self) -> bool:
+        """The same as `terminate`, under the name that `subprocess.Popen` has for it."""
+        return self._portal.wait(self._inner.kill())
 
     def abandon(self) -> None:
         """Have the process killed without waiting for that, and stop receiving its output."""
@@ -916,6 +996,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         sandbox: Sandboxed = None,
         ensure: bool = True,
         max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
+        drain: float | None = DEFAULT_LIMITS.run_drain,
     ) -> CompletedProcess:
         """Run a command to its end, like `subprocess.run`.
 
@@ -928,7 +1009,13 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         Of each stream at most *max_output* bytes are kept, 64 MiB by default: the first half, and
         as much of the end; None keeps everything. If there was more, or if the server could not
         retain all output during an outage, the result's `truncated` is true and its
-        `dropped_bytes` says how much is missing. Use `start` to read a long output piece by piece.
+        `dropped_bytes` says how much is missing; in its `text()` a line says where. Use `start` to
+        read a long output piece by piece.
+
+        The end is the exit of the command itself. What it has left in the background, as in
+        `sh -c 'server & echo up'`, runs on. If that holds the output open, the rest of the output
+        is awaited for *drain* seconds after the exit, and the result's `has_background` is true;
+        with None it is awaited to its end, as `subprocess.run` does.
         """
         return self._portal.wait(
             self._inner.run(
@@ -943,6 +1030,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                 sandbox=sandbox,
                 ensure=ensure,
                 max_output=max_output,
+                drain=drain,
             )
         )
 
@@ -963,6 +1051,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         ensure: bool = False,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
+        text: bool = False,
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -987,6 +1076,9 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         *on_disconnect* `fail` it fails at once. If the server could not retain all output
         meanwhile, the handle fails and the process is killed; with *on_gap* `skip` the missing
         output is left out.
+
+        With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
+        texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
         """
         return RemoteProcess(
             self._portal,
@@ -1006,6 +1098,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     ensure=ensure,
                     on_disconnect=on_disconnect,
                     on_gap=on_gap,
+                    text=text,
                 )
             ),
         )
@@ -1017,13 +1110,14 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         ensure: bool = False,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
+        text: bool = False,
     ) -> RemoteProcess:
         """Start a program exactly as *params* say; the other parameters are those of `start`."""
         return RemoteProcess(
             self._portal,
             self._portal.wait(
                 self._inner.start_process(
-                    params, ensure=ensure, on_disconnect=on_disconnect, on_gap=on_gap
+                    params, ensure=ensure, on_disconnect=on_disconnect, on_gap=on_gap, text=text
                 )
             ),
         )
@@ -1035,19 +1129,20 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         *,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "skip",
+        text: bool = False,
     ) -> RemoteProcess:
         """Continue with a process of this session that has no handle here.
 
         Output is delivered from event *after_seq* on; the default is where the session token says
         that reading has stopped, or the start. Output that the server no longer has is left out and
-        `is_truncated` is true; with *on_gap* `fail` the handle fails instead. Raises
-        InvalidRequest if the server does not know the process.
+        `is_truncated` is true; with *on_gap* `fail` the handle fails instead. *text* is as in
+        `start`. Raises InvalidRequest if the server does not know the process.
         """
         return RemoteProcess(
             self._portal,
             self._portal.wait(
                 self._inner.attach(
-                    process_id, after_seq, on_disconnect=on_disconnect, on_gap=on_gap
+                    process_id, after_seq, on_disconnect=on_disconnect, on_gap=on_gap, text=text
                 )
             ),
         )

@@ -14,13 +14,13 @@ from exec_server.client.arguments import as_bytes, as_path
 from exec_server.client.files.file_streams import WHOLE_FILE_BYTES, Block
 from exec_server.client.files.missing_watch import MissingWatch
 from exec_server.client.files.remote_path import RemotePath
+from exec_server.client.os_errors import as_os_error
 from exec_server.errors import (
     ExecServerError,
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
     RpcError,
-    as_os_error,
 )
 from exec_server.protocol import fs
 from exec_server.protocol.base64 import Blob, LazyBlob

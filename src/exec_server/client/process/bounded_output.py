@@ -3,6 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
+
+
+class Gap(NamedTuple):
+    """A place in an output where *size* bytes are missing."""
+
+    at: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"[... {self.size} bytes of output are missing here ...]"
+
+
+def with_gap(content: bytes, gap: Gap | None, encoding: str) -> str:
+    """*content* as a text; a line says where something is missing."""
+    if gap is None:
+        return content.decode(encoding, "replace")
+    head = content[: gap.at].decode(encoding, "replace")
+    tail = content[gap.at :].decode(encoding, "replace")
+    newline = "" if head.endswith("\n") or not head else "\n"
+    return f"{head}{newline}{gap}\n{tail}"
 
 
 class BoundedOutput:
@@ -38,6 +59,11 @@ class BoundedOutput:
             gone = min(len(oldest), excess)
             self._tail_size -= gone
             self.dropped_bytes += gone
+
+    @property
+    def gap(self) -> Gap | None:
+        """Where bytes are missing in the content; None if none are."""
+        return Gap(self._head_size, self.dropped_bytes) if self.dropped_bytes else None
 
     def content(self) -> bytes:
         """Everything that was kept."""

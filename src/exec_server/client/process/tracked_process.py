@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import UnsetType
 
+from exec_server.client.arguments import as_signal
 from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.process.output_buffer import (
     Closed,
@@ -73,6 +74,9 @@ class TrackedProcess:
         self.sandbox_rung: str | None = None
         self.sandbox_denied = False
         self.returncode: int | None = None
+        # The number that the server's system gives it, and the signal that has ended it.
+        self.pid: int | None = None
+        self.signal: int | None = None
         self.error: ExecServerError | None = None
         self.span: ProcessSpan | None = None
         # True if events() is used, which reports lost connections.
@@ -152,11 +156,13 @@ class TrackedProcess:
         self.windowed(answer.flow_window)
         self.sandbox_type = answer.sandbox_type
         self.sandbox_rung = answer.sandbox_rung or None
+        self.pid = answer.pid or None
 
     def receive(self, event: ProcessEvent) -> None:
         """An event has arrived, in any order. Never raises."""
         # The exit status is valid even while output before it is missing.
         if isinstance(event, ExitedEvent):
+            self.signal = as_signal(event.signal)
             self._exited(event.exit_code, is_denied=event.sandbox_denied)
         try:
             ready = self._order.receive(event)
@@ -206,6 +212,8 @@ class TrackedProcess:
             self._seen_bytes = max(self._seen_bytes, answer.dropped_bytes)
         is_exit_gone = answer.exited and not self._order.has_exit
         self.is_truncated |= merged.gone > is_exit_gone
+        if answer.exited and self.signal is None:
+            self.signal = as_signal(answer.signal)
         if answer.exited and answer.exit_code is not None:
             self._exited(answer.exit_code, is_denied=answer.sandbox_denied)
         self._deliver(merged.events)
@@ -224,7 +232,8 @@ class TrackedProcess:
                 else:
                     self.output.append(OutputChunk(event.seq, event.stream, event.chunk.data))
             elif isinstance(event, ExitedEvent):
-                mark = Exited(event.seq, event.exit_code, event.sandbox_denied)
+                ended_by = as_signal(event.signal)
+                mark = Exited(event.seq, event.exit_code, event.sandbox_denied, ended_by)
                 self.output.mark(event.seq, mark)
             else:
                 last = self._order.released

@@ -124,6 +124,7 @@ class TrackedProcesses:
                 if info is not None:
                     tracked.sandbox_type = info.sandbox_type or None
                     tracked.sandbox_rung = info.sandbox_rung or None
+                    tracked.pid = info.pid
                     await self.catch_up(tracked)
                     return
             except ExecServerError as exc:
