@@ -20,8 +20,10 @@ from exec_server.cli.process.run_options import RunOptions, parse_run
 from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
 from exec_server.client.client import ExecServerClient
+from exec_server.client.process.bounded_output import BoundedOutput, with_gap
 from exec_server.client.process.remote_process import OnGap, RemoteProcess
 from exec_server.errors import ConfigurationError, ExecServerError, NotFound, RpcError
+from exec_server.limits import DEFAULT_LIMITS
 
 
 def run_command(words: list[str]) -> int:
@@ -42,7 +44,8 @@ def run_and_tell(
 
     The exit status is returned.
     """
-    collected: Collected = {"stdout": bytearray(), "stderr": bytearray()}
+    limit = DEFAULT_LIMITS.run_output_bytes if options.max_output is None else options.max_output
+    collected: Collected = {"stdout": BoundedOutput(limit), "stderr": BoundedOutput(limit)}
 
     async def told() -> int:
         try:
@@ -72,6 +75,7 @@ async def run_on(
         is_terminal=options.tty,
         has_input=options.stdin,
         collected=collected if is_json else None,
+        max_output=options.max_output,
         time_limit=options.time_limit,
         size=terminal_io.terminal_size(),
     )
@@ -214,6 +218,8 @@ async def _obstacle(client: ExecServerClient, directory: str) -> str | None:
 
 def _facts(process: RemoteProcess, status: int, *, is_timed_out: bool) -> dict[str, object]:
     result: dict[str, object] = {"exitCode": status}
+    if process.signal is not None and not is_timed_out:
+        result["signal"] = getattr(process.signal, "name", process.signal)
     if process.sandbox_type not in (None, "none"):
         result["sandboxRung"] = process.sandbox_rung
         result["sandboxDenied"] = process.sandbox_denied
@@ -223,11 +229,16 @@ def _facts(process: RemoteProcess, status: int, *, is_timed_out: bool) -> dict[s
 
 
 def output_facts(collected: Collected) -> dict[str, object]:
-    """The output of each stream: as text, or in base64 if it is not UTF-8."""
+    """The output of each stream: as text, or in base64 if it is not UTF-8.
+
+    Where the middle of a long output is missing, a line of the text says so, and the facts do.
+    """
     facts: dict[str, object] = {}
-    for name, data in collected.items():
+    for name, output in collected.items():
+        data = output.content()
         try:
-            facts[name] = data.decode()
+            facts[name] = with_gap(data, output.gap, "utf-8") if output.gap else data.decode()
         except UnicodeDecodeError:
-            facts[f"{name}Base64"] = bytes(data)
-    return facts
+            facts[f"{name}Base64"] = data
+    dropped = sum(output.dropped_bytes for output in collected.values())
+    return facts | ({"truncated": True, "droppedBytes": dropped} if dropped else {})

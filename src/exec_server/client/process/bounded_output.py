@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class Gap(NamedTuple):
@@ -27,11 +27,14 @@ def with_gap(content: bytes, gap: Gap | None, encoding: str) -> str:
 
 
 class BoundedOutput:
-    """Keeps up to *max_bytes*: the first half, and as much of the end. None keeps everything."""
+    """Keeps up to *max_bytes*: the first half, and as much of the end. None keeps everything.
 
-    def __init__(self, max_bytes: int | None) -> None:
-        self._head_bytes = None if max_bytes is None else max_bytes - max_bytes // 2
-        self._tail_bytes = 0 if max_bytes is None else max_bytes // 2
+    With *has_head* false only the end is kept.
+    """
+
+    def __init__(self, max_bytes: int | None, *, has_head: bool = True) -> None:
+        self._head_bytes = None if max_bytes is None else has_head * (max_bytes - max_bytes // 2)
+        self._tail_bytes = 0 if max_bytes is None else max_bytes - (self._head_bytes or 0)
         self._head: list[bytes] = []
         self._head_size = 0
         self._tail: deque[bytes] = deque()
@@ -48,6 +51,10 @@ class BoundedOutput:
         if data:
             self._head.append(data)
             self._head_size += len(data)
+
+    def __iadd__(self, data: bytes) -> Self:
+        self.add(data)
+        return self
 
     def _add_to_tail(self, data: bytes) -> None:
         self._tail.append(data)
