@@ -31,6 +31,7 @@ CLASSES = {
     "WriteStream": "client.files.file_streams",
     "MissingWatch": "client.files.missing_watch",
     "FileMethods": "client.files.file_methods",
+    "LinkMethods": "client.files.link_methods",
     "RemoteFiles": "client.files.remote_files",
     "StreamedHttpResponse": "client.http.remote_http",
     "RemoteHttp": "client.http.remote_http",
@@ -42,7 +43,7 @@ CLASSES = {
     "EnvironmentManager": "client.environments.manager",
 }
 # Base classes whose members the twin of a class has itself.
-MERGED = {"ExecServerClient": ("Processes",), "RemoteFiles": ("FileMethods",)}
+MERGED = {"ExecServerClient": ("Processes",), "RemoteFiles": ("FileMethods", "LinkMethods")}
 OPENERS = {"connect": "client_urls", "local": "local_server", "environments": "local_server"}
 # Structs of options, and the keyword arguments that are made of their fields.
 OPTIONS = "client.connect_options"

@@ -46,6 +46,7 @@ _OF_OURS = {
     "fsAtomicWrite": True,
     "fsWalkExactNames": True,
     "fsCompleteListing": True,
+    "fsLinks": True,
 }
 
 CAPABILITIES: dict[str, bool] = {**_OF_THE_REFERENCE, **_OF_OURS}

@@ -117,8 +117,16 @@ class RemotePath(Twin[AsyncRemotePath]):
         return self._inner.suffix
 
     def stat(self) -> Metadata:
-        """The kind, size and times. Raises NotFound."""
+        """The kind, size, times and, if the server tells it, the mode. Raises NotFound."""
         return self._portal.wait(self._inner.stat())
+
+    def lstat(self) -> Metadata:
+        """The same of a link itself, also of one that leads nowhere. An extension."""
+        return self._portal.wait(self._inner.lstat())
+
+    def readlink(self) -> RemotePath:
+        """The path in a link, which may be relative to the link's directory. An extension."""
+        return RemotePath(self._portal, self._portal.wait(self._inner.readlink()))
 
     def exists(self) -> bool:
         """True if the path leads to something."""
@@ -133,7 +141,7 @@ class RemotePath(Twin[AsyncRemotePath]):
         return self._portal.wait(self._inner.is_dir())
 
     def is_symlink(self) -> bool:
-        """True if it is a symbolic link; False for a link that leads nowhere."""
+        """True if it is a symbolic link; some servers do not see one that leads nowhere."""
         return self._portal.wait(self._inner.is_symlink())
 
     def resolve(self) -> RemotePath:
@@ -172,6 +180,10 @@ class RemotePath(Twin[AsyncRemotePath]):
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Create the directory, as in pathlib; but *parents* implies *exist_ok*."""
         self._portal.wait(self._inner.mkdir(parents=parents, exist_ok=exist_ok))
+
+    def symlink_to(self, target: str | RemotePath) -> None:
+        """Make this path a link to *target*, which need not exist. An extension."""
+        self._portal.wait(self._inner.symlink_to(unwrapped(target)))
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Remove the file or the symbolic link."""
@@ -328,10 +340,18 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         """`fs/close`; closing a handle that is not open does no harm."""
         self._portal.wait(self._inner.close(handle_id))
 
-    def get_metadata(self, path: AnyPath, *, follow_symlinks: bool = True) -> fs.Metadata:
-        """`fs/getMetadata`: the kind, size and times."""
+    def get_metadata(
+        self, path: AnyPath, *, follow_symlinks: bool = True, attributes: bool = False
+    ) -> fs.Metadata:
+        """`fs/getMetadata`: the kind, size and times of what the path leads to.
+
+        With *attributes* also `mode`, `uid`, `gid` and `link_count`, which are `msgspec.UNSET` from
+        servers without `fsLinks`.
+        """
         return self._portal.wait(
-            self._inner.get_metadata(unwrapped(path), follow_symlinks=follow_symlinks)
+            self._inner.get_metadata(
+                unwrapped(path), follow_symlinks=follow_symlinks, attributes=attributes
+            )
         )
 
     def canonicalize(self, path: AnyPath) -> str:
@@ -431,11 +451,13 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         max_entries: int = 50000,
         follow_directory_symlinks: bool = False,
         prune_hidden_directories: bool = False,
+        links: bool = False,
     ) -> WalkOutcome:
         """`fs/walk`: files and directories below *path*, breadth first.
 
         Names that are not UTF-8 are among them if the server can list them (`fsWalkExactNames`);
-        others report them as errors.
+        others report them as errors. With *links* symbolic links that are not entered are among
+        them, too, also those that lead nowhere; this needs a server with `fsLinks`.
         The limits given by default are the highest that servers accept.
         """
         return self._portal.wait(
@@ -446,6 +468,7 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
                 max_entries=max_entries,
                 follow_directory_symlinks=follow_directory_symlinks,
                 prune_hidden_directories=prune_hidden_directories,
+                links=links,
             )
         )
 
@@ -470,6 +493,31 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
     def uri(self, path: AnyPath) -> PathUri:
         """A path in the form that the server wants. Raises ValueError if it cannot be a path."""
         return self._portal.wait(self._inner.uri(unwrapped(path)))
+
+    def lstat(self, path: AnyPath, *, follow_symlinks: bool = True) -> fs.Metadata:
+        """`fs/lstat`: as `get_metadata` with attributes, of a link itself and not its target.
+
+        A link that leads nowhere can be asked about, too. With *follow_symlinks* false it is an
+        error if one of the directories above is a link.
+        """
+        return self._portal.wait(
+            self._inner.lstat(unwrapped(path), follow_symlinks=follow_symlinks)
+        )
+
+    def readlink(self, path: AnyPath, *, follow_symlinks: bool = True) -> str:
+        """`fs/readLink`: the text in a link, which may be relative to the link's directory."""
+        return self._portal.wait(
+            self._inner.readlink(unwrapped(path), follow_symlinks=follow_symlinks)
+        )
+
+    def symlink(self, target: AnyPath, path: AnyPath, *, follow_symlinks: bool = True) -> None:
+        """`fs/symlink`: make *path* a link to *target*, which need not exist, as `os.symlink` does.
+
+        It is an error if *path* exists.
+        """
+        self._portal.wait(
+            self._inner.symlink(unwrapped(target), unwrapped(path), follow_symlinks=follow_symlinks)
+        )
 
     @property
     def client(self) -> ExecServerClient:

@@ -44,10 +44,10 @@ _NO_FILE = ("` is not a file", "path is not a regular file")
 
 
 class WalkEntry(NamedTuple):
-    """A file or directory that `walk` has found."""
+    """A file, directory or link that `walk` has found."""
 
     path: str
-    kind: Literal["directory", "file"]
+    kind: Literal["directory", "file", "symlink"]
 
 
 class WalkError(NamedTuple):
@@ -90,7 +90,7 @@ class FileMethods:
 
     async def read_file(self, path: AnyPath, *, follow_symlinks: bool = True) -> bytes:
         """`fs/readFile`: the content of a file, in one message."""
-        params = fs.ReadFileParams(await self.uri(path), _unless(follow_symlinks), self._sandbox)
+        params = fs.ReadFileParams(await self.uri(path), unless(follow_symlinks), self._sandbox)
         return (await self._call(fs.READ_FILE, params)).data_base64.data
 
     async def write_file(
@@ -103,7 +103,7 @@ class FileMethods:
         if atomic:
             await self._require("fsAtomicWrite")
         params = fs.WriteFileParams(
-            await self.uri(path), LazyBlob(data), _unless(follow_symlinks), atomic, self._sandbox
+            await self.uri(path), LazyBlob(data), unless(follow_symlinks), atomic, self._sandbox
         )
         await self._call(fs.WRITE_FILE, params)
 
@@ -114,7 +114,7 @@ class FileMethods:
         data = as_bytes(data, "data")
         await self._require("fsAppend")
         params = fs.AppendParams(
-            await self.uri(path), Blob(data), create, _unless(follow_symlinks), self._sandbox
+            await self.uri(path), Blob(data), create, unless(follow_symlinks), self._sandbox
         )
         return (await self._call(fs.APPEND, params)).size
 
@@ -157,9 +157,20 @@ class FileMethods:
 
     # Names.
 
-    async def get_metadata(self, path: AnyPath, *, follow_symlinks: bool = True) -> fs.Metadata:
-        """`fs/getMetadata`: the kind, size and times."""
-        params = fs.GetMetadataParams(await self.uri(path), _unless(follow_symlinks), self._sandbox)
+    async def get_metadata(
+        self, path: AnyPath, *, follow_symlinks: bool = True, attributes: bool = False
+    ) -> fs.Metadata:
+        """`fs/getMetadata`: the kind, size and times of what the path leads to.
+
+        With *attributes* also `mode`, `uid`, `gid` and `link_count`, which are `msgspec.UNSET` from
+        servers without `fsLinks`.
+        """
+        params = fs.GetMetadataParams(
+            await self.uri(path),
+            unless(follow_symlinks),
+            self._sandbox,
+            attributes=attributes and await self.offers("fsLinks"),
+        )
         return await self._call(fs.GET_METADATA, params)
 
     async def canonicalize(self, path: AnyPath) -> str:
@@ -172,7 +183,7 @@ class FileMethods:
     ) -> None:
         """`fs/createDirectory`; *recursive* also creates its parents, and all of them may exist."""
         params = fs.CreateDirectoryParams(
-            await self.uri(path), recursive, _unless(follow_symlinks), self._sandbox
+            await self.uri(path), recursive, unless(follow_symlinks), self._sandbox
         )
         await self._call(fs.CREATE_DIRECTORY, params)
 
@@ -189,7 +200,7 @@ class FileMethods:
         With *force* it is no error if the path does not exist.
         """
         params = fs.RemoveParams(
-            await self.uri(path), recursive, force, _unless(follow_symlinks), self._sandbox
+            await self.uri(path), recursive, force, unless(follow_symlinks), self._sandbox
         )
         await self._call(fs.REMOVE, params)
 
@@ -214,7 +225,7 @@ class FileMethods:
             await self.uri(source),
             await self.uri(destination),
             overwrite,
-            _unless(follow_symlinks),
+            unless(follow_symlinks),
             self._sandbox,
         )
         await self._call(fs.RENAME, params)
@@ -238,7 +249,7 @@ class FileMethods:
             mode,
             _milliseconds(modified),
             _milliseconds(accessed),
-            _unless(follow_symlinks),
+            unless(follow_symlinks),
             self._sandbox,
         )
         await self._call(fs.SET_PERMISSIONS, params)
@@ -265,13 +276,17 @@ class FileMethods:
         max_entries: int = 50_000,
         follow_directory_symlinks: bool = False,
         prune_hidden_directories: bool = False,
+        links: bool = False,
     ) -> WalkOutcome:
         """`fs/walk`: files and directories below *path*, breadth first.
 
         Names that are not UTF-8 are among them if the server can list them (`fsWalkExactNames`);
-        others report them as errors.
+        others report them as errors. With *links* symbolic links that are not entered are among
+        them, too, also those that lead nowhere; this needs a server with `fsLinks`.
         The limits given by default are the highest that servers accept.
         """
+        if links:
+            await self._require("fsLinks")
         options = fs.WalkOptions(
             max_depth,
             max_directories,
@@ -279,6 +294,7 @@ class FileMethods:
             follow_directory_symlinks,
             prune_hidden_directories,
             exact_names=await self.offers("fsWalkExactNames"),
+            links=links,
         )
         params = fs.WalkParams(await self.uri(path), options, self._sandbox)
         result = await self._call(fs.WALK, params)
@@ -352,7 +368,7 @@ class FileMethods:
         return PathUri(text)
 
 
-def _unless(follow_symlinks: bool) -> bool | None:
+def unless(follow_symlinks: bool) -> bool | None:
     """The parameter is sent only where it differs from what every server does."""
     return None if follow_symlinks else False
 

@@ -5,6 +5,7 @@ task.py               the classes of the table
 local.py              the methods that follow symbolic links
 nofollow.py           the same methods for `followSymlinks: false`
 attributes.py         fs/rename and fs/setPermissions
+links.py              fs/lstat, fs/readLink and fs/symlink
 atomic_write.py       fs/writeFile with `atomic`
 fifo_writes.py        writes to FIFOs and devices
 copy.py               fs/copy
