@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from exec_server.client.process.run_to_end import CompletedProcess
     from exec_server.client.session_link import ConnectionState
     from exec_server.client_urls import ExecServerClient, connect
+    from exec_server.client_urls import open as open
     from exec_server.errors import (
         CallTimeout,
         CommandFailed,
@@ -273,7 +274,8 @@ _NAMES = {
         "TerminateResponse=TerminateResult WriteParams WriteResponse=WriteResult WriteStatus"
     ),
     "protocol.sandbox": "SandboxContext read_only workspace_write",
-    "client_urls": "ExecServerClient connect",
+    # `open` is not in `__all__`, so that `import *` leaves the built-in function alone.
+    "client_urls": "ExecServerClient connect open",
     "remote_server": "RemoteExecutorConfig run_forward run_remote_environment run_remote_executor",
     "remote.remote_config": "RemoteEnvironmentConfig",
     "remote.identity": "create_identity load_identity",

@@ -58,7 +58,14 @@ from exec_server.protocol.fs import Metadata
 from exec_server.protocol.paths import PathUri
 from exec_server.protocol.process import ReadResult
 from exec_server.protocol.sandbox import Sandboxed
-from exec_server.sync.portal import Twin, opened, unwrapped, wrapped_some
+from exec_server.sync.portal import (
+    Twin,
+    close_client,
+    opened,
+    opened_alone,
+    unwrapped,
+    wrapped_some,
+)
 
 
 class RemotePath(Twin[AsyncRemotePath]):
@@ -1325,9 +1332,11 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
     def close(self) -> None:
         """Disconnect; processes are left to the server. Idempotent.
 
+        It waits until the connection is gone.
+        A client of `open` has to be closed in this way; the end of a block does it by itself.
         The processes of a session that was retained do not wait for a reader of their output.
         """
-        self._portal.run(lambda: self._inner.close())
+        close_client(self._portal, self._inner)
 
     def wait_closed(self) -> None:
         """Wait until the connection is gone for good, for whatever reason."""
@@ -1344,6 +1353,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         traceback: TracebackType | None,
     ) -> None:
         self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
+        self.close()
 
 
 class EnvironmentManager(Twin[AsyncEnvironmentManager]):
@@ -1531,6 +1541,55 @@ def environments(
     from exec_server.local_server import environments as async_environments
 
     return opened(lambda: async_environments(home, env, **options), EnvironmentManager)
+
+
+def open(
+    url: str,
+    *,
+    client_name: str = DEFAULT_CLIENT_NAME,
+    call_timeout: float | None = DEFAULT_LIMITS.call_timeout,
+    recover_for: float | None = None,
+    token: str | None = None,
+    pin: str | None = None,
+    session_token: str | None = None,
+    reconnect: bool = True,
+    on_state: Callable[[ConnectionState], None] | None = None,
+    on_policy_request: OnPolicyRequest | None = None,
+    on_policy_decision: OnPolicyDecision | None = None,
+    ssl_context: SSLContext | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    connect_timeout: float = DEFAULT_LIMITS.connect_timeout,
+    initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout,
+    resume_session_id: str | None = None,
+) -> ExecServerClient:
+    """Connect to a server without a block, for notebooks and for objects that hold a client.
+
+    The parameters are those of `connect`. Close it with `client.close()`; a client that is
+    dropped before that is disconnected with a ResourceWarning.
+    """
+    from exec_server.client_urls import open as async_open
+
+    return opened_alone(
+        lambda: async_open(
+            url,
+            client_name=client_name,
+            call_timeout=call_timeout,
+            recover_for=recover_for,
+            token=token,
+            pin=pin,
+            session_token=session_token,
+            reconnect=reconnect,
+            on_state=on_state,
+            on_policy_request=on_policy_request,
+            on_policy_decision=on_policy_decision,
+            ssl_context=ssl_context,
+            limits=limits,
+            connect_timeout=connect_timeout,
+            initialize_timeout=initialize_timeout,
+            resume_session_id=resume_session_id,
+        ),
+        ExecServerClient,
+    )
 
 
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | RemotePath | PathUri
