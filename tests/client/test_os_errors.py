@@ -84,13 +84,22 @@ async def test_errors_of_files_are_oserrors_with_number_and_path(anywhere, tmp_p
 async def test_a_missing_program_and_a_missing_directory_are_different_errors(anywhere, tmp_path):
     file = tmp_path / "file"
     file.write_text("not a program")
-    nope = tmp_path / "nope"
+    nope, loop = tmp_path / "nope", tmp_path / "loop"
+    loop.symlink_to(loop)
     cases = [
         ({"argv": ["nosuch"]}, FileNotFoundError, errno.ENOENT, "nosuch", "program"),
         ({"argv": [str(nope)]}, FileNotFoundError, errno.ENOENT, str(nope), "program"),
         ({"argv": [str(file)]}, PermissionError, errno.EACCES, str(file), "program"),
         ({"argv": ["ls"], "cwd": nope}, FileNotFoundError, errno.ENOENT, str(nope), "cwd"),
         ({"argv": ["ls"], "cwd": file}, NotADirectoryError, errno.ENOTDIR, str(file), "cwd"),
+        (
+            {"argv": ["ls"], "cwd": file / "x"},
+            NotADirectoryError,
+            errno.ENOTDIR,
+            f"{file}/x",
+            "cwd",
+        ),
+        ({"argv": ["ls"], "cwd": loop}, OSError, errno.ELOOP, str(loop), "cwd"),
     ]
     for start, kind, number, path, part in cases:
         with pytest.raises(InternalError) as caught:

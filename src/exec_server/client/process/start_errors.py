@@ -8,7 +8,7 @@ import os
 import uuid
 from typing import TYPE_CHECKING
 
-from exec_server.errors import ExecServerError, InternalError, NotFound, StartPart
+from exec_server.errors import ExecServerError, InternalError, NotFound, RpcError, StartPart
 from exec_server.protocol.paths import PathUri
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from exec_server.protocol.process import StartParams
 
 # Errors of a program or of its directory.
-_OF_A_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+_OF_A_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
 
 
 async def named(session: ClientSession, error: InternalError, params: StartParams) -> InternalError:
@@ -46,8 +46,9 @@ async def _culprit(session: ClientSession, error: InternalError, cwd: PathUri) -
         if error.errno == errno.EACCES:
             with contextlib.suppress(NotFound):
                 await is_directory(session, inside)
-    except (NotFound, PermissionError):
-        return "cwd"
+    except RpcError as exc:
+        # It is missing, or the way to it leads over a file, in a circle or where none may go.
+        return "cwd" if exc.errno in _OF_A_PATH else "program"
     except ExecServerError:
         return "program"
     return "program"
