@@ -31,19 +31,22 @@ CLASSES = {
     "WriteStream": "client.files.file_streams",
     "MissingWatch": "client.files.missing_watch",
     "FileMethods": "client.files.file_methods",
+    "LinkMethods": "client.files.link_methods",
     "RemoteFiles": "client.files.remote_files",
     "StreamedHttpResponse": "client.http.remote_http",
     "RemoteHttp": "client.http.remote_http",
     "RemoteDiscovery": "client.discovery",
-    "OutputView": "client.process.output_buffer",
+    "OutputView": "client.process.output_view",
     "RemoteProcess": "client.process.remote_process",
     "Processes": "client.process.processes",
     "ExecServerClient": "client.client",
     "EnvironmentManager": "client.environments.manager",
 }
 # Base classes whose members the twin of a class has itself.
-MERGED = {"ExecServerClient": ("Processes",), "RemoteFiles": ("FileMethods",)}
+MERGED = {"ExecServerClient": ("Processes",), "RemoteFiles": ("FileMethods", "LinkMethods")}
 OPENERS = {"connect": "client_urls", "local": "local_server", "environments": "local_server"}
+# Functions that open a client without a block.
+PLAIN_OPENERS = {"open": "client_urls"}
 # Structs of options, and the keyword arguments that are made of their fields.
 OPTIONS = "client.connect_options"
 KEYWORDS = {"ConnectOptions": "ConnectKeywords", "UrlOptions": "UrlKeywords"}
@@ -65,8 +68,11 @@ WORDS = {
     "`async with`": "`with`",
     "asynchronous iterator": "iterator",
     "`asyncio.subprocess.Process`": "`subprocess.Popen`",
+    "`asyncio.StreamReader`": "a file",
     "; use `asyncio.timeout` to set an end to it": "",
     "what asks the server is asynchronous": "what asks the server waits",
+    "It is closed at once, and `await client.close()` waits until": "It waits until",
+    "`await client.close()`": "`client.close()`",
 }
 
 HEADER = '''"""The client for programs without an event loop, class by class.
@@ -287,7 +293,12 @@ def members(name: str, *, out: Module) -> Iterator[str]:
             # Class methods make a client; the twin's functions do that in OPENERS.
             continue
         if each.name in PROTOCOLS:
-            yield from PROTOCOLS[each.name](each, writer)
+            is_end = (name, each.name) == ("ExecServerClient", "__aexit__")
+            *lines, blank = PROTOCOLS[each.name](each, writer)
+            # A client that was opened without a block has a thread of its own.
+            yield from (*lines, *(["    self.close()"] if is_end else []), blank)
+        elif (name, each.name) == ("ExecServerClient", "close"):
+            yield from _close(each, writer)
         elif each.name in DUNDERS or not each.name.startswith("_"):
             is_property = _is_decorated(each, "property")
             is_pure = name in PURE or (is_property and _reads_an_attribute(each))
@@ -332,6 +343,13 @@ def _next(node: FunctionNode, writer: Writer) -> list[str]:
     ]
 
 
+def _close(node: FunctionNode, writer: Writer) -> list[str]:
+    """`close` of a client, whose result is for `await` alone."""
+    writer.out.need("close_client", "from exec_server.sync.portal import close_client")
+    head = writer.signature(node, "None")
+    return [head, *_docstring(node, "    "), "    close_client(self._portal, self._inner)", ""]
+
+
 PROTOCOLS = {"__aenter__": _enter, "__aexit__": _exit, "__aiter__": _iter, "__anext__": _next}
 
 
@@ -352,6 +370,25 @@ def write_opener(name: str, out: Module) -> None:
         f"    from {source.name} import {name} as async_{name}",
         "",
         f"    return opened(lambda: {call}, {inner})",
+        "",
+        "",
+    ]
+
+
+def write_plain_opener(name: str, out: Module) -> None:
+    source = Source(PLAIN_OPENERS[name])
+    writer = Writer(source, out)
+    node = source.find(name)
+    assert isinstance(node, FunctionNode) and node.returns is not None
+    inner = ast.unparse(node.returns)
+    out.need("opened_alone", "from exec_server.sync.portal import opened_alone")
+    node = _with_keywords(node, out)
+    out.lines += [
+        writer.signature(node, inner),
+        *_docstring(node, "    "),
+        f"    from {source.name} import {name} as async_{name}",
+        "",
+        f"    return opened_alone(lambda: {writer.call(node, f'async_{name}')}, {inner})",
         "",
         "",
     ]
@@ -472,6 +509,8 @@ def generated() -> str:
             write_class(name, out)
     for name in OPENERS:
         write_opener(name, out)
+    for name in PLAIN_OPENERS:
+        write_plain_opener(name, out)
     out.need("os", "import os")
     out.need("PathUri", "from exec_server.protocol.paths import PathUri")
     out.lines += [f"{name} = {meaning}" for name, meaning in ALIASES.items()]

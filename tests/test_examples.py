@@ -66,6 +66,20 @@ PRINTED = {
         "still running: True",
         "killed: True 137",
     ],
+    "prompts_and_errors.py": [
+        "'name? '",
+        "hello Ada",
+        "up - left something behind: True",
+        "1",
+        "2",
+        "[... 3885 bytes of output are missing here ...]",
+        "000",
+        "",
+        "ended by SIGTERM",
+        "missing: /no/such/file",
+        "missing program no-such-program",
+        "missing cwd /no/such/folder",
+    ],
 }
 # Those that take more, and have a test of their own below.
 OTHERS = {

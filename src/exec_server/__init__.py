@@ -57,14 +57,15 @@ if TYPE_CHECKING:
         Exited,
         Failed,
         OutputChunk,
-        OutputView,
         ResyncRequired,
     )
+    from exec_server.client.process.output_view import OutputView
     from exec_server.client.process.processes import INHERIT_ENV
     from exec_server.client.process.remote_process import RemoteProcess
     from exec_server.client.process.run_to_end import CompletedProcess
     from exec_server.client.session_link import ConnectionState
     from exec_server.client_urls import ExecServerClient, connect
+    from exec_server.client_urls import open as open
     from exec_server.errors import (
         CallTimeout,
         CommandFailed,
@@ -257,7 +258,8 @@ _NAMES = {
         "FromEnvironment HttpHeaders HttpResponse RemoteHttp StreamedHttpResponse"
     ),
     "client.session_link": "ConnectionState",
-    "client.process.output_buffer": "Closed Exited Failed OutputChunk OutputView ResyncRequired",
+    "client.process.output_buffer": "Closed Exited Failed OutputChunk ResyncRequired",
+    "client.process.output_view": "OutputView",
     "client.files.remote_path": "RemotePath",
     "client.process.remote_process": "RemoteProcess",
     "client.process.processes": "INHERIT_ENV",
@@ -287,7 +289,8 @@ _NAMES = {
         "TerminateResponse=TerminateResult WriteParams WriteResponse=WriteResult WriteStatus"
     ),
     "protocol.sandbox": "SandboxContext read_only workspace_write",
-    "client_urls": "ExecServerClient connect",
+    # `open` is not in `__all__`, so that `import *` leaves the built-in function alone.
+    "client_urls": "ExecServerClient connect open",
     "remote_server": "RemoteExecutorConfig run_forward run_remote_environment run_remote_executor",
     "remote.remote_config": "RemoteEnvironmentConfig",
     "remote.identity": "create_identity load_identity",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from exec_server.client.url_schemes import Schemes
     from exec_server.remote.harness.dialler import NoiseDialler
 
-__all__ = ["SCHEMES", "ExecServerClient", "connect", "noise_dialler", "rendezvous"]
+__all__ = ["SCHEMES", "ExecServerClient", "connect", "noise_dialler", "open", "rendezvous"]
 
 
 @with_keywords_of(UrlOptions)
@@ -53,6 +53,18 @@ async def connect(url: str, **options: Unpack[UrlKeywords]) -> AsyncIterator[Exe
     """
     async with await open_url(url, UrlOptions(**options), schemes=SCHEMES) as client:
         yield client
+
+
+@with_keywords_of(UrlOptions)
+async def open(url: str, **options: Unpack[UrlKeywords]) -> ExecServerClient:
+    """Connect to a server without a block, for notebooks and for objects that hold a client.
+
+    The parameters are those of `connect`. Close it with `await client.close()`; a client that is
+    dropped before that is disconnected with a ResourceWarning.
+    """
+    client = await open_url(url, UrlOptions(**options), schemes=SCHEMES)
+    client._warn_if_forgotten()
+    return client
 
 
 def noise_dialler(

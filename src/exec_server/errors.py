@@ -34,11 +34,15 @@
 Two attributes say whether to repeat a call. ``exc.retryable`` is True if the same call can succeed
 later without a change. ``exc.may_have_run`` of ConnectionClosed and CallTimeout is False if the
 request was never sent.
+
+An error of the server's operating system, in a call about files or a start, is an OSError as well:
+FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError, or
+OSError itself. `exc.errno` and `exc.path` say what it is about; both are None of other errors.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 
 class ExecServerError(Exception):
@@ -47,12 +51,21 @@ class ExecServerError(Exception):
     retryable: ClassVar[bool] = False
 
 
+# What a start has failed at.
+StartPart = Literal["program", "cwd"]
+
+
 class RpcError(ExecServerError):
     """An error of the protocol: a service raises it, and the client receives it."""
 
     code: int = -32603
     # The path or program that the client's call was about, if the text of the error names it.
     subject: str | None = None
+    # The number of the operating system's error, the path or program that it is about, and for a
+    # start which of the two it is; each None if it is not known.
+    errno: int | None = None
+    path: str | None = None
+    kind: StartPart | None = None
 
     def __init__(self, message: str, *, code: int | None = None) -> None:
         super().__init__(message)
@@ -61,18 +74,35 @@ class RpcError(ExecServerError):
         if code is not None:
             self.code = code
 
-    def about(self, subject: str) -> Self:
-        """This error, with a text that begins with *subject*."""
+    def __str__(self) -> str:
+        # OSError would make a text of its own.
+        return str(self.args[0])
+
+    def about(self, subject: str, *, path: str | None = None) -> Self:
+        """This error, with a text that begins with *subject*; it is about *path*."""
         if self.subject is None and subject not in self.message:
             self.subject = subject
             self.args = (f"{subject}: {self.message}",)
+        if self.path is None:
+            self.path = path
         return self
 
     @staticmethod
-    def from_wire(code: int, message: str) -> RpcError:
-        """The exception for an error object that a peer sent."""
+    def from_wire(code: int, message: str, data: dict[str, Any] | None = None) -> RpcError:
+        """The exception for an error object that a peer sent; see `details` for *data*."""
         kind = _BY_CODE.get(code)
-        return kind(message) if kind is not None else RpcError(message, code=code)
+        error = kind(message) if kind is not None else RpcError(message, code=code)
+        if data:
+            number, path, part = data.get("errno"), data.get("path"), data.get("kind")
+            error.errno = number if type(number) is int else None
+            error.path = path if type(path) is str else None
+            error.kind = part if part in ("program", "cwd") else None
+        return error
+
+    def details(self) -> dict[str, Any] | None:
+        """The `data` that a peer is told if it has asked for details; None if there is nothing."""
+        found = {"errno": self.errno, "path": self.path, "kind": self.kind}
+        return {name: value for name, value in found.items() if value is not None} or None
 
 
 class InvalidRequest(RpcError):
@@ -224,25 +254,59 @@ class StdinClosed(ExecServerError):
 
 
 class CommandFailed(ExecServerError):
-    """A command ended with a status other than 0 although the caller asked for success."""
+    """A command ended with a status other than 0 although the caller asked for success.
 
-    def __init__(self, argv: list[str], returncode: int, stdout: bytes, stderr: bytes) -> None:
-        super().__init__(f"{argv[0]} ended with status {returncode}")
+    `signal` is the signal that has ended it, if it is known that one has.
+    """
+
+    def __init__(
+        self,
+        argv: list[str],
+        returncode: int,
+        stdout: bytes,
+        stderr: bytes,
+        *,
+        signal: int | None = None,
+        dropped_bytes: int = 0,
+    ) -> None:
+        end = f"ended with status {returncode}"
+        if signal is not None:
+            end = f"was ended by {getattr(signal, 'name', f'signal {signal}')}"
+        super().__init__(f"{argv[0]} {end}{_missing(dropped_bytes)}")
         self.argv = argv
         self.returncode = returncode
         self.stdout = stdout
         self.stderr = stderr
+        self.signal = signal
+        self.dropped_bytes = dropped_bytes
 
 
 class CommandTimeout(ExecServerError):
-    """A command took too long and was ended; `stdout` and `stderr` are its output so far."""
+    """A command took too long and was ended; `stdout` and `stderr` are its output so far.
 
-    def __init__(self, argv: list[str], timeout: float, stdout: bytes, stderr: bytes) -> None:
-        super().__init__(f"{argv[0]} took longer than {timeout:g} seconds")
+    `dropped_bytes` are missing in their middle, because there were more than `max_output`.
+    """
+
+    def __init__(
+        self,
+        argv: list[str],
+        timeout: float,
+        stdout: bytes,
+        stderr: bytes,
+        *,
+        dropped_bytes: int = 0,
+    ) -> None:
+        text = f"{argv[0]} took longer than {timeout:g} seconds{_missing(dropped_bytes)}"
+        super().__init__(text)
         self.argv = argv
         self.timeout = timeout
         self.stdout = stdout
         self.stderr = stderr
+        self.dropped_bytes = dropped_bytes
+
+
+def _missing(dropped_bytes: int) -> str:
+    return f"; {dropped_bytes} bytes of its output were dropped" if dropped_bytes else ""
 
 
 class TransferFailed(ExecServerError):

@@ -344,6 +344,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     untaken_max_bytes: int = 64 * MIB
     # Output of each stream that `run` collects: the first half, and as much of the end.
     run_output_bytes: int = 64 * MIB
+    # How long `run` waits after the exit of a command for output of processes that it has left.
+    run_drain: float = 2.0
     # The window that the client asks for if the server supports windows; 0 asks for none. A larger
     # one is not faster on a fast link. With 50 ms of latency this one allows 80 MB/s.
     flow_window: int = 4 * MIB

@@ -258,8 +258,9 @@ def test_what_cannot_start_is_refused_in_the_systems_words(kept, program, tmp_pa
     before = open_descriptors(kept.process.pid)
 
     def refusal(argv: list[Any], **options: Any) -> int:
-        kind, token, number, text = kept.spawn(argv, **{"size": size, "env": env, **options})
+        kind, token, number, text, part = kept.spawn(argv, **{"size": size, "env": env, **options})
         assert (kind, token, text) == ("failed", 1, os.strerror(number))
+        assert part == ("cwd" if "cwd" in options else "program")
         return int(number)
 
     assert refusal(["no-such-program"]) == errno.ENOENT
@@ -279,7 +280,7 @@ def test_what_cannot_start_is_refused_in_the_systems_words(kept, program, tmp_pa
 
 
 def test_what_no_system_call_takes_is_refused(kept):
-    assert kept.spawn(["true", "a\0b"]) == ("failed", 1, 0, "embedded null byte")
+    assert kept.spawn(["true", "a\0b"]) == ("failed", 1, 0, "embedded null byte", "")
     assert kept.run(["true"]) == (b"", 0)
 
 
@@ -288,8 +289,8 @@ def test_a_keeper_without_room_for_descriptors_says_so():
     kept = KeeperProcess(descriptors=8)
     opened = len(open_descriptors(kept.process.pid))
     assert opened <= 6
-    kind, _, number, _ = kept.spawn(["cat"], wants_stdin=True)
-    assert (kind, number) == ("failed", errno.EMFILE)
+    kind, _, number, _, part = kept.spawn(["cat"], wants_stdin=True)
+    assert (kind, number, part) == ("failed", errno.EMFILE, "")
     kept.close()
 
 

@@ -5,6 +5,7 @@ client_session.py    its inside: calls, and the receivers of events
 connect_options.py   every option of `connect`, once
 connect_keywords.py  the same as keyword arguments; generated
 arguments.py         checks of what callers pass in
+os_errors.py         errors of the system over there as OSErrors
 url_schemes.py       from a URL to a function that opens a connection
 session_link.py      keeps a connection, and replaces it when it is lost
 connection_link.py   one live connection: handshake, calls, events

@@ -129,5 +129,15 @@ def signal_name(signum: object) -> str:
     return "interrupt" if found == signal.SIGINT else name
 
 
+def as_signal(number: object) -> int | None:
+    """The signal of a *number* that a server has sent: a `signal.Signals` if it has a name here."""
+    if not isinstance(number, int):
+        return None
+    try:
+        return signal.Signals(number)
+    except ValueError:
+        return number
+
+
 def _kind(value: Any) -> str:
     return type(value).__name__

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+import warnings
+from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from exec_server.client.client_session import ClientSession, open_session, open_session_over
 from exec_server.client.connect_options import (
@@ -214,12 +217,16 @@ class ExecServerClient(Processes):
         """
         return await self._session.retain(seconds)
 
-    def close(self) -> None:
+    def close(self) -> Closing:
         """Disconnect; processes are left to the server. Idempotent.
 
+        It is closed at once, and `await client.close()` waits until the connection is gone.
+        A client of `open` has to be closed in this way; the end of a block does it by itself.
         The processes of a session that was retained do not wait for a reader of their output.
         """
+        self._opened_in = None
         self._session.close()
+        return Closing(self._session)
 
     async def wait_closed(self) -> None:
         """Wait until the connection is gone for good, for whatever reason."""
@@ -235,8 +242,49 @@ class ExecServerClient(Processes):
         traceback: TracebackType | None,
     ) -> None:
         await self._session.settle()
-        self.close()
-        await self.wait_closed()
+        await self.close()
+
+    # Without a block.
+
+    # The loop of a client that its user has to close, and what has to be done after the end.
+    _opened_in: asyncio.AbstractEventLoop | None = None
+    _then: Callable[[], None] | None = None
+
+    def _warn_if_forgotten(self, then: Callable[[], None] | None = None) -> None:
+        """Warn and disconnect if the client is dropped before it is closed; *then* comes last."""
+        self._opened_in = asyncio.get_running_loop()
+        self._then = then
+
+    def __del__(self) -> None:
+        if self._opened_in is None:
+            return
+        text = f"{self!r} was not closed: use `close()`, or `connect` with a block"
+        warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+        # This may run in another thread, and after the loop has closed.
+        with contextlib.suppress(RuntimeError):
+            self._opened_in.call_soon_threadsafe(_end_forgotten, self._session, self._then)
+
+
+class Closing:
+    """The end of a client, which may be awaited: `await client.close()`."""
+
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._session.link.wait_closed().__await__()
+
+
+_ending: set[asyncio.Task[None]] = set()
+
+
+def _end_forgotten(session: ClientSession, then: Callable[[], None] | None) -> None:
+    session.close()
+    task = asyncio.get_running_loop().create_task(session.link.wait_closed())
+    _ending.add(task)
+    task.add_done_callback(_ending.discard)
+    if then is not None:
+        task.add_done_callback(lambda _: then())
 
 
 async def open_url(url: str, options: UrlOptions, *, schemes: Schemes = ()) -> ExecServerClient:

@@ -23,6 +23,7 @@ from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.http.response_body import HttpBodies
 from exec_server.client.link_watch import LinkWatch
 from exec_server.client.network_policy import NetworkPolicy
+from exec_server.client.os_errors import as_os_error
 from exec_server.client.process.tracked_processes import TrackedProcesses
 from exec_server.client.session_link import DISCONNECTED, ConnectionState, Dialler, SessionLink
 from exec_server.client.session_token import SessionToken
@@ -36,13 +37,13 @@ from exec_server.errors import (
 )
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment
-from exec_server.protocol.fs import MissingChangedEvent
+from exec_server.protocol.fs import FAMILY, MissingChangedEvent
 from exec_server.protocol.http import BodyDelta
 from exec_server.protocol.lifecycle import RETAIN, InitializeResult, RetainParams
 from exec_server.protocol.method import NOTHING, Method
 from exec_server.protocol.network import PolicyDecisionEvent
 from exec_server.protocol.paths import from_uri, to_uri
-from exec_server.protocol.process import AckParams
+from exec_server.protocol.process import START, AckParams
 from exec_server.rpc.router import Route
 from exec_server.state.event_order import ProcessEvent
 from exec_server.transport.connection import Connection
@@ -51,6 +52,9 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 StrPath = str | os.PathLike[str]
+
+# The errors of these methods are OSErrors where the server's system has refused something.
+_OF_THE_SYSTEM = (FAMILY, START.family)
 
 
 class _DefaultTimeout:
@@ -186,8 +190,11 @@ class ClientSession:
         """
         if isinstance(seconds, _DefaultTimeout):
             seconds = self.options.call_timeout
-        with tracing.calling(method.name, params) as trace:
-            return await self._ask(method, params, seconds=seconds, repeat=repeat, trace=trace)
+        try:
+            with tracing.calling(method.name, params) as trace:
+                return await self._ask(method, params, seconds=seconds, repeat=repeat, trace=trace)
+        except RpcError as exc:
+            raise (as_os_error(exc) if method.family in _OF_THE_SYSTEM else exc) from None
 
     async def _ask(
         self,

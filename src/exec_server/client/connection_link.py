@@ -66,6 +66,8 @@ class ConnectionLink:
         self._on_lost = on_lost
         self._lost = asyncio.Event()
         self._unwatched: set[asyncio.Future[Any]] = set()
+        # The latest moment to close, while the last answers are awaited.
+        self._closing: asyncio.TimerHandle | None = None
         self._connection = connection
         self._peer = Peer(connection, self, limits=limits, is_strict=False)
         # True if the server answers `session/ping` even while it works on another request.
@@ -92,6 +94,7 @@ class ConnectionLink:
             options.concurrent_requests if options.concurrent_requests > 1 else None,
             flow_processes or None,
             take_over,
+            error_details=True,
         )
         try:
             result = await self.call(
@@ -147,6 +150,8 @@ class ConnectionLink:
         self._unwatched.discard(answer)
         if not answer.cancelled():
             answer.exception()
+        if self._closing is not None and not self._unwatched:
+            self._peer.close()
 
     async def settle(self, seconds: float) -> None:
         """Wait until what was sent with `send` is answered, but not longer than *seconds*.
@@ -183,9 +188,15 @@ class ConnectionLink:
         """End the connection without saying goodbye."""
         self._connection.abort()
 
-    def close(self) -> None:
-        """Begin to close the connection; `wait_lost` waits for the end."""
-        self._peer.close()
+    def close(self, *, settle: float = 0.0) -> None:
+        """Begin to close the connection; `wait_lost` waits for the end.
+
+        What was sent with `send` is answered before that, but it waits no longer than *settle*.
+        """
+        if not self._unwatched or settle <= 0 or self.is_lost:
+            self._peer.close()
+        elif self._closing is None:
+            self._closing = asyncio.get_running_loop().call_later(settle, self._peer.close)
 
     async def wait_lost(self) -> None:
         await self._lost.wait()
@@ -212,5 +223,7 @@ class ConnectionLink:
         """See `writing_paused`."""
 
     def connection_lost(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
         self._lost.set()
         self._on_lost(self)

@@ -153,7 +153,7 @@ class SessionLink:
             # `_on_lost` does the rest when the connection is gone.
             self._error = ConnectionClosed(_CLOSED)
             link, self.link = self.link, None
-            link.close()
+            link.close(settle=self._limits.close_timeout)
         else:
             self._end(ConnectionClosed(_CLOSED))
 

@@ -156,6 +156,8 @@ class Files:
         return await self._special.start(path, content)
 
     def get_metadata(self, params: fs.GetMetadataParams) -> Reply[fs.Metadata]:
+        if params.attributes:
+            return self.call(fs.GET_METADATA, params)
         follows = params.follow_symlinks is not False
         quick = self._quick.get_metadata if follows else self._quick.get_metadata_nofollow
         try:

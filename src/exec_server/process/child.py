@@ -152,8 +152,12 @@ class Child:
         self.argv = params.argv
         self.is_tty = params.tty
         self.hides_signals = params.tty and not params.exit_signals
+        # True if the client wants to know the pid, and the signal that ends the process.
+        self.tells_details = params.details
         self.pid: int | None = None
         self.exit_code: int | None = None
+        # The signal that has ended the process, if one has and the client wants to know it.
+        self.end_signal: int | None = None
         self.is_terminated = False
         # The reason why the process was lost, if it was.
         self.failure: str | None = None
@@ -314,7 +318,11 @@ class Child:
         lost = None if self.failure is None else _LOST
         self._outlet.push(
             self._texts.exited(
-                seq, exit_code=code, sandbox_denied=self.is_sandbox_denied, lost=lost
+                seq,
+                exit_code=code,
+                sandbox_denied=self.is_sandbox_denied,
+                lost=lost,
+                signal=self.end_signal,
             )
         )
         self._after_exit()
@@ -351,6 +359,8 @@ class Child:
         code = os.waitstatus_to_exitcode(status)
         if code >= 0:
             return code
+        if self.tells_details:
+            self.end_signal = -code
         return _TERMINAL_SIGNAL_EXIT if self.hides_signals else 128 - code
 
     def _maybe_close(self) -> None:

@@ -53,7 +53,7 @@ From the keeper, with descriptors attached to the first byte::
 
     ("spawned", token, pid, fds)   fds: how many follow: stdout, stderr[, stdin]; or the
                                    terminal twice, to read from and to write to
-    ("failed", token, errno, text)
+    ("failed", token, errno, text, part)   part: "cwd" or "program", or "" for neither
     ("exited", pid, status)        status as waitpid(2) gives it; a fourth word says why the keeper
                                    has killed the program, if it has
 """
@@ -134,6 +134,8 @@ class Keeper:
         # that, which end as well, although they may have another mark.
         self._ending: set[tuple[int, int]] = set()
         self._doomed: set[int] = set()
+        # The part of a start that is being tried: "cwd", "program", or "" for neither.
+        self._failing = ""
         self._input = bytearray()
         # The descriptors of each "spawn" that was begun and not yet handled.
         self._fds: list[list[int]] = []
@@ -233,9 +235,10 @@ class Keeper:
         try:
             self._start(token, *start)
         except OSError as exc:
-            self._send(("failed", token, exc.errno or 0, os.strerror(exc.errno or 0)))
+            number = exc.errno or 0
+            self._send(("failed", token, number, os.strerror(number), self._failing))
         except ValueError as exc:
-            self._send(("failed", token, 0, str(exc)))
+            self._send(("failed", token, 0, str(exc), ""))
 
     def _start(
         self,
@@ -253,17 +256,22 @@ class Keeper:
         fds = self._fds.pop(0) if fence is not None and fence[1] else []
         fenced = None
         descriptors.lower()
+        self._failing = ""
         try:
             if fence is not None:
                 fenced = confine().StartFence(fence, fds)
+            self._failing = "cwd"
             os.chdir(cwd)
+            self._failing = ""
             if size is not None:
                 stdio.open_terminal(size)
             else:
                 stdio.open_pipes(wants_stdin)
             _set_mark(mark)
             self._about_to_start()
+            self._failing = "program"
             pid = _launch(program, argv, env, stdio, fenced)
+            self._failing = ""
             descriptors.restore()
             self._marks[pid] = mark
             self._live[pid] = None if fenced is None else fenced.taken_namespace()

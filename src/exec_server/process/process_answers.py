@@ -18,6 +18,8 @@ def start_result(child: Child) -> process.StartResult:
         result.flow_window = child.log.window
     if child.is_durable:
         result.durable = True
+    if child.tells_details and child.pid is not None:
+        result.pid = child.pid
     return result
 
 
@@ -48,6 +50,8 @@ def read_result(child: Child, cursor: int, max_bytes: int | None) -> process.Rea
         result.lost = child.lost
     if page.has_more:
         result.has_more = True
+    if child.end_signal is not None and result.exited:
+        result.signal = child.end_signal
     return result
 
 

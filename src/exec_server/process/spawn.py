@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import Any, Literal, NamedTuple, Protocol
 
-from exec_server.errors import InternalError
+from exec_server.errors import InternalError, StartPart
 from exec_server.process import keeper
 from exec_server.process.keeper_socket import KeeperSocket
 from exec_server.sandbox.placeholders import Folder
@@ -54,11 +54,16 @@ class Launch(NamedTuple):
 
 
 class SpawnFailed(InternalError):
-    """The operating system refused to start a program, for the reason *number*."""
+    """The operating system refused to start a program, for the reason *number*.
 
-    def __init__(self, number: int, text: str) -> None:
+    *part* is what it refused, if that is known: the program, or its directory.
+    """
+
+    def __init__(self, number: int, text: str, part: StartPart | None = None) -> None:
         super().__init__(f"{text} (os error {number})" if number else text)
         self.number = number
+        self.errno = number or None
+        self.kind = part
 
 
 class Spawned(NamedTuple):
@@ -218,13 +223,13 @@ class Spawner:
         elif message[0] == "spawned":
             self._on_spawned(*message[1:])
         else:
-            _, token, number, text = message
-            self._fail(token, number, text)
+            _, token, number, text, part = message
+            self._fail(token, number, text, part or None)
 
-    def _fail(self, token: int, number: int, text: str | None = None) -> None:
+    def _fail(self, token: int, number: int, text: str = "", part: StartPart | None = None) -> None:
         future, *_ = self._pending.pop(token)
         if not future.cancelled():
-            future.set_exception(SpawnFailed(number, text or os.strerror(number)))
+            future.set_exception(SpawnFailed(number, text or os.strerror(number), part))
 
     def _on_spawned(self, token: int, pid: int, count: int) -> None:
         assert self._link is not None

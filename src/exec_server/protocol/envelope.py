@@ -43,6 +43,8 @@ class ErrorResponse(msgspec.Struct, gc=False):
     id: Any
     code: int
     message: str
+    # The optional member `data`, if it is an object with something in it.
+    data: dict[str, Any] | None = None
 
 
 Message = Request | Notification | Response | ErrorResponse
@@ -235,7 +237,10 @@ def _error_response(tree: dict[str, Any]) -> ErrorResponse:
     code, message = error.get("code"), error.get("message")
     if type(code) is not int or not _I64_MIN <= code <= _I64_MAX or type(message) is not str:
         raise MalformedMessage("error needs a code and a message")
-    return ErrorResponse(_checked_id(tree), code, message)
+    data = error.get("data")
+    return ErrorResponse(
+        _checked_id(tree), code, message, data if type(data) is dict and data else None
+    )
 
 
 def encode_result(request_id: Any, result: bytes) -> bytes:
@@ -250,8 +255,13 @@ def around_result(request_id: Any) -> tuple[bytes, bytes]:
     return b'{"id":%b,"result":' % _encode(request_id), b"}"
 
 
-def encode_error(request_id: Any, code: int, message: str) -> bytes:
-    return _encode({"error": {"code": code, "message": message}, "id": request_id})
+def encode_error(
+    request_id: Any, code: int, message: str, data: dict[str, Any] | None = None
+) -> bytes:
+    error: dict[str, Any] = {"code": code, "message": message}
+    if data:
+        error["data"] = data
+    return _encode({"error": error, "id": request_id})
 
 
 def encode_request(

@@ -129,6 +129,8 @@ class GetMetadataParams(Confined, rename="camel", omit_defaults=True):
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
     sandbox_policy: OldSandbox | None = None
+    # Ours: the answer also has the members of Metadata that are ours.
+    attributes: bool = False
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):
@@ -142,6 +144,12 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
     # Milliseconds since 1970; 0 if the file system does not know.
     created_at_ms: int = 0
     modified_at_ms: int = 0
+    # Ours, with `attributes` and of `fs/lstat`: the mode with the bits of the kind, as in
+    # `os.stat`, the owner's numbers, and the number of hard links.
+    mode: int | UnsetType = UNSET
+    uid: int | UnsetType = UNSET
+    gid: int | UnsetType = UNSET
+    link_count: int | UnsetType = UNSET
 
 
 class CanonicalizeParams(Confined, rename="camel", omit_defaults=True):
@@ -191,6 +199,8 @@ class WalkOptions(msgspec.Struct, rename="camel", omit_defaults=True):
     prune_hidden_directories: bool = False
     # An extension: names that are not UTF-8 are listed, in URIs that have their exact bytes.
     exact_names: bool = False
+    # Ours: links that are not entered are listed, too, also those that lead nowhere.
+    links: bool = False
 
     def __post_init__(self) -> None:
         _check_u64(self.max_depth, self.max_directories, self.max_entries)
@@ -205,7 +215,8 @@ class WalkParams(Confined, rename="camel", omit_defaults=True):
 
 class WalkEntry(msgspec.Struct, rename="camel", gc=False):
     path: str
-    kind: Literal["directory", "file"]
+    # Only walks with `links` have links.
+    kind: Literal["directory", "file", "symlink"]
 
 
 class WalkError(msgspec.Struct, rename="camel", gc=False):
@@ -299,6 +310,50 @@ class AppendResult(msgspec.Struct, rename="camel"):
     size: int
 
 
+class LstatParams(Confined, rename="camel", omit_defaults=True):
+    """Ours: describes the last component of the path, also if it is a link that leads nowhere."""
+
+    path: PathUri
+    # False refuses a link among the directories of the path.
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
+
+
+class ReadLinkParams(Confined, rename="camel", omit_defaults=True):
+    """Ours: asks where a symbolic link leads."""
+
+    path: PathUri
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
+
+
+class LinkTarget(msgspec.Struct, rename="camel"):
+    """The text in a link, which need not be the path of anything."""
+
+    # Bytes that are not UTF-8 are replaced by U+FFFD; then the whole is in the second member, too,
+    # percent-encoded.
+    target: str
+    encoded_target: str | UnsetType = UNSET
+
+    @property
+    def native(self) -> bytes:
+        if isinstance(self.encoded_target, str):
+            return unquote_to_bytes(self.encoded_target)
+        return self.target.encode()
+
+
+class SymlinkParams(Confined, rename="camel", omit_defaults=True):
+    """Ours: makes a symbolic link, which must be new. Its target is not looked at."""
+
+    path: PathUri
+    link: LinkTarget
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
+
+
 READ_FILE = Method("fs/readFile", ReadFileParams, ReadFileResult, family=FAMILY)
 OPEN = Method("fs/open", OpenParams, OpenResult, family=FAMILY)
 READ_BLOCK = Method("fs/readBlock", ReadBlockParams, ReadBlockResult, family=FAMILY)
@@ -315,6 +370,9 @@ COPY = Method("fs/copy", CopyParams, Nothing, family=FAMILY)
 WATCH_MISSING = Method("fs/watchMissing", WatchMissingParams, WatchMissingResult, family=FAMILY)
 RENAME = Method("fs/rename", RenameParams, Nothing, family=FAMILY)
 SET_PERMISSIONS = Method("fs/setPermissions", SetPermissionsParams, Nothing, family=FAMILY)
+LSTAT = Method("fs/lstat", LstatParams, Metadata, family=FAMILY)
+READ_LINK = Method("fs/readLink", ReadLinkParams, LinkTarget, family=FAMILY)
+SYMLINK = Method("fs/symlink", SymlinkParams, Nothing, family=FAMILY)
 APPEND = Method("fs/append", AppendParams, AppendResult, family=FAMILY)
 
 MISSING_CHANGED = Event("fs/missingChanged", MissingChangedEvent)

@@ -61,4 +61,11 @@ def encode_hook(value: Any) -> Any:
         return msgspec.Raw(b'"%b"' % encode_base64(value.data))
     if type(value) is LazyBlob:
         return msgspec.Raw(b'"%b"' % encode_base64(value.decode()))
-    raise NotImplementedError(f"no such shape: {type(value)}")
+    # A kind of text or number, such as a tagged string, counts as what it contains.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    raise TypeError(f"a {type(value).__name__} cannot be sent")

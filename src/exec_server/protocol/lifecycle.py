@@ -40,6 +40,8 @@ class InitializeParams(msgspec.Struct, rename="camel", omit_defaults=True):
     flow_processes: dict[str, Taken] | None = None
     # Ours, with a session to resume.
     take_over: TakeOver | None = None
+    # Ours: errors of this connection have `data`, if there is more to say than code and message.
+    error_details: bool = False
 
 
 class InitializeResult(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -74,6 +74,8 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     # Ours: the process outlives the server. The next server on the same state directory goes on
     # with it.
     durable: bool = False
+    # Ours: the answer has the pid, and the exit has the signal, if one has ended the process.
+    details: bool = False
     # The name of `sandbox` in the first revisions; its value moves to `sandbox`.
     sandbox_policy: OldSandbox | None = None
 
@@ -100,6 +102,8 @@ class StartResult(msgspec.Struct, rename="camel"):
     flow_window: int | UnsetType = UNSET
     # Ours: true for a process that outlives the server, absent for all others.
     durable: bool | UnsetType = UNSET
+    # Ours, with `details`: the process id of the program on the server's machine.
+    pid: int | UnsetType = UNSET
 
 
 class ReadParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -137,6 +141,8 @@ class ReadResult(msgspec.Struct, rename="camel"):
     # Ours: true if there is more than fits into one answer, although no size was asked for. Only
     # durable processes keep so much.
     has_more: bool | UnsetType = UNSET
+    # Ours, with `details`: the number of the signal that has ended the process.
+    signal: int | UnsetType = UNSET
 
     @property
     def why_lost(self) -> str | None:
@@ -234,6 +240,8 @@ class ExitedEvent(msgspec.Struct, rename="camel"):
     # Ours: why the exit status is unknown. The exit code of a process that is not durable is -1
     # then, as clients of the reference expect a number.
     lost: str | UnsetType = UNSET
+    # Ours, with `details`: the number of the signal that has ended the process.
+    signal: int | UnsetType = UNSET
 
 
 class ClosedEvent(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -286,13 +294,20 @@ class EventTexts:
         self._closed_head = _event_head(CLOSED, name)
 
     def exited(
-        self, seq: int, *, exit_code: int, sandbox_denied: bool, lost: str | None = None
+        self,
+        seq: int,
+        *,
+        exit_code: int,
+        sandbox_denied: bool,
+        lost: str | None = None,
+        signal: int | None = None,
     ) -> bytes:
         """The `process/exited`; *lost* says that the exit code stands for an unknown status."""
         denied = b"true" if sandbox_denied else b"false"
         reason = b"" if lost is None else b',"lost":%b' % _encode(lost)
-        tail = b'%d,"exitCode":%d,"sandboxDenied":%b%b}}' % (seq, exit_code, denied, reason)
-        return self._exited_head + tail
+        ended_by = b"" if signal is None else b',"signal":%d' % signal
+        fields = (seq, exit_code, denied, reason, ended_by)
+        return self._exited_head + b'%d,"exitCode":%d,"sandboxDenied":%b%b%b}}' % fields
 
     def lost(self, seq: int, *, reason: str) -> bytes:
         """The `process/exited` of a process whose exit status is unknown."""

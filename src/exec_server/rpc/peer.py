@@ -94,6 +94,8 @@ class Peer:
         self._is_busy = False
         self._is_broken = False
         self.is_writing_paused = False
+        # True if the other side has asked for the `data` of errors.
+        self.tells_details = False
         # Requests that wait until the peer has read more of the answers before them.
         self._choked: list[tuple[Request, Route, RequestLane | None]] = []
         # The lanes of ordinary and of control requests; None while everything runs in order.
@@ -286,7 +288,7 @@ class Peer:
         if isinstance(message, Response):
             future.set_result(message.result)
         else:
-            future.set_exception(RpcError.from_wire(message.code, message.message))
+            future.set_exception(RpcError.from_wire(message.code, message.message, message.data))
 
     # Answering.
 
@@ -392,4 +394,5 @@ class Peer:
     def _fail(self, request: Request, error: BaseException) -> None:
         self._open_ids.discard(request.id)
         body = boundary.error_body(error, method=request.method)
-        self._connection.send(envelope.encode_error(request.id, body.code, body.message))
+        data = error.details() if self.tells_details and isinstance(error, RpcError) else None
+        self._connection.send(envelope.encode_error(request.id, body.code, body.message, data))

@@ -29,6 +29,7 @@ _OF_OURS = {
     "processCloseStdin": True,
     "processSignals": True,
     "processExitSignals": True,
+    "processDetails": True,
     "processList": True,
     "processTerminateTree": sys.platform == "linux",
     "processReadDroppedBytes": True,
@@ -39,12 +40,14 @@ _OF_OURS = {
     "sessionTakeOverForce": True,
     "sessionPing": True,
     "serverInstance": True,
+    "errorDetails": True,
     "fsRename": True,
     "fsSetPermissions": True,
     "fsAppend": True,
     "fsAtomicWrite": True,
     "fsWalkExactNames": True,
     "fsCompleteListing": True,
+    "fsLinks": True,
 }
 
 CAPABILITIES: dict[str, bool] = {**_OF_THE_REFERENCE, **_OF_OURS}

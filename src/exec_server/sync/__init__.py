@@ -12,6 +12,8 @@ waits. One background thread does the work until the block is left; any number o
 the client. Callbacks such as *on_state* run in that thread and must not wait themselves. Ctrl-C
 ends a wait and cancels the work that it waits for.
 
+`sync.open` opens a client without a block, also where an event loop runs already, as in a notebook.
+
     sync_api.py  the classes and functions, made by `scripts/sync_twin.py`
     portal.py    the event loop in its thread
 """
@@ -35,6 +37,7 @@ from exec_server.sync.sync_api import (
     environments,
     local,
 )
+from exec_server.sync.sync_api import open as open
 
 __all__ = [
     "EnvironmentManager",

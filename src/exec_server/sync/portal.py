@@ -9,9 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from exec_server.errors import ConnectionClosed
+
+if TYPE_CHECKING:
+    from exec_server.client.client import ExecServerClient
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -29,6 +32,8 @@ class Portal:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_closed = False
+        # True if it belongs to one client, and ends with it.
+        self.has_owner = False
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         started: Future[None] = Future()
@@ -132,13 +137,17 @@ class Portal:
 
     def close(self) -> None:
         """Cancel the work under way and end the thread. Idempotent."""
+        self.stop()
+        self._thread.join()
+
+    def stop(self) -> None:
+        """Like `close`, without waiting for the thread."""
         stopping, loop = self._stopping, self._loop
         assert stopping is not None and loop is not None
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
                 loop.call_soon_threadsafe(stopping.set)
-        self._thread.join()
 
 
 class _PortalJob(Generic[T]):
@@ -224,4 +233,37 @@ def opened(
         with portal.entered(portal.run(factory), wrap) as outer:
             yield outer
     finally:
+        portal.close()
+
+
+def opened_alone(
+    factory: Callable[[], Awaitable[ExecServerClient]],
+    wrap: Callable[[Portal, ExecServerClient], W],
+) -> W:
+    """The client that *factory* opens, in its own portal; both end when it is closed."""
+    portal = Portal()
+    portal.has_owner = True
+
+    async def opened() -> ExecServerClient:
+        client = await factory()
+        client._warn_if_forgotten(portal.stop)
+        return client
+
+    try:
+        return wrap(portal, portal.wait(opened()))
+    except BaseException:
+        portal.close()
+        raise
+
+
+def close_client(portal: Portal, client: ExecServerClient) -> None:
+    """Close *client* and wait for its end, and for that of its portal if that is its own."""
+
+    async def closed() -> None:
+        await client.close()
+
+    # After the end there is nothing to do.
+    with suppress(ConnectionClosed):
+        portal.wait(closed())
+    if portal.has_owner:
         portal.close()

@@ -43,8 +43,9 @@ from exec_server.client.http.remote_http import (
 from exec_server.client.http.remote_http import RemoteHttp as AsyncRemoteHttp
 from exec_server.client.http.remote_http import StreamedHttpResponse as AsyncStreamedHttpResponse
 from exec_server.client.network_policy import OnPolicyDecision, OnPolicyRequest
-from exec_server.client.process.output_buffer import Event, OutputChunk
-from exec_server.client.process.output_buffer import OutputView as AsyncOutputView
+from exec_server.client.process.output_buffer import Event, OutputChunk, Wanted
+from exec_server.client.process.output_view import LINE_BYTES, Separator
+from exec_server.client.process.output_view import OutputView as AsyncOutputView
 from exec_server.client.process.processes import INHERIT_ENV
 from exec_server.client.process.remote_process import RemoteProcess as AsyncRemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess
@@ -58,7 +59,14 @@ from exec_server.protocol.jobs import JobInfo
 from exec_server.protocol.paths import PathUri
 from exec_server.protocol.process import ReadResult
 from exec_server.protocol.sandbox import Sandboxed
-from exec_server.sync.portal import Twin, opened, unwrapped, wrapped_some
+from exec_server.sync.portal import (
+    Twin,
+    close_client,
+    opened,
+    opened_alone,
+    unwrapped,
+    wrapped_some,
+)
 
 
 class RemotePath(Twin[AsyncRemotePath]):
@@ -117,8 +125,16 @@ class RemotePath(Twin[AsyncRemotePath]):
         return self._inner.suffix
 
     def stat(self) -> Metadata:
-        """The kind, size and times. Raises NotFound."""
+        """The kind, size, times and, if the server tells it, the mode. Raises NotFound."""
         return self._portal.wait(self._inner.stat())
+
+    def lstat(self) -> Metadata:
+        """The same of a link itself, also of one that leads nowhere. An extension."""
+        return self._portal.wait(self._inner.lstat())
+
+    def readlink(self) -> RemotePath:
+        """The path in a link, which may be relative to the link's directory. An extension."""
+        return RemotePath(self._portal, self._portal.wait(self._inner.readlink()))
 
     def exists(self) -> bool:
         """True if the path leads to something."""
@@ -133,7 +149,7 @@ class RemotePath(Twin[AsyncRemotePath]):
         return self._portal.wait(self._inner.is_dir())
 
     def is_symlink(self) -> bool:
-        """True if it is a symbolic link; False for a link that leads nowhere."""
+        """True if it is a symbolic link; some servers do not see one that leads nowhere."""
         return self._portal.wait(self._inner.is_symlink())
 
     def resolve(self) -> RemotePath:
@@ -172,6 +188,10 @@ class RemotePath(Twin[AsyncRemotePath]):
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Create the directory, as in pathlib; but *parents* implies *exist_ok*."""
         self._portal.wait(self._inner.mkdir(parents=parents, exist_ok=exist_ok))
+
+    def symlink_to(self, target: str | RemotePath) -> None:
+        """Make this path a link to *target*, which need not exist. An extension."""
+        self._portal.wait(self._inner.symlink_to(unwrapped(target)))
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Remove the file or the symbolic link."""
@@ -328,10 +348,18 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         """`fs/close`; closing a handle that is not open does no harm."""
         self._portal.wait(self._inner.close(handle_id))
 
-    def get_metadata(self, path: AnyPath, *, follow_symlinks: bool = True) -> fs.Metadata:
-        """`fs/getMetadata`: the kind, size and times."""
+    def get_metadata(
+        self, path: AnyPath, *, follow_symlinks: bool = True, attributes: bool = False
+    ) -> fs.Metadata:
+        """`fs/getMetadata`: the kind, size and times of what the path leads to.
+
+        With *attributes* also `mode`, `uid`, `gid` and `link_count`, which are `msgspec.UNSET` from
+        servers without `fsLinks`.
+        """
         return self._portal.wait(
-            self._inner.get_metadata(unwrapped(path), follow_symlinks=follow_symlinks)
+            self._inner.get_metadata(
+                unwrapped(path), follow_symlinks=follow_symlinks, attributes=attributes
+            )
         )
 
     def canonicalize(self, path: AnyPath) -> str:
@@ -431,11 +459,13 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         max_entries: int = 50000,
         follow_directory_symlinks: bool = False,
         prune_hidden_directories: bool = False,
+        links: bool = False,
     ) -> WalkOutcome:
         """`fs/walk`: files and directories below *path*, breadth first.
 
         Names that are not UTF-8 are among them if the server can list them (`fsWalkExactNames`);
-        others report them as errors.
+        others report them as errors. With *links* symbolic links that are not entered are among
+        them, too, also those that lead nowhere; this needs a server with `fsLinks`.
         The limits given by default are the highest that servers accept.
         """
         return self._portal.wait(
@@ -446,6 +476,7 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
                 max_entries=max_entries,
                 follow_directory_symlinks=follow_directory_symlinks,
                 prune_hidden_directories=prune_hidden_directories,
+                links=links,
             )
         )
 
@@ -470,6 +501,31 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
     def uri(self, path: AnyPath) -> PathUri:
         """A path in the form that the server wants. Raises ValueError if it cannot be a path."""
         return self._portal.wait(self._inner.uri(unwrapped(path)))
+
+    def lstat(self, path: AnyPath, *, follow_symlinks: bool = True) -> fs.Metadata:
+        """`fs/lstat`: as `get_metadata` with attributes, of a link itself and not its target.
+
+        A link that leads nowhere can be asked about, too. With *follow_symlinks* false it is an
+        error if one of the directories above is a link.
+        """
+        return self._portal.wait(
+            self._inner.lstat(unwrapped(path), follow_symlinks=follow_symlinks)
+        )
+
+    def readlink(self, path: AnyPath, *, follow_symlinks: bool = True) -> str:
+        """`fs/readLink`: the text in a link, which may be relative to the link's directory."""
+        return self._portal.wait(
+            self._inner.readlink(unwrapped(path), follow_symlinks=follow_symlinks)
+        )
+
+    def symlink(self, target: AnyPath, path: AnyPath, *, follow_symlinks: bool = True) -> None:
+        """`fs/symlink`: make *path* a link to *target*, which need not exist, as `os.symlink` does.
+
+        It is an error if *path* exists.
+        """
+        self._portal.wait(
+            self._inner.symlink(unwrapped(target), unwrapped(path), follow_symlinks=follow_symlinks)
+        )
 
     @property
     def client(self) -> ExecServerClient:
@@ -702,7 +758,11 @@ class RemoteDiscovery(Twin[AsyncRemoteDiscovery]):
 
 
 class OutputView(Twin[AsyncOutputView]):
-    """One stream of a process: an iterator of its bytes as they arrive."""
+    """One stream of a process: an iterator of its bytes as they arrive.
+
+    The methods work like those of a file. If the process was started with
+    `text=True`, they return texts; bytes that are not UTF-8 are replaced by U+FFFD.
+    """
 
     __slots__ = ()
 
@@ -715,9 +775,26 @@ class OutputView(Twin[AsyncOutputView]):
         except StopAsyncIteration:
             raise StopIteration from None
 
-    def read(self) -> bytes:
+    def read(self) -> Any:
         """Everything up to the end of the stream, which comes when the process has closed."""
         return self._portal.wait(self._inner.read())
+
+    def readline(self) -> Any:
+        """The next line, with its newline; the last one may have none, and then nothing comes."""
+        return self._portal.wait(self._inner.readline())
+
+    def read_until(self, separator: Separator = b"\n", *, limit: int = LINE_BYTES) -> Any:
+        """Everything up to *separator*, with it; of several separators, the first that comes.
+
+        What follows stays for the next reader. Raises asyncio.IncompleteReadError, which has the
+        rest, if the output ends before, and asyncio.LimitOverrunError after *limit* bytes without
+        a separator. Then, and if it is cancelled, nothing of the output is lost.
+        """
+        return self._portal.wait(self._inner.read_until(separator, limit=limit))
+
+    def lines(self, *, limit: int = LINE_BYTES) -> Iterator[Any]:
+        """Each line, with its newline; the last one may have none."""
+        return self._portal.iterate(self._inner.lines(limit=limit))
 
 
 class RemoteProcess(Twin[AsyncRemoteProcess]):
@@ -740,9 +817,23 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
     once, and every write is done once. It fails with ConnectionClosed when the session is lost,
     and with ProcessFailed when a server without windows could not retain all of the output
     meanwhile. If you drop the handle, the process runs on and its output is no longer received.
+
+    With `with` the end of the block ends the process and everything that it has started.
     """
 
     __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self._portal.wait(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
 
     @property
     def process_id(self) -> str:
@@ -811,6 +902,20 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         return self._inner.is_durable
 
     @property
+    def signal(self) -> int | None:
+        """The signal that has ended the process, such as `signal.SIGKILL`, on a terminal, too.
+
+        It is None if the process has exited by itself, if it runs inside of bubblewrap, and if the
+        server does not say: a status above 128 alone proves nothing.
+        """
+        return self._inner.signal
+
+    @property
+    def pid(self) -> int | None:
+        """The process id on the server's machine; None if the server does not say."""
+        return self._inner.pid
+
+    @property
     def is_done(self) -> bool:
         """True if the process has closed and all of its output was read."""
         return self._portal.run(lambda: self._inner.is_done)
@@ -833,6 +938,31 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
     def stderr(self) -> OutputView:
         """The output on stderr; nothing if the process runs on a terminal."""
         return OutputView(self._portal, self._portal.run(lambda: self._inner.stderr))
+
+    def lines(self, stream: Wanted = "all", *, limit: int = LINE_BYTES) -> Iterator[Any]:
+        """Each line of the output, with its newline; the last one may have none.
+
+        Lines of stdout and stderr come in the order in which they end; *stream* chooses one of the
+        two. A line of more than *limit* bytes raises asyncio.LimitOverrunError. A reader that
+        leaves early loses nothing: the next one continues where it has stopped.
+        """
+        return self._portal.iterate(self._inner.lines(stream, limit=limit))
+
+    def read_until(self, separator: Separator = b"\n", *, limit: int = LINE_BYTES) -> Any:
+        """Everything on stdout or the terminal up to *separator*, with it.
+
+        See `OutputView.read_until`: of several separators the first that comes counts, and what
+        follows stays for the next reader. Raises asyncio.IncompleteReadError at the end.
+        """
+        return self._portal.wait(self._inner.read_until(separator, limit=limit))
+
+    def communicate(self, input: BytesLike | str | None = None) -> tuple[Any, Any]:
+        """Write *input*, end the input, and collect stdout and stderr until the process closes.
+
+        Everything is kept in memory; `run` has a bound. The exit status is in `returncode` after
+        that. The input is ended also without *input*, if the server can do that.
+        """
+        return self._portal.wait(self._inner.communicate(input))
 
     def events(self) -> Iterator[Event]:
         """Everything that happens, in order, until Closed or Failed.
@@ -865,11 +995,12 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         """
         return self._portal.wait(self._inner.wait())
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: BytesLike | str) -> None:
         """Write to stdin or the terminal; returns when the server has accepted all of it.
 
         It waits as long as the process does not read.
-        Raises StdinClosed when the process takes no input or has ended.
+        Raises StdinClosed when the process takes no input or has ended. A text is accepted if the
+        process was started with `text=True`.
         """
         self._portal.wait(self._inner.write(data))
 
@@ -897,6 +1028,10 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         when it exited; other servers only kill its group, and only while it runs.
         """
         return self._portal.wait(self._inner.terminate())
+
+    def kill(self) -> bool:
+        """The same as `terminate`, under the name that `subprocess.Popen` has for it."""
+        return self._portal.wait(self._inner.kill())
 
     def abandon(self) -> None:
         """Have the process killed without waiting for that, and stop receiving its output."""
@@ -936,6 +1071,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         sandbox: Sandboxed = None,
         ensure: bool = True,
         max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
+        drain: float | None = DEFAULT_LIMITS.run_drain,
     ) -> CompletedProcess:
         """Run a command to its end, like `subprocess.run`.
 
@@ -948,7 +1084,13 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         Of each stream at most *max_output* bytes are kept, 64 MiB by default: the first half, and
         as much of the end; None keeps everything. If there was more, or if the server could not
         retain all output during an outage, the result's `truncated` is true and its
-        `dropped_bytes` says how much is missing. Use `start` to read a long output piece by piece.
+        `dropped_bytes` says how much is missing; in its `text()` a line says where. Use `start` to
+        read a long output piece by piece.
+
+        The end is the exit of the command itself. What it has left in the background, as in
+        `sh -c 'server & echo up'`, runs on. If that holds the output open, the rest of the output
+        is awaited for *drain* seconds after the exit, and the result's `has_background` is true;
+        with None it is awaited to its end, as `subprocess.run` does.
         """
         return self._portal.wait(
             self._inner.run(
@@ -963,6 +1105,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                 sandbox=sandbox,
                 ensure=ensure,
                 max_output=max_output,
+                drain=drain,
             )
         )
 
@@ -984,6 +1127,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         ensure: bool = False,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
+        text: bool = False,
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -1014,6 +1158,9 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         *on_disconnect* `fail` it fails at once. If the server could not retain all output
         meanwhile, the handle fails and the process is killed; with *on_gap* `skip` the missing
         output is left out.
+
+        With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
+        texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
         """
         return RemoteProcess(
             self._portal,
@@ -1034,6 +1181,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     ensure=ensure,
                     on_disconnect=on_disconnect,
                     on_gap=on_gap,
+                    text=text,
                 )
             ),
         )
@@ -1045,13 +1193,14 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         ensure: bool = False,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
+        text: bool = False,
     ) -> RemoteProcess:
         """Start a program exactly as *params* say; the other parameters are those of `start`."""
         return RemoteProcess(
             self._portal,
             self._portal.wait(
                 self._inner.start_process(
-                    params, ensure=ensure, on_disconnect=on_disconnect, on_gap=on_gap
+                    params, ensure=ensure, on_disconnect=on_disconnect, on_gap=on_gap, text=text
                 )
             ),
         )
@@ -1063,19 +1212,20 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         *,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "skip",
+        text: bool = False,
     ) -> RemoteProcess:
         """Continue with a process of this session that has no handle here.
 
         Output is delivered from event *after_seq* on; the default is where the session token says
         that reading has stopped, or the start. Output that the server no longer has is left out and
-        `is_truncated` is true; with *on_gap* `fail` the handle fails instead. Raises
-        InvalidRequest if the server does not know the process.
+        `is_truncated` is true; with *on_gap* `fail` the handle fails instead. *text* is as in
+        `start`. Raises InvalidRequest if the server does not know the process.
         """
         return RemoteProcess(
             self._portal,
             self._portal.wait(
                 self._inner.attach(
-                    process_id, after_seq, on_disconnect=on_disconnect, on_gap=on_gap
+                    process_id, after_seq, on_disconnect=on_disconnect, on_gap=on_gap, text=text
                 )
             ),
         )
@@ -1249,9 +1399,11 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
     def close(self) -> None:
         """Disconnect; processes are left to the server. Idempotent.
 
+        It waits until the connection is gone.
+        A client of `open` has to be closed in this way; the end of a block does it by itself.
         The processes of a session that was retained do not wait for a reader of their output.
         """
-        self._portal.run(lambda: self._inner.close())
+        close_client(self._portal, self._inner)
 
     def wait_closed(self) -> None:
         """Wait until the connection is gone for good, for whatever reason."""
@@ -1268,6 +1420,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         traceback: TracebackType | None,
     ) -> None:
         self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
+        self.close()
 
 
 class EnvironmentManager(Twin[AsyncEnvironmentManager]):
@@ -1458,6 +1611,57 @@ def environments(
     from exec_server.local_server import environments as async_environments
 
     return opened(lambda: async_environments(home, env, **options), EnvironmentManager)
+
+
+def open(
+    url: str,
+    *,
+    client_name: str = DEFAULT_CLIENT_NAME,
+    call_timeout: float | None = DEFAULT_LIMITS.call_timeout,
+    recover_for: float | None = None,
+    token: str | None = None,
+    pin: str | None = None,
+    session_token: str | None = None,
+    take_over: bool = False,
+    reconnect: bool = True,
+    on_state: Callable[[ConnectionState], None] | None = None,
+    on_policy_request: OnPolicyRequest | None = None,
+    on_policy_decision: OnPolicyDecision | None = None,
+    ssl_context: SSLContext | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    connect_timeout: float = DEFAULT_LIMITS.connect_timeout,
+    initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout,
+    resume_session_id: str | None = None,
+) -> ExecServerClient:
+    """Connect to a server without a block, for notebooks and for objects that hold a client.
+
+    The parameters are those of `connect`. Close it with `client.close()`; a client that is
+    dropped before that is disconnected with a ResourceWarning.
+    """
+    from exec_server.client_urls import open as async_open
+
+    return opened_alone(
+        lambda: async_open(
+            url,
+            client_name=client_name,
+            call_timeout=call_timeout,
+            recover_for=recover_for,
+            token=token,
+            pin=pin,
+            session_token=session_token,
+            take_over=take_over,
+            reconnect=reconnect,
+            on_state=on_state,
+            on_policy_request=on_policy_request,
+            on_policy_decision=on_policy_decision,
+            ssl_context=ssl_context,
+            limits=limits,
+            connect_timeout=connect_timeout,
+            initialize_timeout=initialize_timeout,
+            resume_session_id=resume_session_id,
+        ),
+        ExecServerClient,
+    )
 
 
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | RemotePath | PathUri

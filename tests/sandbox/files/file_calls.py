@@ -34,6 +34,7 @@ def of_file(path: Path, source: Path) -> dict[str, dict[str, Any]]:
     return {
         "fs/readFile": here,
         "fs/getMetadata": here,
+        "fs/lstat": here,
         "fs/canonicalize": here,
         "fs/open": {**here, "handleId": "read"},
         "fs/writeFile": data,
@@ -55,6 +56,7 @@ def of_directory(path: Path) -> dict[str, dict[str, Any]]:
         "fs/walk": {"path": uri(path), "options": WALK},
         "fs/createDirectory": {"path": uri(path / "new"), "recursive": False},
         "fs/writeFile": {"path": uri(path / "new-file"), "dataBase64": ""},
+        "fs/symlink": {"path": uri(path / "new-link"), "link": {"target": "/nowhere"}},
     }
 
 

@@ -17,7 +17,7 @@ from tests.support.files import FAILED, INVALID, NOT_FOUND, REFUSED, code, encod
 
 pytestmark = file_calls.MARKS
 
-LOOKS = ("fs/readFile", "fs/getMetadata", "fs/canonicalize", "fs/open")
+LOOKS = ("fs/readFile", "fs/getMetadata", "fs/lstat", "fs/canonicalize", "fs/open")
 READ_ONLY = (FAILED, errno.EROFS)
 BUSY = (FAILED, errno.EBUSY)
 CLOSED = (REFUSED, errno.EACCES)

@@ -108,7 +108,7 @@ def remote_targets(parser: Parser, values: argparse.Namespace) -> list[Target]:
 
 def reason(exc: BaseException) -> str:
     """The reason of an error, for people."""
-    if isinstance(exc, OSError) and exc.strerror:
+    if isinstance(exc, OSError) and not isinstance(exc, RpcError) and exc.strerror:
         return exc.strerror
     # The command names the path itself.
     return without_os_error(exc.message if isinstance(exc, RpcError) else str(exc))

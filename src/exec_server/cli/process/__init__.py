@@ -16,6 +16,7 @@ saved_session_options.py  the parser of the commands for detached processes
 session_holder.py         the program on this machine that follows a detached process
 terminal_bridge.py        connects a process to this program's terminal, pipes and signals
 terminal_io.py            reads and writes this program's descriptors in threads
+shortened_output.py       the beginning and the end of a long output, for `--max-output`
 terminal_modes.py         the modes that a program switches on in a terminal
 type_ahead.py             the buffer for input that was not passed on yet
 escape_keys.py            finds `~.`, `~d`, `~?` and `~~` in the input

@@ -20,6 +20,7 @@ from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, Te
 from exec_server.cli.process.terminal_io import LocalOutput
 from exec_server.cli.tables import failure_teller, print_json
 from exec_server.client.client import ExecServerClient
+from exec_server.client.process.bounded_output import BoundedOutput
 from exec_server.errors import InvalidRequest, ProcessLost
 from exec_server.protocol.process import ReadChunk, ReadResult
 
@@ -134,7 +135,7 @@ async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> 
 
 
 def _collected(chunks: Sequence[ReadChunk]) -> Collected:
-    collected: Collected = {"stdout": bytearray(), "stderr": bytearray()}
+    collected: Collected = {"stdout": BoundedOutput(None), "stderr": BoundedOutput(None)}
     for chunk in chunks:
         collected["stderr" if chunk.stream == "stderr" else "stdout"] += chunk.chunk.data
     return collected

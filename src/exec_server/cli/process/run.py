@@ -22,8 +22,10 @@ from exec_server.cli.process.run_options import RunOptions, parse_run
 from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
 from exec_server.client.client import ExecServerClient
+from exec_server.client.process.bounded_output import BoundedOutput, with_gap
 from exec_server.client.process.remote_process import OnGap, RemoteProcess
 from exec_server.errors import ConfigurationError, NotFound, ProcessLost, RpcError
+from exec_server.limits import DEFAULT_LIMITS
 
 
 def run_command(words: list[str]) -> int:
@@ -33,7 +35,7 @@ def run_command(words: list[str]) -> int:
     except ConfigurationError as exc:
         print_error(str(exc))
         if asks_for_json(words):
-            _tell_failure(_no_output(), [], exit_codes.FAILED)
+            _tell_failure(_no_output(None), [], exit_codes.FAILED)
         return exit_codes.FAILED
     work = _detach if options.detach else _run
     return run_and_tell(work, options)
@@ -46,7 +48,7 @@ def run_and_tell(
 
     The exit status is returned.
     """
-    collected = _no_output()
+    collected = _no_output(options.max_output)
     lost: list[str] = []
 
     async def collecting() -> int:
@@ -60,8 +62,9 @@ def run_and_tell(
     return run_to_exit_status(collecting, log_level=options.log_level, tell=tell)
 
 
-def _no_output() -> Collected:
-    return {"stdout": bytearray(), "stderr": bytearray()}
+def _no_output(max_output: int | None) -> Collected:
+    limit = DEFAULT_LIMITS.run_output_bytes if max_output is None else max_output
+    return {"stdout": BoundedOutput(limit), "stderr": BoundedOutput(limit)}
 
 
 def _tell_failure(collected: Collected, lost: list[str], status: int) -> None:
@@ -90,6 +93,7 @@ async def run_on(
         is_terminal=options.tty,
         has_input=options.stdin,
         collected=collected if is_json else None,
+        max_output=options.max_output,
         time_limit=options.time_limit,
         size=terminal_io.terminal_size(),
     )
@@ -240,6 +244,8 @@ async def _obstacle(client: ExecServerClient, directory: str) -> str | None:
 
 def _facts(process: RemoteProcess, status: int, *, is_timed_out: bool) -> dict[str, object]:
     result: dict[str, object] = {"exitCode": status}
+    if process.signal is not None and not is_timed_out:
+        result["signal"] = getattr(process.signal, "name", process.signal)
     if process.sandbox_type not in (None, "none"):
         result["sandboxRung"] = process.sandbox_rung
         result["sandboxDenied"] = process.sandbox_denied
@@ -249,11 +255,16 @@ def _facts(process: RemoteProcess, status: int, *, is_timed_out: bool) -> dict[s
 
 
 def output_facts(collected: Collected) -> dict[str, object]:
-    """The output of each stream: as text, or in base64 if it is not UTF-8."""
+    """The output of each stream: as text, or in base64 if it is not UTF-8.
+
+    Where the middle of a long output is missing, a line of the text says so, and the facts do.
+    """
     facts: dict[str, object] = {}
-    for name, data in collected.items():
+    for name, output in collected.items():
+        data = output.content()
         try:
-            facts[name] = data.decode()
+            facts[name] = with_gap(data, output.gap, "utf-8") if output.gap else data.decode()
         except UnicodeDecodeError:
-            facts[f"{name}Base64"] = bytes(data)
-    return facts
+            facts[f"{name}Base64"] = data
+    dropped = sum(output.dropped_bytes for output in collected.values())
+    return facts | ({"truncated": True, "droppedBytes": dropped} if dropped else {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -35,6 +36,8 @@ from exec_server.cli.server_access import (
 
 # One day: a process that was detached in the evening can be resumed the next morning.
 DEFAULT_KEEP = 24 * 3600.0
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 OutputFormat = Literal["text", "json"]
 
@@ -92,6 +95,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     tty: bool = False
     stdin: bool = True
     time_limit: float | None = None
+    # How many bytes of each stream are shown or, as JSON, collected.
+    max_output: int | None = None
     output: OutputFormat = "text"
     detach: bool = False
     # True if the process may outlive its server, where the server can do that.
@@ -120,8 +125,11 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
     values = arguments.values
     if values.tty and values.output == "json":
         parser.error("the argument '--tty' cannot be used with '--output json'")
+    if values.tty:
+        parser.refuse_together(arguments, "tty", "max_output")
     if values.detach:
         parser.refuse_together(arguments, "detach", "timeout")
+        parser.refuse_together(arguments, "detach", "max_output")
     else:
         parser.require(arguments, {"keep": ("detach",), "not_durable": ("detach",)})
     server, argv = _split(parser, arguments)
@@ -134,6 +142,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         # A detached command has no input; on a terminal, `attach` can type to it later.
         stdin=not (values.no_stdin or values.detach),
         time_limit=values.timeout,
+        max_output=values.max_output,
         output=values.output,
         detach=values.detach,
         durable=not values.not_durable,
@@ -145,6 +154,14 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         pin=values.pin,
         log_level=values.log_level,
     )
+
+
+def byte_count(text: str) -> int:
+    """A number of bytes: digits, with K, M or G for 1024 bytes and so on."""
+    digits, unit = (text[:-1], text[-1:].upper()) if text[-1:].isalpha() else (text, "")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 15 or unit not in _UNITS:
+        raise argparse.ArgumentTypeError("expected a number of bytes, such as 500, 64K or 10M")
+    return int(digits) * _UNITS[unit]
 
 
 def _parser() -> Parser:
@@ -161,6 +178,14 @@ def _parser() -> Parser:
     )
     add("-n", "--no-stdin", action=Flag, help="give the command no input")
     add("--timeout", metavar="<SECONDS>", type=seconds, help="kill the command after this time")
+    add(
+        "--max-output",
+        metavar="<BYTES>",
+        type=byte_count,
+        help="show at most this much of each stream, such as 64K or 10M: the first half, and as "
+        "much of the end, with a line that says how much is missing [default: everything; 64M of "
+        "`-o json`]",
+    )
     add(
         "-d",
         "--detach",

@@ -16,7 +16,9 @@ from exec_server.cli import exit_codes
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.escape_keys import HELP, EscapeKeys, Key
+from exec_server.cli.process.shortened_output import ShortenedOutput
 from exec_server.cli.process.type_ahead import TypeAhead
+from exec_server.client.process.bounded_output import BoundedOutput
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import ExecServerError, MethodNotFound, StdinClosed
 
@@ -41,7 +43,7 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.25, 5.0
 AtEnd = Literal["kill", "hang up", "leave"]
 
 # The output of each stream.
-Collected = dict[str, bytearray]
+Collected = dict[str, BoundedOutput]
 
 
 class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +55,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     has_escape_keys: bool = False
     # The output is added to this instead of shown, if it is given.
     collected: Collected | None = None
+    # How much of each stream is shown: the first half at once, and as much of its end at the end.
+    max_output: int | None = None
     time_limit: float | None = None
     at_end: AtEnd = "kill"
     # The current size of the terminal of the process, if it is known.
@@ -172,12 +176,17 @@ class TerminalBridge:
         return await self._process.wait() & 0xFF
 
     async def _copy(self) -> None:
+        limit = self._options.max_output
+        short = {} if limit is None else {fd: ShortenedOutput(limit) for fd in (_STDOUT, _STDERR)}
         async for chunk in self._process:
             is_error = chunk.stream == "stderr"
             if self._options.collected is not None:
                 self._options.collected["stderr" if is_error else "stdout"] += chunk.data
-            else:
-                await self._output.write(_STDERR if is_error else _STDOUT, chunk.data)
+                continue
+            fd = _STDERR if is_error else _STDOUT
+            await self._output.write(fd, short[fd].show(chunk.data) if short else chunk.data)
+        for fd, shortened in short.items():
+            await self._output.write(fd, shortened.rest())
 
     # Input.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import posixpath
 import uuid
@@ -17,7 +19,13 @@ from exec_server.client.files.file_streams import (
 )
 from exec_server.client.files.missing_watch import MissingWatch
 from exec_server.client.files.remote_path import RemotePath
-from exec_server.errors import InvalidRequest, MethodNotFound, RpcError
+from exec_server.client.os_errors import as_os_error
+from exec_server.errors import (
+    ExecServerError,
+    InvalidRequest,
+    MethodNotFound,
+    RpcError,
+)
 from exec_server.protocol import fs
 from exec_server.protocol.base64 import Blob, LazyBlob
 from exec_server.protocol.method import Method
@@ -35,11 +43,15 @@ R = TypeVar("R")
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes] | RemotePath | PathUri
 
 
+# The ends of texts that refuse to open something else than a regular file.
+_NO_FILE = ("` is not a file", "path is not a regular file")
+
+
 class WalkEntry(NamedTuple):
-    """A file or directory that `walk` has found."""
+    """A file, directory or link that `walk` has found."""
 
     path: str
-    kind: Literal["directory", "file"]
+    kind: Literal["directory", "file", "symlink"]
 
 
 class WalkError(NamedTuple):
@@ -82,7 +94,7 @@ class FileMethods:
 
     async def read_file(self, path: AnyPath, *, follow_symlinks: bool = True) -> bytes:
         """`fs/readFile`: the content of a file, in one message."""
-        params = fs.ReadFileParams(await self.uri(path), _unless(follow_symlinks), self._sandbox)
+        params = fs.ReadFileParams(await self.uri(path), unless(follow_symlinks), self._sandbox)
         return (await self._call(fs.READ_FILE, params)).data_base64.data
 
     async def write_file(
@@ -95,7 +107,7 @@ class FileMethods:
         if atomic:
             await self._require("fsAtomicWrite")
         params = fs.WriteFileParams(
-            await self.uri(path), LazyBlob(data), _unless(follow_symlinks), atomic, self._sandbox
+            await self.uri(path), LazyBlob(data), unless(follow_symlinks), atomic, self._sandbox
         )
         await self._call(fs.WRITE_FILE, params)
 
@@ -106,7 +118,7 @@ class FileMethods:
         data = as_bytes(data, "data")
         await self._require("fsAppend")
         params = fs.AppendParams(
-            await self.uri(path), Blob(data), create, _unless(follow_symlinks), self._sandbox
+            await self.uri(path), Blob(data), create, unless(follow_symlinks), self._sandbox
         )
         return (await self._call(fs.APPEND, params)).size
 
@@ -149,9 +161,20 @@ class FileMethods:
 
     # Names.
 
-    async def get_metadata(self, path: AnyPath, *, follow_symlinks: bool = True) -> fs.Metadata:
-        """`fs/getMetadata`: the kind, size and times."""
-        params = fs.GetMetadataParams(await self.uri(path), _unless(follow_symlinks), self._sandbox)
+    async def get_metadata(
+        self, path: AnyPath, *, follow_symlinks: bool = True, attributes: bool = False
+    ) -> fs.Metadata:
+        """`fs/getMetadata`: the kind, size and times of what the path leads to.
+
+        With *attributes* also `mode`, `uid`, `gid` and `link_count`, which are `msgspec.UNSET` from
+        servers without `fsLinks`.
+        """
+        params = fs.GetMetadataParams(
+            await self.uri(path),
+            unless(follow_symlinks),
+            self._sandbox,
+            attributes=attributes and await self.offers("fsLinks"),
+        )
         return await self._call(fs.GET_METADATA, params)
 
     async def canonicalize(self, path: AnyPath) -> str:
@@ -164,7 +187,7 @@ class FileMethods:
     ) -> None:
         """`fs/createDirectory`; *recursive* also creates its parents, and all of them may exist."""
         params = fs.CreateDirectoryParams(
-            await self.uri(path), recursive, _unless(follow_symlinks), self._sandbox
+            await self.uri(path), recursive, unless(follow_symlinks), self._sandbox
         )
         await self._call(fs.CREATE_DIRECTORY, params)
 
@@ -181,7 +204,7 @@ class FileMethods:
         With *force* it is no error if the path does not exist.
         """
         params = fs.RemoveParams(
-            await self.uri(path), recursive, force, _unless(follow_symlinks), self._sandbox
+            await self.uri(path), recursive, force, unless(follow_symlinks), self._sandbox
         )
         await self._call(fs.REMOVE, params)
 
@@ -206,7 +229,7 @@ class FileMethods:
             await self.uri(source),
             await self.uri(destination),
             overwrite,
-            _unless(follow_symlinks),
+            unless(follow_symlinks),
             self._sandbox,
         )
         await self._call(fs.RENAME, params)
@@ -230,7 +253,7 @@ class FileMethods:
             mode,
             _milliseconds(modified),
             _milliseconds(accessed),
-            _unless(follow_symlinks),
+            unless(follow_symlinks),
             self._sandbox,
         )
         await self._call(fs.SET_PERMISSIONS, params)
@@ -257,13 +280,17 @@ class FileMethods:
         max_entries: int = 50_000,
         follow_directory_symlinks: bool = False,
         prune_hidden_directories: bool = False,
+        links: bool = False,
     ) -> WalkOutcome:
         """`fs/walk`: files and directories below *path*, breadth first.
 
         Names that are not UTF-8 are among them if the server can list them (`fsWalkExactNames`);
-        others report them as errors.
+        others report them as errors. With *links* symbolic links that are not entered are among
+        them, too, also those that lead nowhere; this needs a server with `fsLinks`.
         The limits given by default are the highest that servers accept.
         """
+        if links:
+            await self._require("fsLinks")
         options = fs.WalkOptions(
             max_depth,
             max_directories,
@@ -271,6 +298,7 @@ class FileMethods:
             follow_directory_symlinks,
             prune_hidden_directories,
             exact_names=await self.offers("fsWalkExactNames"),
+            links=links,
         )
         params = fs.WalkParams(await self.uri(path), options, self._sandbox)
         result = await self._call(fs.WALK, params)
@@ -304,8 +332,25 @@ class FileMethods:
         try:
             return await self._session.call(method, params)
         except RpcError as exc:
-            about = _subject(params)
-            raise (exc if about is None else exc.about(about)) from None
+            paths = _paths(params)
+            if not paths:
+                raise
+            error = await self._with_errno(exc, paths[0])
+            if error.path is not None:
+                # A server that says more says it as it writes all paths.
+                error.path = native_text(error.path)
+            raise error.about(subject(*paths), path=native_text(paths[0].text)) from None
+
+    async def _with_errno(self, error: RpcError, path: PathUri) -> RpcError:
+        """*error*, as an OSError if *path* is a directory where a file is wanted.
+
+        Servers without `errorDetails` only say that it is no regular file.
+        """
+        if error.errno is None and error.message.endswith(_NO_FILE):
+            with contextlib.suppress(ExecServerError):
+                if await is_directory(self._session, path):
+                    error.errno = errno.EISDIR
+        return as_os_error(error)
 
     async def _require(self, capability: str) -> None:
         if not await self.offers(capability):
@@ -326,15 +371,15 @@ class FileMethods:
         return PathUri(text)
 
 
-def _unless(follow_symlinks: bool) -> bool | None:
+def unless(follow_symlinks: bool) -> bool | None:
     """The parameter is sent only where it differs from what every server does."""
     return None if follow_symlinks else False
 
 
-def _subject(params: object) -> str | None:
-    """The paths that a call is about, for its errors."""
+def _paths(params: object) -> list[PathUri]:
+    """The paths that a call is about."""
     members = ("path", "source_path", "destination_path")
-    return subject(*(getattr(params, name) for name in members if hasattr(params, name))) or None
+    return [getattr(params, name) for name in members if hasattr(params, name)]
 
 
 def _milliseconds(seconds: float | None) -> int | None:

@@ -94,8 +94,16 @@ class RemotePath:
     # What is there.
 
     async def stat(self) -> Metadata:
-        """The kind, size and times. Raises NotFound."""
-        return await self._files.get_metadata(self)
+        """The kind, size, times and, if the server tells it, the mode. Raises NotFound."""
+        return await self._files.get_metadata(self, attributes=True)
+
+    async def lstat(self) -> Metadata:
+        """The same of a link itself, also of one that leads nowhere. An extension."""
+        return await self._files.lstat(self)
+
+    async def readlink(self) -> RemotePath:
+        """The path in a link, which may be relative to the link's directory. An extension."""
+        return self._with(PurePosixPath(await self._files.readlink(self)))
 
     async def exists(self) -> bool:
         """True if the path leads to something."""
@@ -112,9 +120,12 @@ class RemotePath:
         return found is not None and found.is_directory
 
     async def is_symlink(self) -> bool:
-        """True if it is a symbolic link; False for a link that leads nowhere."""
-        found = await self._found()
-        return found is not None and found.is_symlink
+        """True if it is a symbolic link; some servers do not see one that leads nowhere."""
+        try:
+            has_links = await self._files.offers("fsLinks")
+            return (await (self.lstat() if has_links else self.stat())).is_symlink
+        except (NotFound, NotADirectoryError):
+            return False
 
     async def resolve(self) -> RemotePath:
         """The path without symbolic links; unlike in pathlib it must exist."""
@@ -122,7 +133,7 @@ class RemotePath:
 
     async def _found(self) -> Metadata | None:
         try:
-            return await self.stat()
+            return await self._files.get_metadata(self)
         except NotFound:
             return None
 
@@ -167,6 +178,10 @@ class RemotePath:
         if exist_ok and not parents and await self.is_dir():
             return
         await self._files.create_directory(self, recursive=parents)
+
+    async def symlink_to(self, target: str | RemotePath) -> None:
+        """Make this path a link to *target*, which need not exist. An extension."""
+        await self._files.symlink(str(target), self)
 
     async def unlink(self, *, missing_ok: bool = False) -> None:
         """Remove the file or the symbolic link."""

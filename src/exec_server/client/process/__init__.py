@@ -5,6 +5,8 @@ remote_process.py     RemoteProcess: the handle that users hold
 tracked_process.py    the inside of a handle: events in order, recovery
 tracked_processes.py  all processes of a client: routes events, recovers after a reconnect
 output_buffer.py      output that is not read yet; the events that users see
+output_view.py        OutputView: one stream, its lines, and reading up to a separator
 bounded_output.py     the beginning and the end of a long output
+start_errors.py       what a start has failed at: the program, or its directory
 run_to_end.py         `run`: write input, collect output, enforce the timeout
 """

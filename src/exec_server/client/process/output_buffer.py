@@ -30,6 +30,8 @@ class Exited(NamedTuple):
     exit_code: int | None
     sandbox_denied: bool
     lost: str | None = None
+    # The signal that has ended it; None if none has, or the server does not say.
+    signal: int | None = None
 
 
 class Closed(NamedTuple):
@@ -139,6 +141,13 @@ class OutputBuffer:
                 return None
             await self._wait(wanted)
 
+    def put_back(self, chunk: OutputChunk) -> None:
+        """The rest of a chunk that was taken; it is the next one again."""
+        (self._stderr if chunk.stream == "stderr" else self._stdout).appendleft(chunk)
+        self._unread += len(chunk.data)
+        self._wake("stderr" if chunk.stream == "stderr" else "stdout")
+        self._report()
+
     async def take_event(self) -> Event | None:
         """Wait for the next event of any kind; None after the last one. Never raises."""
         while True:
@@ -199,26 +208,3 @@ class OutputBuffer:
         if stdout and (not stderr or stdout[0].seq < stderr[0].seq):
             return stdout[0].seq
         return stderr[0].seq if stderr else None
-
-
-class OutputView:
-    """One stream of a process: an asynchronous iterator of its bytes as they arrive."""
-
-    def __init__(self, output: OutputBuffer, wanted: Wanted, *, owner: object) -> None:
-        self._output = output
-        self._wanted = wanted
-        # Events reach a process only as long as its handle or one of its views is held.
-        self._owner = owner
-
-    def __aiter__(self) -> OutputView:
-        return self
-
-    async def __anext__(self) -> bytes:
-        chunk = await self._output.take(self._wanted)
-        if chunk is None:
-            raise StopAsyncIteration
-        return chunk.data
-
-    async def read(self) -> bytes:
-        """Everything up to the end of the stream, which comes when the process has closed."""
-        return b"".join([data async for data in self])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -26,15 +24,14 @@ from exec_server.client.arguments import (
 from exec_server.client.client_session import ClientSession
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess, complete
+from exec_server.client.process.start_errors import named
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap, TrackedProcess
 from exec_server.client.session_token import Cursor
 from exec_server.errors import (
     CallTimeout,
     ConnectionClosed,
-    ExecServerError,
     InternalError,
     InvalidParams,
-    NotFound,
     RpcError,
 )
 from exec_server.limits import DEFAULT_LIMITS
@@ -42,16 +39,12 @@ from exec_server.protocol import process
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.method import NOTHING
-from exec_server.protocol.paths import PathUri, to_uri
+from exec_server.protocol.paths import to_uri
 from exec_server.protocol.sandbox import Sandboxed, as_context
 
 # The whole environment of the server, including credentials: a client that may run commands there
 # can read it anyway.
 INHERIT_ENV = EnvPolicy("all", True, [], {}, [])
-
-
-# No such file, not a directory, permission denied: errors of a program or of its directory.
-_OS_ERROR = re.compile(r"\(os error (2|13|20|40)\)\Z")
 
 
 class Processes:
@@ -74,6 +67,7 @@ class Processes:
         sandbox: Sandboxed = None,
         ensure: bool = True,
         max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
+        drain: float | None = DEFAULT_LIMITS.run_drain,
     ) -> CompletedProcess:
         """Run a command to its end, like `subprocess.run`.
 
@@ -86,12 +80,19 @@ class Processes:
         Of each stream at most *max_output* bytes are kept, 64 MiB by default: the first half, and
         as much of the end; None keeps everything. If there was more, or if the server could not
         retain all output during an outage, the result's `truncated` is true and its
-        `dropped_bytes` says how much is missing. Use `start` to read a long output piece by piece.
+        `dropped_bytes` says how much is missing; in its `text()` a line says where. Use `start` to
+        read a long output piece by piece.
+
+        The end is the exit of the command itself. What it has left in the background, as in
+        `sh -c 'server & echo up'`, runs on. If that holds the output open, the rest of the output
+        is awaited for *drain* seconds after the exit, and the result's `has_background` is true;
+        with None it is awaited to its end, as `subprocess.run` does.
         """
         words = as_argv(argv)
         data = None if input is None else as_bytes(input, "input")
         check_seconds(timeout, "timeout")
         check_size(max_output, "max_output")
+        check_seconds(drain, "drain")
         if input is not None:
             await self._session.require("processCloseStdin", "it cannot end a command's input")
         handle = await self.start(
@@ -106,7 +107,7 @@ class Processes:
             on_gap="skip",
         )
         completed = await complete(
-            handle, words, input=data, time_limit=timeout, max_output=max_output
+            handle, words, input=data, time_limit=timeout, max_output=max_output, drain=drain
         )
         if check:
             completed.check_returncode()
@@ -130,6 +131,7 @@ class Processes:
         ensure: bool = False,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
+        text: bool = False,
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -160,6 +162,9 @@ class Processes:
         *on_disconnect* `fail` it fails at once. If the server could not retain all output
         meanwhile, the handle fails and the process is killed; with *on_gap* `skip` the missing
         output is left out.
+
+        With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
+        texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
         """
         words, variables = as_argv(argv), as_env(env)
         path = await self._session.resolve(cwd)
@@ -176,10 +181,15 @@ class Processes:
             cols=cols,
             exit_signals=tty,
             durable=durable,
+            details=self._session.has_announced("processDetails"),
             sandbox=as_context(sandbox, cwd=path),
         )
         start = partial(
-            self.start_process, ensure=ensure, on_disconnect=on_disconnect, on_gap=on_gap
+            self.start_process,
+            ensure=ensure,
+            on_disconnect=on_disconnect,
+            on_gap=on_gap,
+            text=text,
         )
         try:
             return await start(params)
@@ -187,31 +197,10 @@ class Processes:
             if self._session.uses_uris or path.startswith("file:"):
                 raise
         except InternalError as exc:
-            raise exc.about(await self._culprit(exc, params)) from None
+            raise await named(self._session, exc, params) from None
         # Some servers without sessions want URIs. Nothing has run yet.
         params.cwd = to_uri(path)
         return await start(params)
-
-    async def _culprit(self, error: InternalError, params: process.StartParams) -> str:
-        """What the server could not start: the program, or the program in its directory.
-
-        The answer has the number of the error alone, and it is the same for both.
-        """
-        program = repr(params.argv[0]) if params.argv else "argv"
-        if not _OS_ERROR.search(error.message):
-            return program
-        from exec_server.client.files.file_methods import is_directory
-
-        cwd = PathUri(params.cwd)
-        directory = f"cwd {os.fsdecode(cwd.native)!r}"
-        try:
-            return program if await is_directory(self._session, cwd) else directory
-        except RpcError as exc:
-            # It is missing, or the way to it leads over a file or in a circle.
-            is_no_way = isinstance(exc, NotFound) or _OS_ERROR.search(exc.message)
-            return directory if is_no_way else program
-        except ExecServerError:
-            return program
 
     async def start_process(
         self,
@@ -220,6 +209,7 @@ class Processes:
         ensure: bool = False,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
+        text: bool = False,
     ) -> RemoteProcess:
         """Start a program exactly as *params* say; the other parameters are those of `start`."""
         if params.durable:
@@ -248,10 +238,12 @@ class Processes:
         tracked.is_started = True
         if tracked.is_durable:
             self._session.has_durable_process()
-        return self._handle(tracked)
+        return self._handle(tracked, text=text)
 
-    def _handle(self, tracked: TrackedProcess) -> RemoteProcess:
-        return RemoteProcess(self, tracked, write_bytes=self._session.limits.write_bytes)
+    def _handle(self, tracked: TrackedProcess, *, text: bool) -> RemoteProcess:
+        return RemoteProcess(
+            self, tracked, write_bytes=self._session.limits.write_bytes, is_text=text
+        )
 
     @property
     def _wanted_window(self) -> int | None:
@@ -287,22 +279,24 @@ class Processes:
         *,
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "skip",
+        text: bool = False,
     ) -> RemoteProcess:
         """Continue with a process of this session that has no handle here.
 
         Output is delivered from event *after_seq* on; the default is where the session token says
         that reading has stopped, or the start. Output that the server no longer has is left out and
-        `is_truncated` is true; with *on_gap* `fail` the handle fails instead. Raises
-        InvalidRequest if the server does not know the process.
+        `is_truncated` is true; with *on_gap* `fail` the handle fails instead. *text* is as in
+        `start`. Raises InvalidRequest if the server does not know the process.
         """
         known = self._session.processes.earlier.get(process_id, Cursor())
         after = known if after_seq is None else Cursor(after_seq, after_seq, known.is_terminal)
-        is_terminal = known.is_terminal
+        is_terminal, pid = known.is_terminal, None
         if process_id not in self._session.processes.earlier and await self._session.offers(
             "processList"
         ):
             info = await self._session.processes.find(process_id)
             is_terminal = info is not None and info.tty
+            pid = None if info is None else info.pid
         tracked = self._session.processes.follow(
             process_id,
             is_terminal=is_terminal,
@@ -316,10 +310,10 @@ class Processes:
         except BaseException:
             self._session.processes.drop(process_id)
             raise
-        tracked.is_started = True
+        tracked.is_started, tracked.pid = True, pid
         self._session.flow.claim(process_id)
         tracked.flow.acknowledge(at_once=True)
-        return self._handle(tracked)
+        return self._handle(tracked, text=text)
 
     def abandon(self, process_id: str) -> None:
         """Have a process killed without waiting for that, and stop receiving its output.

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
-from exec_server.client.arguments import as_bytes, signal_name
+from exec_server.client.arguments import BytesLike, as_bytes, signal_name
 from exec_server.client.process.output_buffer import (
     Closed,
     Event,
     Failed,
     OutputChunk,
+    Wanted,
+)
+from exec_server.client.process.output_view import (
+    LINE_BYTES,
     OutputView,
+    Separator,
 )
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap, TrackedProcess
-from exec_server.errors import InvalidRequest, ProcessFailed, StdinClosed
+from exec_server.errors import (
+    ExecServerError,
+    InvalidRequest,
+    MethodNotFound,
+    ProcessFailed,
+    StdinClosed,
+)
 from exec_server.protocol.process import ReadResult, WriteStatus
 
 if TYPE_CHECKING:
@@ -45,10 +58,20 @@ class RemoteProcess:
     once, and every write is done once. It fails with ConnectionClosed when the session is lost,
     and with ProcessFailed when a server without windows could not retain all of the output
     meanwhile. If you drop the handle, the process runs on and its output is no longer received.
+
+    With `async with` the end of the block ends the process and everything that it has started.
     """
 
-    def __init__(self, client: Processes, tracked: TrackedProcess, *, write_bytes: int) -> None:
+    def __init__(
+        self,
+        client: Processes,
+        tracked: TrackedProcess,
+        *,
+        write_bytes: int,
+        is_text: bool = False,
+    ) -> None:
         """Use `client.start` or `client.attach`. Input is written in pieces of *write_bytes*."""
+        self._is_text = is_text
         self._client = client
         self._tracked = tracked
         self._writing = asyncio.Lock()
@@ -63,6 +86,24 @@ class RemoteProcess:
         if lost is not None:
             state = f"lost: {lost}"
         return f"<RemoteProcess {self.process_id} {state}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the process with everything that it has started, unless it has closed."""
+        if self._tracked.is_settled:
+            return
+        try:
+            await self.terminate()
+        except ExecServerError:
+            # It is killed as soon as there is a connection.
+            self.abandon()
 
     # Facts.
 
@@ -133,6 +174,20 @@ class RemoteProcess:
         return self._tracked.is_durable
 
     @property
+    def signal(self) -> int | None:
+        """The signal that has ended the process, such as `signal.SIGKILL`, on a terminal, too.
+
+        It is None if the process has exited by itself, if it runs inside of bubblewrap, and if the
+        server does not say: a status above 128 alone proves nothing.
+        """
+        return self._tracked.signal
+
+    @property
+    def pid(self) -> int | None:
+        """The process id on the server's machine; None if the server does not say."""
+        return self._tracked.pid
+
+    @property
     def is_done(self) -> bool:
         """True if the process has closed and all of its output was read."""
         return self._tracked.taken is None
@@ -151,12 +206,60 @@ class RemoteProcess:
     @property
     def stdout(self) -> OutputView:
         """The output on stdout or, if there is one, on the terminal."""
-        return OutputView(self._tracked.output, "stdout", owner=self._tracked)
+        return self._view("stdout")
 
     @property
     def stderr(self) -> OutputView:
         """The output on stderr; nothing if the process runs on a terminal."""
-        return OutputView(self._tracked.output, "stderr", owner=self._tracked)
+        return self._view("stderr")
+
+    def _view(self, wanted: Wanted) -> OutputView:
+        return OutputView(self._tracked.output, wanted, owner=self._tracked, is_text=self._is_text)
+
+    def lines(self, stream: Wanted = "all", *, limit: int = LINE_BYTES) -> AsyncIterator[Any]:
+        """Each line of the output, with its newline; the last one may have none.
+
+        Lines of stdout and stderr come in the order in which they end; *stream* chooses one of the
+        two. A line of more than *limit* bytes raises asyncio.LimitOverrunError. A reader that
+        leaves early loses nothing: the next one continues where it has stopped.
+        """
+        return self._view(stream).lines(limit=limit)
+
+    async def read_until(self, separator: Separator = b"\n", *, limit: int = LINE_BYTES) -> Any:
+        """Everything on stdout or the terminal up to *separator*, with it.
+
+        See `OutputView.read_until`: of several separators the first that comes counts, and what
+        follows stays for the next reader. Raises asyncio.IncompleteReadError at the end.
+        """
+        return await self.stdout.read_until(separator, limit=limit)
+
+    async def communicate(self, input: BytesLike | str | None = None) -> tuple[Any, Any]:
+        """Write *input*, end the input, and collect stdout and stderr until the process closes.
+
+        Everything is kept in memory; `run` has a bound. The exit status is in `returncode` after
+        that. The input is ended also without *input*, if the server can do that.
+        """
+        data = None if input is None else self._encoded(input, "input")
+        sink: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        feeding = asyncio.create_task(self._feed(data))
+        try:
+            async for chunk in self:
+                sink["stderr" if chunk.stream == "stderr" else "stdout"].append(chunk.data)
+            await self.wait()
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+        out, err = (b"".join(parts) for parts in sink.values())
+        if self._is_text:
+            return out.decode(errors="replace"), err.decode(errors="replace")
+        return out, err
+
+    async def _feed(self, data: bytes | None) -> None:
+        """Write *data* and end the input; a process need not read all of it."""
+        with contextlib.suppress(StdinClosed, MethodNotFound):
+            if data:
+                await self.write(data)
+            await self.close_stdin()
 
     async def events(self) -> AsyncIterator[Event]:
         """Everything that happens, in order, until Closed or Failed.
@@ -198,13 +301,14 @@ class RemoteProcess:
 
     # Input.
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: BytesLike | str) -> None:
         """Write to stdin or the terminal; returns when the server has accepted all of it.
 
         It waits as long as the process does not read; use `asyncio.timeout` to set an end to it.
-        Raises StdinClosed when the process takes no input or has ended.
+        Raises StdinClosed when the process takes no input or has ended. A text is accepted if the
+        process was started with `text=True`.
         """
-        data = as_bytes(data, "data")
+        data = self._encoded(data, "data")
         size = self._write_bytes
         async with self._writing:
             for start in range(0, len(data), size):
@@ -215,6 +319,9 @@ class RemoteProcess:
                     write_id=f"{self._write_prefix}{self._last_write_id}",
                 )
                 self._check(status)
+
+    def _encoded(self, data: BytesLike | str, name: str) -> bytes:
+        return data.encode() if self._is_text and isinstance(data, str) else as_bytes(data, name)
 
     def _check(self, status: WriteStatus) -> None:
         if status == "starting":
@@ -250,6 +357,10 @@ class RemoteProcess:
         when it exited; other servers only kill its group, and only while it runs.
         """
         return await self._client.terminate(self.process_id)
+
+    async def kill(self) -> bool:
+        """The same as `terminate`, under the name that `asyncio.subprocess.Process` has for it."""
+        return await self.terminate()
 
     def abandon(self) -> None:
         """Have the process killed without waiting for that, and stop receiving its output."""

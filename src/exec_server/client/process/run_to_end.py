@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from exec_server.client.process.bounded_output import BoundedOutput
+from exec_server.client.process.bounded_output import BoundedOutput, Gap, with_gap
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import (
     CommandFailed,
@@ -38,6 +38,25 @@ class CompletedProcess(msgspec.Struct, frozen=True):
     sandbox_type: str | None = None
     sandbox_rung: str | None = None
     sandbox_denied: bool = False
+    # The signal that has ended the command, such as `signal.SIGKILL`; see `RemoteProcess.signal`.
+    signal: int | None = None
+    # True if the command has left processes in the background that hold its output open. They run
+    # on; `client.terminate(process_id)` ends them.
+    has_background: bool = False
+    process_id: str | None = None
+    # Where the middle of more than `max_output` bytes is missing.
+    stdout_gap: Gap | None = None
+    stderr_gap: Gap | None = None
+
+    def text(self, stream: Literal["stdout", "stderr"] = "stdout", encoding: str = "utf-8") -> str:
+        """The output as a text; a line tells where the middle is missing, and how much of it.
+
+        Bytes that cannot be decoded become U+FFFD.
+        """
+        content, gap = (
+            (self.stderr, self.stderr_gap) if stream == "stderr" else (self.stdout, self.stdout_gap)
+        )
+        return with_gap(content, gap, encoding)
 
     @property
     def is_truncated(self) -> bool:
@@ -47,7 +66,14 @@ class CompletedProcess(msgspec.Struct, frozen=True):
     def check_returncode(self) -> None:
         """Raise CommandFailed unless the command succeeded."""
         if self.returncode != 0:
-            raise CommandFailed(self.argv, self.returncode, self.stdout, self.stderr)
+            raise CommandFailed(
+                self.argv,
+                self.returncode,
+                self.stdout,
+                self.stderr,
+                signal=self.signal,
+                dropped_bytes=self.dropped_bytes,
+            )
 
 
 class _Sink(NamedTuple):
@@ -66,23 +92,32 @@ async def complete(
     input: bytes | None,
     time_limit: float | None,
     max_output: int | None,
+    drain: float | None,
 ) -> CompletedProcess:
     """Write *input* to *process* and collect its output until it closes.
 
-    Of each stream at most *max_output* bytes are kept: the first half, and as much of the end.
-    The process is killed after *time_limit*, after an error, and if the caller is cancelled.
+    After the exit, output is awaited for *drain* seconds at most; None waits for the close. Of each
+    stream at most *max_output* bytes are kept: the first half, and as much of the end. The process
+    is killed after *time_limit*, after an error, and if the caller is cancelled.
     """
     sink = _Sink(BoundedOutput(max_output), BoundedOutput(max_output))
+    is_closed = False
     try:
         async with asyncio.timeout(time_limit):
-            await _communicate(process, input, sink)
+            is_closed = await _communicate(process, input, sink, drain)
             returncode = await process.wait()
     except TimeoutError:
-        assert time_limit is not None
-        await _end(process, sink)
-        raise CommandTimeout(
-            argv, time_limit, sink.stdout.content(), sink.stderr.content()
-        ) from None
+        if drain is None or process.returncode is None:
+            assert time_limit is not None
+            await _end(process, sink)
+            raise CommandTimeout(
+                argv,
+                time_limit,
+                sink.stdout.content(),
+                sink.stderr.content(),
+                dropped_bytes=process.dropped_bytes + sink.dropped_bytes,
+            ) from None
+        returncode = process.returncode
     except ProcessLost as exc:
         raise ProcessLost(
             exc.reason, stdout=sink.stdout.content(), stderr=sink.stderr.content()
@@ -100,22 +135,61 @@ async def complete(
         process.sandbox_type,
         process.sandbox_rung,
         process.sandbox_denied,
+        process.signal,
+        not is_closed,
+        process.process_id,
+        sink.stdout.gap,
+        sink.stderr.gap,
     )
 
 
-async def _communicate(process: RemoteProcess, input: bytes | None, sink: _Sink) -> None:
-    """Write and collect at the same time, because either may have to wait for the other."""
-    tasks = [asyncio.create_task(_collect(process, sink))]
+async def _communicate(
+    process: RemoteProcess, input: bytes | None, sink: _Sink, drain: float | None
+) -> bool:
+    """Write and collect at the same time, because either may have to wait for the other.
+
+    Returns False if something still holds the output open.
+    """
+    following = asyncio.create_task(_follow(process, sink, drain))
+    tasks: set[asyncio.Task[Any]] = {following}
     if input is not None:
-        tasks.append(asyncio.create_task(_feed(process, input)))
+        tasks.add(asyncio.create_task(_feed(process, input)))
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
-            task.result()
+        while not following.done():
+            done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            # Input that is not read does not delay the end.
+            tasks = waiting | {following}
+        return following.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancel(*tasks)
+
+
+async def _follow(process: RemoteProcess, sink: _Sink, drain: float | None) -> bool:
+    """Collect output until it is closed; False if it was not within *drain* after the exit."""
+    if drain is None:
+        await _collect(process, sink)
+        return True
+    collecting = asyncio.create_task(_collect(process, sink))
+    exiting = asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait({collecting, exiting}, return_when=asyncio.FIRST_COMPLETED)
+        # The exit comes after all output that was written before it.
+        await asyncio.wait({collecting}, timeout=drain)
+        if collecting.done():
+            collecting.result()
+            return True
+        exiting.result()
+        return False
+    finally:
+        await _cancel(collecting, exiting)
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _collect(process: RemoteProcess, sink: _Sink) -> None:

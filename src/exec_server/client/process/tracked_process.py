@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import UnsetType
 
+from exec_server.client.arguments import as_signal
 from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.process.output_buffer import (
     Closed,
@@ -79,6 +80,9 @@ class TrackedProcess:
         self.returncode: int | None = None
         # Why the exit status is unknown and stays so.
         self.lost: str | None = None
+        # The number that the server's system gives it, and the signal that has ended it.
+        self.pid: int | None = None
+        self.signal: int | None = None
         self.error: ExecServerError | None = None
         self.span: ProcessSpan | None = None
         # True if events() is used, which reports lost connections.
@@ -161,11 +165,13 @@ class TrackedProcess:
         self.is_durable = bool(answer.durable)
         self.sandbox_type = answer.sandbox_type
         self.sandbox_rung = answer.sandbox_rung or None
+        self.pid = answer.pid or None
 
     def receive(self, event: ProcessEvent) -> None:
         """An event has arrived, in any order. Never raises."""
         # The exit status is valid even while output before it is missing.
         if isinstance(event, ExitedEvent):
+            self.signal = as_signal(event.signal)
             self._exited(event.exit_code, is_denied=event.sandbox_denied, lost=event.lost or None)
         try:
             ready = self._order.receive(event)
@@ -216,6 +222,8 @@ class TrackedProcess:
         is_exit_gone = answer.exited and not self._order.has_exit
         self.is_truncated |= merged.gone > is_exit_gone
         lost = answer.why_lost
+        if answer.exited and self.signal is None:
+            self.signal = as_signal(answer.signal)
         if answer.exited and (answer.exit_code is not None or lost is not None):
             self._exited(answer.exit_code, is_denied=answer.sandbox_denied, lost=lost)
         self._deliver(merged.events)
@@ -234,7 +242,8 @@ class TrackedProcess:
                 else:
                     self.output.append(OutputChunk(event.seq, event.stream, event.chunk.data))
             elif isinstance(event, ExitedEvent):
-                mark = Exited(event.seq, self.returncode, event.sandbox_denied, self.lost)
+                ended_by = as_signal(event.signal)
+                mark = Exited(event.seq, self.returncode, event.sandbox_denied, self.lost, ended_by)
                 self.output.mark(event.seq, mark)
             else:
                 last = self._order.released

@@ -129,6 +129,7 @@ class TrackedProcesses:
                     tracked.sandbox_type = info.sandbox_type or None
                     tracked.sandbox_rung = info.sandbox_rung or None
                     tracked.is_durable = bool(info.durable)
+                    tracked.pid = info.pid
                     await self.catch_up(tracked)
                     return
             except ExecServerError as exc:

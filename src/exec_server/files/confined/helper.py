@@ -157,7 +157,7 @@ class Helper:
         elif answer.code is not None:
             _close(attached)
             text = answer.payload.decode("utf-8", "replace")
-            waiting.set_exception(RpcError.from_wire(answer.code, text))
+            waiting.set_exception(RpcError.from_wire(answer.code, text, answer.details))
         elif not answer.is_opened:
             waiting.set_result(Encoded(_result(answer, attached)))
         elif attached is not None:

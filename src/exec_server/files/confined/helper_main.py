@@ -55,7 +55,8 @@ class HelperServer:
         except Exception as exc:
             error = _as_rpc_error(exc)
             text = error.message.encode("utf-8", "surrogatepass")[: packets.INLINE_BYTES]
-            self._send(_encode(HelperAnswer(call.id, text, error.code)), None)
+            answer = HelperAnswer(call.id, text, error.code, details=error.details())
+            self._send(_encode(answer), None)
         else:
             self._send_result(call.id, result)
         finally:

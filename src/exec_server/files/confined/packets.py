@@ -47,6 +47,8 @@ class HelperAnswer(msgspec.Struct, array_like=True):
     payload: bytes
     code: int | None = None
     is_opened: bool = False
+    # What else there is to say of an error; see `RpcError.details`.
+    details: dict[str, Any] | None = None
 
 
 class FileContent:

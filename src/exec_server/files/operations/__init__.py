@@ -6,6 +6,7 @@ changes.py            makes and removes names, except for those that are kept cl
 local.py              the methods that follow symbolic links
 nofollow.py           the same methods for `followSymlinks: false`
 attributes.py         fs/rename and fs/setPermissions
+links.py              fs/lstat, fs/readLink and fs/symlink
 atomic_write.py       fs/writeFile with `atomic`
 fifo_writes.py        writes to FIFOs and devices
 copy.py               fs/copy

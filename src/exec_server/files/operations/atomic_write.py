@@ -76,7 +76,7 @@ def _regular(directory: int, name: bytes, path: bytes) -> os.stat_result | None:
     if stat.S_ISLNK(found.st_mode):
         raise os_error(errno.ELOOP)
     if not stat.S_ISREG(found.st_mode):
-        raise not_a_file(path)
+        raise not_a_file(path, found.st_mode)
     # Writing in place would need this permission as well.
     if not os.access(name, os.W_OK, dir_fd=directory, effective_ids=_AS_US):
         is_read_only = os.fstatvfs(directory).f_flag & os.ST_RDONLY

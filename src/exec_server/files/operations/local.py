@@ -45,8 +45,11 @@ class SpecialFile(Exception):
         self.fd = fd
 
 
-def not_a_file(path: bytes) -> InvalidRequest:
-    return InvalidRequest(f"path `{lossy(path)}` is not a file")
+def not_a_file(path: bytes, mode: int) -> InvalidRequest:
+    error = InvalidRequest(f"path `{lossy(path)}` is not a file")
+    if stat.S_ISDIR(mode):
+        error.errno = errno.EISDIR
+    return error
 
 
 def open_regular(path: bytes, flags: int) -> tuple[int, int]:
@@ -56,7 +59,7 @@ def open_regular(path: bytes, flags: int) -> tuple[int, int]:
     if stat.S_ISREG(found.st_mode):
         return fd, found.st_size
     os.close(fd)
-    raise not_a_file(path)
+    raise not_a_file(path, found.st_mode)
 
 
 def read_file(path: bytes, limit: int, is_cancelled: IsCancelled) -> Encoded:

@@ -123,7 +123,10 @@ def remove(path: bytes, recursive: bool, force: bool) -> None:
 def _regular_size(fd: int) -> int:
     found = status_of_descriptor(fd)
     if not stat.S_ISREG(found.mode):
-        raise InvalidRequest(NOT_REGULAR)
+        error = InvalidRequest(NOT_REGULAR)
+        if stat.S_ISDIR(found.mode):
+            error.errno = errno.EISDIR
+        raise error
     return found.size
 
 

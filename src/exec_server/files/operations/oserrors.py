@@ -6,6 +6,7 @@ import errno
 import os
 
 from exec_server.errors import InternalError, InvalidRequest, NotFound, RpcError
+from exec_server.protocol.paths import to_uri
 
 _CODES: dict[int | None, type[RpcError]] = {
     errno.ENOENT: NotFound,
@@ -17,7 +18,13 @@ _CODES: dict[int | None, type[RpcError]] = {
 
 def rpc_error(exc: OSError) -> RpcError:
     """The error for the client; its code depends only on the errno."""
-    return _CODES.get(exc.errno, InternalError)(text_of(exc))
+    error = _CODES.get(exc.errno, InternalError)(text_of(exc))
+    error.errno = exc.errno
+    name = exc.filename
+    # A name without its directory, or the name of a descriptor, means nothing to the client.
+    if isinstance(name, bytes) and name.startswith(b"/") and not name.startswith(b"/proc/self/fd/"):
+        error.path = to_uri(name)
+    return error
 
 
 def text_of(exc: OSError) -> str:

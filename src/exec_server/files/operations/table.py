@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from exec_server.files.operations import atomic_write, attributes, local, nofollow
+from exec_server.files.operations import atomic_write, attributes, links, local, nofollow
 from exec_server.files.operations.complete_listing import complete_listing
 from exec_server.files.operations.content import Content, IsCancelled, content_of
 from exec_server.files.operations.copy import copy
@@ -94,9 +94,30 @@ APPEND = Operation(
 
 GET_METADATA = Operation(
     fs.GET_METADATA,
+    lambda params, _: (params.path.native, params.attributes),
+    links.get_metadata,
+    links.get_metadata_nofollow,
+    is_short=True,
+)
+LSTAT = Operation(
+    fs.LSTAT,
     lambda params, _: (params.path.native,),
-    local.get_metadata,
-    nofollow.get_metadata,
+    links.lstat,
+    links.lstat_nofollow,
+    is_short=True,
+)
+READ_LINK = Operation(
+    fs.READ_LINK,
+    lambda params, _: (params.path.native,),
+    links.read_link,
+    links.read_link_nofollow,
+    is_short=True,
+)
+SYMLINK = Operation(
+    fs.SYMLINK,
+    lambda params, _: (params.path.native, params.link.native),
+    links.symlink,
+    links.symlink_nofollow,
     is_short=True,
 )
 

@@ -94,7 +94,7 @@ class _Walker:
 
     def _visit(self, directory: _Directory) -> None:
         try:
-            entries = _listed(directory.path, self._options.exact_names)
+            entries = _listed(directory.path, self._options)
         except OSError as exc:
             self._add_error(directory.uri, exc)
             return
@@ -128,12 +128,14 @@ class _Walker:
             is_pruned = self._options.prune_hidden_directories and entry.name.startswith(b".")
             if depth < self._options.max_depth and not is_pruned:
                 self._enqueue(_Directory(path, uri, depth + 1))
+        elif self._options.links and entry.is_symlink():
+            self._add_entry(WalkEntry(uri, "symlink"))
 
     def _leads_to_directory(self, entry: _Entry) -> bool:
         if entry.is_symlink():
             if not self._options.follow_directory_symlinks:
                 return False
-            return entry.is_dir()
+            return _leads_somewhere(entry) and entry.is_dir()
         return entry.is_dir(follow_symlinks=False)
 
     def _enqueue(self, directory: _Directory) -> None:
@@ -192,14 +194,16 @@ class _LossyEntry:
 _Entry = os.DirEntry[bytes] | _LossyEntry
 
 
-def _listed(path: bytes, exact_names: bool) -> list[_Entry]:
-    """The entries of a directory, sorted by name and without dangling links."""
+def _listed(path: bytes, options: WalkOptions) -> list[_Entry]:
+    """The entries of a directory, sorted by name; without dangling links unless they are wanted."""
     with os.scandir(path) as found:
         entries: list[_Entry] = [
-            entry if exact_names or _is_utf8(entry.name) else _LossyEntry(path, entry.name)
+            entry if options.exact_names or _is_utf8(entry.name) else _LossyEntry(path, entry.name)
             for entry in found
         ]
     entries.sort(key=lambda entry: entry.name)
+    if options.links:
+        return entries
     return [entry for entry in entries if not entry.is_symlink() or _leads_somewhere(entry)]
 
 

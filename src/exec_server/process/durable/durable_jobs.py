@@ -257,6 +257,7 @@ class SessionJobs:
             rows=params.rows or limits.default_rows,
             cols=params.cols or limits.default_cols,
             exit_signals=params.exit_signals,
+            details=params.details,
             flow_window=params.flow_window,
             mark=self._new_mark(),
             started_at=0,
@@ -346,6 +347,7 @@ def _params(saved: StoredJob) -> process.StartParams:
         rows=saved.rows,
         cols=saved.cols,
         exit_signals=saved.exit_signals,
+        details=saved.details,
         flow_window=saved.flow_window,
         durable=True,
     )

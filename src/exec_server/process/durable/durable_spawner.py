@@ -13,9 +13,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from exec_server.errors import InternalError
+from exec_server.errors import InternalError, StartPart
 from exec_server.process import keeper
 from exec_server.process.durable import durable_keeper
 from exec_server.process.durable.state_directory import StateDirectory
@@ -294,10 +294,12 @@ class DurableSpawner:
         if not future.cancelled():
             future.set_exception(SpawnFailed(errno.EMFILE, os.strerror(errno.EMFILE)))
 
-    def _on_failed(self, token: int, number: int, text: str) -> None:
+    def _on_failed(
+        self, token: int, number: int, text: str, part: StartPart | Literal[""] = ""
+    ) -> None:
         future, *_ = self._pending.pop(token)
         if not future.cancelled():
-            future.set_exception(SpawnFailed(number, text))
+            future.set_exception(SpawnFailed(number, text, part or None))
 
     def _on_fds(self, token: int, count: int) -> None:
         assert self._link is not None

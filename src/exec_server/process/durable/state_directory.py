@@ -69,6 +69,8 @@ class StoredJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     rows: int
     cols: int
     exit_signals: bool
+    # The client wants to know the pid, and the signal that ends the process.
+    details: bool = False
     # The size of the window that the client asked for.
     flow_window: int | None = None
     # The backend that confines it; None without a sandbox.

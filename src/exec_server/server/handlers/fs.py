@@ -59,6 +59,21 @@ def get_metadata(ctx: Context, params: fs.GetMetadataParams) -> Reply[fs.Metadat
     return _within(ctx, params, is_read=True).get_metadata(params)
 
 
+@handles(fs.LSTAT)
+def lstat(ctx: Context, params: fs.LstatParams) -> Reply[fs.Metadata]:
+    return _within(ctx, params, is_read=True).call(fs.LSTAT, params)
+
+
+@handles(fs.READ_LINK)
+def read_link(ctx: Context, params: fs.ReadLinkParams) -> Reply[fs.LinkTarget]:
+    return _within(ctx, params, is_read=True).call(fs.READ_LINK, params)
+
+
+@handles(fs.SYMLINK)
+def symlink(ctx: Context, params: fs.SymlinkParams) -> Reply[Nothing]:
+    return _within(ctx, params, is_read=False).call(fs.SYMLINK, params)
+
+
 @handles(fs.CANONICALIZE)
 def canonicalize(ctx: Context, params: fs.CanonicalizeParams) -> Reply[fs.CanonicalizeResult]:
     return _within(ctx, params, is_read=True).call(fs.CANONICALIZE, params)

@@ -33,6 +33,7 @@ def _initialize(ctx: Context, params: lifecycle.InitializeParams) -> lifecycle.I
     """Give the session to the connection; its events do not go there yet."""
     asked = params.concurrent_requests
     session = ctx.server.open_session(ctx, params)
+    ctx.peer.tells_details = params.error_details
     result = lifecycle.InitializeResult(session.id, ctx.server.environment_info)
     if asked is not None:
         ctx.concurrency = max(

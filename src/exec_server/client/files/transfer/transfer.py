@@ -136,10 +136,10 @@ class Transfer(ABC):
 
     def _fail(self, path: bytes, why: Exception | str) -> None:
         self._failed.add(path)
-        if isinstance(why, OSError):
-            why = why.strerror or str(why)
-        elif isinstance(why, RpcError):
+        if isinstance(why, RpcError):
             why = why.message
+        elif isinstance(why, OSError):
+            why = why.strerror or str(why)
         elif isinstance(why, WithoutSize):
             why = "its size is not known before it is read, as in /proc; copy it with `cat`"
         elif isinstance(why, Changed):
