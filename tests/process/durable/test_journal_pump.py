@@ -96,7 +96,12 @@ async def test_a_closed_gate_holds_back_what_waited_for_the_disk(log, pipe, monk
         await disk.refused.wait()
     parked = asyncio.Event()
     park = told.gate.park
-    monkeypatch.setattr(told.gate, "park", lambda pump: (park(pump), parked.set()))
+
+    def note_and_park(pump: Any) -> None:
+        parked.set()
+        park(pump)
+
+    monkeypatch.setattr(told.gate, "park", note_and_park)
     told.gate.close()
     # The next attempt meets the gate.
     async with asyncio.timeout(PATIENCE):
