@@ -29,10 +29,11 @@ BOUNDS = {"max_bytes": 1 << 20, "max_records": 1000}
 class Server:
     """One connection to the keeper, as a server has it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, key: bytes) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(PATIENCE)
         self.sock.connect(str(path))
+        self.sock.sendall(key)
 
     def send(self, *message: Any) -> None:
         data = marshal.dumps(message, 4)
@@ -67,6 +68,7 @@ class Server:
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "jobs").mkdir()
+    (tmp_path / durable_keeper.KEY).write_bytes(KEY)
     path = tmp_path / durable_keeper.SOCKET
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -83,8 +85,26 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     kill_marked({MARK})
 
 
-def connect(folder: Path) -> Server:
-    return Server(folder / durable_keeper.SOCKET)
+KEY = bytes(range(durable_keeper.KEY_BYTES))
+
+
+def connect(folder: Path, key: bytes = KEY) -> Server:
+    return Server(folder / durable_keeper.SOCKET, key)
+
+
+@requirement("durable:keeper-messages")
+def test_a_connection_without_the_key_gets_nothing_and_keeps_no_server_out(folder):
+    silent = [connect(folder, b"") for _ in range(20)]
+    wrong = connect(folder, bytes(32))
+    # What follows a wrong key is not read.
+    wrong.send("spawn", 1)
+    with pytest.raises((AssertionError, ConnectionError)):
+        wrong.receive()
+    half = connect(folder, KEY[:16])
+    server = connect(folder)
+    assert server.hello()["jobs"] == []
+    for each in (*silent, wrong, half, server):
+        each.sock.close()
 
 
 def read(fd: int) -> bytes:

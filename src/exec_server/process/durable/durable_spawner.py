@@ -71,7 +71,7 @@ class DurableSpawner:
 
     async def connect(self) -> list[HeldJob]:
         """Go on with the keeper of an earlier server; its jobs, none if it has ended."""
-        sock = connect(self._state.socket_path)
+        sock = connect(self._state.socket_path, self._state.key())
         if sock is None:
             return []
         self._begin(KeeperSocket(sock, on_message=self._handle, on_lost=self._on_lost))
@@ -98,6 +98,7 @@ class DurableSpawner:
 
     def _start_keeper(self) -> tuple[subprocess.Popen[bytes], KeeperSocket]:
         folder = str(self._state.path)
+        key = self._state.new_key()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._state.socket_path)
         flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -122,8 +123,9 @@ class DurableSpawner:
                     env={},
                     start_new_session=True,
                 )
-            sock = connect(self._state.socket_path)
-            assert sock is not None
+            sock = connect(self._state.socket_path, key)
+            if sock is None:
+                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         finally:
             os.close(log)
         link = KeeperSocket(sock, on_message=self._handle, on_lost=self._on_lost)

@@ -5,6 +5,7 @@
     lock               held by the server that uses the directory; its text is that server's pid
     keeper.sock        where the durable keeper listens
     keeper.lock        held by the durable keeper
+    keeper.key         what a server has to say to it first
     keeper.log         what the durable keeper says when it is in trouble
     sessions/*.json    sessions with durable jobs
     jobs/JOB/job.json  what a job is; never its environment
@@ -32,7 +33,13 @@ from typing import TypeVar
 import msgspec
 
 from exec_server.errors import ConfigurationError
-from exec_server.process.durable.durable_keeper import SOCKET, STARTED, STATUS
+from exec_server.process.durable.durable_keeper import (
+    KEY,
+    KEY_BYTES,
+    SOCKET,
+    STARTED,
+    STATUS,
+)
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _JOB_FILE = "job.json"
@@ -152,6 +159,18 @@ class StateDirectory:
         os.ftruncate(lock, 0)
         os.pwrite(lock, b"%d\n" % os.getpid(), 0)
         return lock
+
+    def new_key(self) -> bytes:
+        """The key of a keeper that is about to start."""
+        key = secrets.token_bytes(KEY_BYTES)
+        _write(self.path / KEY, key)
+        return key
+
+    def key(self) -> bytes:
+        """The key of the keeper that runs; empty if there is none."""
+        with contextlib.suppress(OSError):
+            return (self.path / KEY).read_bytes()
+        return b""
 
     # Jobs.
 
