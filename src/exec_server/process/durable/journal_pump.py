@@ -56,6 +56,8 @@ class JournalPump:
         if self._fds and not self._is_reading and self._retry is None:
             self._is_reading = True
             self._loop.add_reader(self._fds[0], self._ready)
+            if self._log.has_backlog(self._stream):
+                self._loop.call_soon(self._ready)
 
     def expect_bulk(self, chunk_bytes: int) -> None:
         """Move larger chunks, from a larger pipe that lets the program run ahead of us."""
@@ -89,6 +91,8 @@ class JournalPump:
             self._loop.remove_reader(self._fds[0])
 
     def _ready(self) -> None:
+        if not self._is_reading:
+            return
         for gate in (self._gate, self._window):
             if not gate.is_open:
                 self._pause()
