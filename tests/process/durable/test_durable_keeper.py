@@ -18,8 +18,7 @@ from exec_server.process.durable import durable_keeper
 from exec_server.process.durable.durable_spawner import kill_marked
 from exec_server.process.journal import Journal
 from tests.requirements import requirement
-from tests.support.durable import is_running
-from tests.support.leaks import eventually
+from tests.support.durable import is_running, until
 
 PATIENCE = 20.0
 MARK = 1 << 62 | 12345 << 24 | 1
@@ -231,4 +230,4 @@ def test_a_start_that_fails_leaves_no_sign_of_a_start(folder):
 def wait_gone(pid: int) -> None:
     import asyncio
 
-    asyncio.run(eventually(lambda: not is_running(pid), "the keeper has not ended"))
+    asyncio.run(until(lambda: not is_running(pid), "the keeper has not ended"))

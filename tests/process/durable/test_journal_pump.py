@@ -97,11 +97,11 @@ async def test_a_closed_gate_holds_back_what_waited_for_the_disk(log, pipe, monk
     parked = asyncio.Event()
     park = told.gate.park
 
-    def tell(pump):
-        park(pump)
+    def note_and_park(pump: Any) -> None:
         parked.set()
+        park(pump)
 
-    monkeypatch.setattr(told.gate, "park", tell)
+    monkeypatch.setattr(told.gate, "park", note_and_park)
     told.gate.close()
     # The next attempt meets the gate.
     async with asyncio.timeout(PATIENCE):

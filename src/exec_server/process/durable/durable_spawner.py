@@ -233,6 +233,10 @@ class DurableSpawner:
         """Close the stdin of a job after what was written; on a terminal, type Ctrl-D."""
         self._send(("finish", name))
 
+    def set_drains(self, name: str, drains: bool) -> None:
+        """Say whether the keeper moves the output of a job while no server is there."""
+        self._send(("drains", name, drains))
+
     def release(self, name: str) -> None:
         """Everything of a job that has ended is recorded: the keeper need not keep it."""
         self._send(("release", name))
