@@ -130,7 +130,8 @@ async def _detach(options: RunOptions, _: Collected) -> int:
     store = SessionStore()
     async with _open(options, Notices()) as client:
         durable = options.durable and await client.offers("processDurable")
-        kept = await detach.keep(client, options.keep)
+        # A durable process is kept without an end.
+        kept = None if durable else await detach.keep(client, options.keep)
         # The record is saved before the start: no process may run without one.
         session = detach.new_record(
             store,
@@ -155,7 +156,8 @@ async def _detach(options: RunOptions, _: Collected) -> int:
         except ConfigurationError as exc:
             # The first record is good enough to come back.
             print_warning(str(exc))
-    detach.tell_kept(kept, options.keep)
+    if not durable:
+        detach.tell_kept(kept, options.keep)
     print(msgspec.json.encode(session.facts).decode() if options.output == "json" else session.id)
     return exit_codes.OK
 

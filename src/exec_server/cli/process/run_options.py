@@ -196,8 +196,8 @@ def _parser() -> Parser:
         "--keep",
         metavar="<SECONDS>",
         type=seconds,
-        help="with --detach: how long the server should keep the process while it is detached, if "
-        f"the server supports this [default: {DEFAULT_KEEP:g}]",
+        help="with --detach: how long the server should keep a process that is not durable while "
+        f"it is detached, if the server supports this [default: {DEFAULT_KEEP:g}]",
     )
     add_not_durable(parser, "with --detach: ")
     add_output(

@@ -188,7 +188,9 @@ class _Detaching:
             say("cannot detach: this server ends with this program", is_raw=True)
             return False
         try:
-            kept = await detach.keep(self._client, options.keep)
+            durable = self._process.is_durable
+            # A durable shell is kept without an end.
+            kept = None if durable else await detach.keep(self._client, options.keep)
             self._session = detach.new_record(
                 self._store,
                 self._client,
@@ -200,12 +202,13 @@ class _Detaching:
                 token_file=options.token_file,
                 pin=options.pin,
                 kept=kept,
-                durable=self._process.is_durable,
+                durable=durable,
             )
         except (ExecServerError, OSError) as exc:
             say(f"cannot detach: {exc}", is_raw=True)
             return False
-        detach.tell_kept(kept, options.keep, is_raw=True)
+        if not durable:
+            detach.tell_kept(kept, options.keep, is_raw=True)
         return True
 
     def finish(self, modes: bytes) -> None:
