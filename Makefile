@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop check format bench transfer soak races fuzz map proto reference system lock clean
+.PHONY: help run test interop check format bench transfer soak memory races fuzz map proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -38,6 +38,9 @@ transfer: .venv/.stamp ## copy files with `exec-server cp`, scp, sftp and rsync;
 
 soak: .venv/.stamp system ## kill parts of a registry of several nodes for two minutes; ARGS go to soak/run.py
 	$(BIN)/python soak/run.py $(ARGS)
+
+memory: .venv/.stamp ## look for memory, descriptors and tasks that grow, for two minutes; ARGS go to soak/memory.py
+	$(BIN)/python soak/memory.py $(ARGS)
 
 races: .venv/.stamp system ## swap directories while sandboxes are started, for a minute each; ARGS are the seconds
 	$(BIN)/python -m tests.sandbox.races $(ARGS)
