@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop check format bench transfer soak durable races fuzz map proto reference system lock clean
+.PHONY: help run test interop check format bench transfer soak durable memory races fuzz map proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -41,6 +41,9 @@ soak: .venv/.stamp system ## kill parts of a registry of several nodes for two m
 
 durable: .venv/.stamp ## kill a server with durable jobs 100 times and compare every byte; ARGS go to soak/durable.py
 	$(BIN)/python soak/durable.py $(ARGS)
+
+memory: .venv/.stamp ## look for memory, descriptors and tasks that grow, for two minutes; ARGS go to soak/memory.py
+	$(BIN)/python soak/memory.py $(ARGS)
 
 races: .venv/.stamp system ## swap directories while sandboxes are started, for a minute each; ARGS are the seconds
 	$(BIN)/python -m tests.sandbox.races $(ARGS)

@@ -35,7 +35,7 @@ from tests.support.fault_proxy import fault_proxy
 _ROOT = Path(__file__).resolve().parent.parent
 _SAMPLE_SECONDS = 1.0
 # Sessions of the programs under test are forgotten after 15 s (server) or 30 s.
-_SETTLE_SECONDS = 90.0
+_SETTLE_SECONDS = 60.0
 _BODY = bytes(8 << 20)
 
 
@@ -141,6 +141,8 @@ async def a_registry(folder: Path, seconds: float) -> list[str]:
         connects = [
             connector(f"noise+{registry.url}/{name}", token=secret) for name in ("stays", "second")
         ]
+        through = proxy.url.replace("ws://", "noise+http://")
+        cut = connector(f"{through}/stays", token=secret)
         await reachable(connects)
         rounds = Rounds()
         for connect in connects:
@@ -152,7 +154,7 @@ async def a_registry(folder: Path, seconds: float) -> list[str]:
         rounds.add("half-open", workloads.half_open(registry.url))
         rounds.add("left", left_behind(connects[0]))
         rounds.add("flapping", flapping(folder, registry.url, file, secret))
-        del proxy
+        rounds.add("reconnects", workloads.reconnects(proxy, cut))
         return await soaked([registry, *executors], rounds, seconds)
 
 

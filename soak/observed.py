@@ -12,6 +12,7 @@ import gc
 import socket
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -26,9 +27,12 @@ QUICK = msgspec.structs.replace(
 )
 
 
-def open_tasks() -> int:
-    """The tasks of all event loops that have not ended."""
-    return sum(isinstance(each, asyncio.Task) and not each.done() for each in gc.get_objects())
+def open_tasks() -> Counter[str]:
+    """How many tasks of each kind have not ended, in all event loops."""
+    tasks = [each for each in gc.get_objects() if isinstance(each, asyncio.Task)]
+    return Counter(
+        getattr(task.get_coro(), "__qualname__", "") for task in tasks if not task.done()
+    )
 
 
 def tell(listener: socket.socket) -> None:
@@ -36,7 +40,7 @@ def tell(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         # The asker may have gone meanwhile.
         with connection, contextlib.suppress(OSError):
-            connection.sendall(b"%d" % open_tasks())
+            connection.sendall(msgspec.json.encode(open_tasks()))
 
 
 def observe(path: str) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 _MIB = 1 << 20
 # Growth that is none: what the allocator keeps, and work that is under way at one moment.
@@ -41,24 +44,28 @@ class Watch:
         self._socket_path = socket_path
         self.samples: list[Sample] = []
         self.before: Sample | None = None
+        # The kinds of the open tasks, now and of the idle program.
+        self._tasks: Counter[str] = Counter()
+        self._tasks_before: Counter[str] = Counter()
 
     async def take(self) -> Sample:
         status = Path(f"/proc/{self._pid}/status").read_text().splitlines()
         fields = {name: rest.split() for name, _, rest in (line.partition(":") for line in status)}
         reader, writer = await asyncio.open_unix_connection(str(self._socket_path))
-        tasks = int(await reader.read())
+        self._tasks = Counter(msgspec.json.decode(await reader.read()))
         writer.close()
         return Sample(
             asyncio.get_running_loop().time(),
             int(fields["VmRSS"][0]) << 10,
             sum(1 for _ in Path(f"/proc/{self._pid}/fd").iterdir()),
             int(fields["Threads"][0]),
-            tasks,
+            self._tasks.total(),
         )
 
     async def begin(self) -> None:
         """Take the sample of the idle program, with which the last one is compared."""
         self.before = await self.take()
+        self._tasks_before = self._tasks
 
     async def run(self, every: float) -> None:
         while True:
@@ -91,6 +98,7 @@ class Watch:
         }
         return [
             f"{self.name}: {name} was {getattr(before, name)}, in the end {getattr(now, name)}"
+            + (f": {dict(self._tasks - self._tasks_before)}" if name == "tasks" else "")
             for name, slack in bounds.items()
             if getattr(now, name) > getattr(before, name) + slack
         ]

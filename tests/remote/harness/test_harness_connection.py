@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
 import exec_server
 from exec_server.errors import ConfigurationError, ConnectError, ConnectionRejected, SessionLost
+from exec_server.remote.harness import harness_connection
 from exec_server.remote.harness.dialler import parse_url
+from exec_server.transport.frames import dial_frames
 from tests.remote.conftest import LIMITS, connect, executor
 from tests.requirements import requirement
 from tests.support.rendezvous import TOKEN, Scripted
@@ -167,3 +170,26 @@ async def test_no_end_falls_back_to_the_older_relay(online):
     assert not online.operations("validate")
     frames = bytes(online.seen)
     assert TOKEN.encode() not in frames
+
+
+async def test_a_dial_that_is_cancelled_leaves_no_error_behind(online, monkeypatch):
+    """The socket is open, and the handshake has not been answered."""
+    complaints = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: complaints.append(context["message"]))
+    dial = dial_frames
+
+    async def cancelled(*words, **options):
+        await dial(*words, **options)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(harness_connection, "dial_frames", cancelled)
+    with pytest.raises(asyncio.CancelledError):
+        async with connect(online):
+            pass
+    monkeypatch.undo()
+    # The lost socket is reported meanwhile.
+    async with connect(online) as client:
+        await client.run(["true"])
+    gc.collect()
+    assert complaints == []

@@ -122,7 +122,7 @@ async def _open(
         ) from None
     finally:
         if not connection.is_open:
-            connection.abort()
+            connection.abandon()
     return connection
 
 
@@ -163,6 +163,12 @@ class HarnessConnection:
     async def wait_open(self) -> None:
         """Wait until the handshake is complete. Raises ConnectError."""
         await self._opened
+
+    def abandon(self) -> None:
+        """End a stream that was not opened, and for which no caller waits any more."""
+        # Otherwise an error that is set later would be reported as never retrieved.
+        self._opened.cancel()
+        self.abort()
 
     # Called by the socket.
 
