@@ -366,7 +366,12 @@ class DurableKeeper(keeper.Keeper):
             else:
                 self._send(("error", kind, "unknown kind of message"))
         except Exception as exc:
-            self._send(("error", kind, f"{type(exc).__name__}: {exc}"))
+            text = f"{type(exc).__name__}: {exc}"
+            if kind == "spawn" and rest:
+                # The server waits for an answer.
+                self._send(("failed", rest[0], 0, text))
+            else:
+                self._send(("error", kind, text))
         return True
 
     # Starting.
