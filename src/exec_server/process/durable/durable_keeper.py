@@ -89,7 +89,7 @@ TAKES = 16
 # After a write to the disk has failed, it is tried again this much later.
 RETRY_SECONDS = 1.0
 # The first server connects at once.
-FIRST_SERVER_SECONDS = 30.0
+FIRST_SERVER_SECONDS = 5.0
 
 
 class KeptJob:

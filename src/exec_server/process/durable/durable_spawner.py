@@ -53,6 +53,7 @@ class DurableSpawner:
         self._link: KeeperSocket | None = None
         self._starter: subprocess.Popen[bytes] | None = None
         self._hello: asyncio.Future[list[HeldJob]] | None = None
+        self._patience: asyncio.TimerHandle | None = None
         self._tokens = 0
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
         self._fds: dict[int, asyncio.Future[list[int] | None]] = {}
@@ -95,6 +96,15 @@ class DurableSpawner:
         except OSError as exc:
             raise SpawnFailed(exc.errno or 0, os.strerror(exc.errno or 0)) from exc
         self._begin(link)
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(_HELLO_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        """A keeper that was started does not answer: fail what waits for it."""
+        logger.error("the durable keeper does not answer")
+        if self._link is not None:
+            self._link.close()
+            self._on_lost()
 
     def _start_keeper(self) -> tuple[subprocess.Popen[bytes], KeeperSocket]:
         folder = str(self._state.path)
@@ -348,6 +358,9 @@ class DurableSpawner:
 
     def _reap_starter(self) -> None:
         """The process that has started the keeper ends at once."""
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         if self._starter is not None:
             self._starter.wait()
             self._starter = None
