@@ -18,8 +18,7 @@ from exec_server.process.durable import durable_keeper
 from exec_server.process.durable.durable_spawner import kill_marked
 from exec_server.process.journal import Journal
 from tests.requirements import requirement
-from tests.support.durable import is_running
-from tests.support.leaks import eventually
+from tests.support.durable import is_running, until
 
 PATIENCE = 20.0
 MARK = 1 << 62 | 12345 << 24 | 1
@@ -128,6 +127,8 @@ def test_unknown_messages_are_answered_with_an_error(folder):
     assert server.receive()[0][:2] == ("error", "fds")
     server.send("fds", 7, "no such job")
     assert server.receive()[0] == ("fds", 7, 0)
+    server.send("spawn", 9, "this", "is", "no", "start")
+    assert server.receive()[0][:2] == ("failed", 9)
     server.send("write", 8, "no such job", None, b"x")
     assert server.receive()[0] == ("wrote", 8)
     server.sock.close()
@@ -231,4 +232,4 @@ def test_a_start_that_fails_leaves_no_sign_of_a_start(folder):
 def wait_gone(pid: int) -> None:
     import asyncio
 
-    asyncio.run(eventually(lambda: not is_running(pid), "the keeper has not ended"))
+    asyncio.run(until(lambda: not is_running(pid), "the keeper has not ended"))

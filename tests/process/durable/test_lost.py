@@ -10,8 +10,7 @@ import signal
 import pytest
 
 from tests.requirements import requirement
-from tests.support.durable import is_running, jobs_of, read_all
-from tests.support.leaks import eventually
+from tests.support.durable import is_running, jobs_of, read_all, until
 from tests.support.wire import Wire
 
 pytestmark = pytest.mark.one_loop
@@ -33,7 +32,7 @@ async def test_if_the_keeper_is_killed_its_jobs_are_lost_and_the_server_serves_o
             assert (exited["exitCode"], exited["lost"]) == (None, "the keeper died")
             await wire.event(name, "process/closed")
         # Nothing of them is left running.
-        await eventually(lambda: not any(map(is_running, pids)))
+        await until(lambda: not any(map(is_running, pids)))
         for job in await jobs_of(wire):
             assert (job["state"], job["lost"]) == ("lost", "the keeper died")
             assert (job["exitCode"], job["pid"]) == (None, None)
@@ -162,5 +161,5 @@ async def test_a_job_whose_description_is_damaged_is_ended_and_others_are_served
     async with Wire(servers.url) as wire:
         await wire.initialize(resumeSessionId=session)
         assert [job["processId"] for job in await jobs_of(wire)] == ["b"]
-        await eventually(lambda: not is_running(pids["a"]))
+        await until(lambda: not is_running(pids["a"]))
     shutil.rmtree(broken)

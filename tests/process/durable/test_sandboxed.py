@@ -6,8 +6,7 @@ import pytest
 
 from tests.requirements import requirement
 from tests.sandbox.test_processes import on_both_backends, read_only, workspace_write
-from tests.support.durable import jobs_of, read_all
-from tests.support.leaks import eventually
+from tests.support.durable import jobs_of, read_all, until
 from tests.support.wire import Wire
 
 pytestmark = pytest.mark.one_loop
@@ -88,7 +87,7 @@ async def test_placeholders_of_a_durable_sandbox_go_with_it(servers, tmp_path):
         await wire.initialize(resumeSessionId=session)
         await wire.call("process/closeStdin", {"processId": "a"})
         await read_all(wire, "a")
-        await eventually(lambda: not (workspace / ".git").exists())
+        await until(lambda: not (workspace / ".git").exists())
 
 
 @requirement("durable:refused")

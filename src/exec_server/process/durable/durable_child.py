@@ -182,6 +182,10 @@ class DurableChild(Child):
         if self.log.is_full:
             self._window_gate.close()
 
+    def release(self) -> None:
+        super().release()
+        self.job.give_up_window()
+
     # Jobs of earlier servers.
 
     def restore(self, saved: StoredJob) -> None:

@@ -22,6 +22,7 @@ those of keeper.py::
     ("fds", token, name)           asks for the outputs of a job
     ("write", token, name, write_id, data)
     ("finish", name)               closes stdin after the queue; types Ctrl-D on a terminal
+    ("drains", name, drains)       changes what the spawn has said
     ("release", name)              the server has recorded the exit and all output, or does not
                                    want the job any more
 
@@ -354,6 +355,7 @@ class DurableKeeper(keeper.Keeper):
             "fds": self._send_outputs,
             "write": self._write,
             "finish": self._finish,
+            "drains": self._set_drains,
             "release": self._release,
         }
         try:
@@ -364,7 +366,12 @@ class DurableKeeper(keeper.Keeper):
             else:
                 self._send(("error", kind, "unknown kind of message"))
         except Exception as exc:
-            self._send(("error", kind, f"{type(exc).__name__}: {exc}"))
+            text = f"{type(exc).__name__}: {exc}"
+            if kind == "spawn" and rest:
+                # The server waits for an answer.
+                self._send(("failed", rest[0], 0, text))
+            else:
+                self._send(("error", kind, text))
         return True
 
     # Starting.
@@ -432,6 +439,10 @@ class DurableKeeper(keeper.Keeper):
             self._unwatch(job.input.fd)
 
     # Output, while no server is there.
+
+    def _set_drains(self, name: str, drains: bool) -> None:
+        if name in self._jobs:
+            self._jobs[name].settings["drains"] = drains
 
     def _begin_taking(self, job: KeptJob) -> None:
         if not job.settings.get("drains", True):

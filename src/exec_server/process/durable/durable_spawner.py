@@ -224,6 +224,10 @@ class DurableSpawner:
         """Close the stdin of a job after what was written; on a terminal, type Ctrl-D."""
         self._send(("finish", name))
 
+    def set_drains(self, name: str, drains: bool) -> None:
+        """Say whether the keeper moves the output of a job while no server is there."""
+        self._send(("drains", name, drains))
+
     def release(self, name: str) -> None:
         """Everything of a job that has ended is recorded: the keeper need not keep it."""
         self._send(("release", name))
@@ -317,7 +321,7 @@ class DurableSpawner:
         live, self._live = self._live, {}
         if live:
             logger.error("the durable keeper died; ending its %d jobs", len(live))
-            kill_marked({mark for _, mark in live.values()})
+            kill_marked({mark for _, mark in live.values()}, leaders=set(live))
         for on_exit, _ in live.values():
             on_exit(None)
         self._settle()
@@ -349,11 +353,15 @@ class DurableSpawner:
             self._starter = None
 
 
-def kill_marked(marks: Collection[int]) -> None:
-    """Kill all processes with one of *marks*, whose keeper is gone."""
+def kill_marked(marks: Collection[int], *, leaders: set[int] | None = None) -> None:
+    """Kill all processes with one of *marks*, and all of *leaders*; their keeper is gone."""
+    known = leaders or set()
     for _ in range(_ROUNDS):
         table = keeper.processes()
+        members = {pid for pid, (_, session) in table.items() if session in known}
         marked = {pid for pid in table if keeper.mark_of(pid) in marks}
+        found = (known | members | marked | keeper.below(known | marked, table)) & table.keys()
+        keeper.signal_each(found - {os.getpid()}, signal.SIGKILL)
         if not marked:
             return
-        keeper.signal_each(marked | keeper.below(marked, table), signal.SIGKILL)
+        known = set()

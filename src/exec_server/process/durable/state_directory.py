@@ -59,7 +59,7 @@ class StoredSession(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class StoredJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What a job is; it does not change while the job runs."""
+    """What a job is."""
 
     session_id: str
     process_id: str
@@ -185,6 +185,13 @@ class StateDirectory:
         _write(folder / _JOB_FILE, msgspec.json.encode(job))
         return name
 
+    def save_job(self, name: str, job: StoredJob) -> None:
+        """Write what a job is once more."""
+        path = self._jobs / name / _JOB_FILE
+        new = path.with_suffix(".new")
+        _write(new, msgspec.json.encode(job))
+        new.rename(path)
+
     def jobs(self) -> Iterator[tuple[str, StoredJob | None]]:
         """The name of every job that has run, and what it is, or None if that is unreadable."""
         for entry in os.scandir(self._jobs):
@@ -238,6 +245,8 @@ def _make_private(folder: Path) -> None:
     """Make *folder* for this user alone. Raises OSError if it is a link or of another user."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
+    if folder.is_symlink():
+        raise NotADirectoryError(0, "it is a symbolic link")
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(fd)
