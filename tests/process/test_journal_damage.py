@@ -168,6 +168,21 @@ def test_one_header_is_enough(folder, at):
 
 
 @requirement("durable:damage")
+def test_a_damaged_index_of_a_silent_job_is_reported(tmp_path):
+    """It is not mistaken for a journal that was never completed."""
+    folder = tmp_path / "silent"
+    journal = Journal.create(folder, PIPES, max_bytes=MANY, max_records=MANY)
+    journal.note("exited", 3)
+    journal.close()
+    os.truncate(folder / "index", 300)
+    again = Journal.open(folder, max_bytes=MANY, max_records=MANY, streams=PIPES)
+    assert again.damage
+    assert again.notes["exited"] == (1, "exited", 3, 0)
+    assert again.note("closed") == 2
+    again.close()
+
+
+@requirement("durable:damage")
 def test_without_a_header_it_is_known_what_was_dropped(folder):
     journal = reopen(folder)
     journal.trim(len(TEXTS[3]) + len(TEXTS[4]))
