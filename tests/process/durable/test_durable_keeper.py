@@ -127,6 +127,8 @@ def test_unknown_messages_are_answered_with_an_error(folder):
     assert server.receive()[0][:2] == ("error", "fds")
     server.send("fds", 7, "no such job")
     assert server.receive()[0] == ("fds", 7, 0)
+    server.send("spawn", 9, "this", "is", "no", "start")
+    assert server.receive()[0][:2] == ("failed", 9)
     server.send("write", 8, "no such job", None, b"x")
     assert server.receive()[0] == ("wrote", 8)
     server.sock.close()

@@ -89,7 +89,7 @@ TAKES = 16
 # After a write to the disk has failed, it is tried again this much later.
 RETRY_SECONDS = 1.0
 # The first server connects at once.
-FIRST_SERVER_SECONDS = 30.0
+FIRST_SERVER_SECONDS = 5.0
 
 
 class KeptJob:
@@ -385,7 +385,12 @@ class DurableKeeper(keeper.Keeper):
             else:
                 self._send(("error", kind, "unknown kind of message"))
         except Exception as exc:
-            self._send(("error", kind, f"{type(exc).__name__}: {exc}"))
+            text = f"{type(exc).__name__}: {exc}"
+            if kind == "spawn" and rest:
+                # The server waits for an answer.
+                self._send(("failed", rest[0], 0, text))
+            else:
+                self._send(("error", kind, text))
         return True
 
     # Starting.

@@ -54,6 +54,7 @@ class DurableSpawner:
         self._link: KeeperSocket | None = None
         self._starter: subprocess.Popen[bytes] | None = None
         self._hello: asyncio.Future[list[HeldJob]] | None = None
+        self._patience: asyncio.TimerHandle | None = None
         self._tokens = 0
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
         self._fds: dict[int, asyncio.Future[list[int] | None]] = {}
@@ -96,6 +97,15 @@ class DurableSpawner:
         except OSError as exc:
             raise SpawnFailed(exc.errno or 0, os.strerror(exc.errno or 0)) from exc
         self._begin(link)
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(_HELLO_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        """A keeper that was started does not answer: fail what waits for it."""
+        logger.error("the durable keeper does not answer")
+        if self._link is not None:
+            self._link.close()
+            self._on_lost()
 
     def _start_keeper(self) -> tuple[subprocess.Popen[bytes], KeeperSocket]:
         folder = str(self._state.path)
@@ -332,7 +342,7 @@ class DurableSpawner:
         live, self._live = self._live, {}
         if live:
             logger.error("the durable keeper died; ending its %d jobs", len(live))
-            kill_marked({mark for _, mark in live.values()})
+            kill_marked({mark for _, mark in live.values()}, leaders=set(live))
         for on_exit, _ in live.values():
             on_exit(None)
         self._settle()
@@ -359,16 +369,23 @@ class DurableSpawner:
 
     def _reap_starter(self) -> None:
         """The process that has started the keeper ends at once."""
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         if self._starter is not None:
             self._starter.wait()
             self._starter = None
 
 
-def kill_marked(marks: Collection[int]) -> None:
-    """Kill all processes with one of *marks*, whose keeper is gone."""
+def kill_marked(marks: Collection[int], *, leaders: set[int] | None = None) -> None:
+    """Kill all processes with one of *marks*, and all of *leaders*; their keeper is gone."""
+    known = leaders or set()
     for _ in range(_ROUNDS):
         table = keeper.processes()
+        members = {pid for pid, (_, session) in table.items() if session in known}
         marked = {pid for pid in table if keeper.mark_of(pid) in marks}
+        found = (known | members | marked | keeper.below(known | marked, table)) & table.keys()
+        keeper.signal_each(found - {os.getpid()}, signal.SIGKILL)
         if not marked:
             return
-        keeper.signal_each(marked | keeper.below(marked, table), signal.SIGKILL)
+        known = set()
