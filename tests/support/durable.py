@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from exec_server.process.durable.durable_spawner import kill_marked
 from tests.support.servers import OURS, ServerProcess, start_server
 from tests.support.wire import Wire, decoded
+
+PATIENCE = 60.0
 
 
 class StateServers:
@@ -82,6 +85,15 @@ def state_servers(state: Path, *options: str) -> Iterator[StateServers]:
         yield servers
     finally:
         servers.close()
+
+
+async def until(is_so: Callable[[], object], what: str = "it did not come to be") -> None:
+    """Wait for something that other processes do, also on a slow machine."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE
+    while not is_so():
+        assert loop.time() < deadline, what
+        await asyncio.sleep(0.02)
 
 
 async def read_all(wire: Wire, process_id: str) -> tuple[bytes, dict[str, Any]]:

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import websockets
 
 from tests.support.children import child
-from tests.support.durable import StateServers, is_running
-from tests.support.leaks import eventually, open_descriptors
+from tests.support.durable import StateServers, is_running, until
+from tests.support.leaks import open_descriptors
 from tests.support.wire import Wire
 
 STATUS = 17
@@ -299,7 +299,7 @@ class Endurance:
             assert {job["state"] for job in jobs} == {"closed"}, jobs
             assert (await wire.call("job/prune", {}))["removed"] == len(self.followers)
         assert self.servers.kill(signal.SIGTERM) == 0
-        await eventually(lambda: not is_running(keeper), "the keeper has not ended")
+        await until(lambda: not is_running(keeper), "the keeper has not ended")
         assert self.servers.jobs == []
 
 

@@ -240,6 +240,14 @@ class Journal:
         """The number of bytes that the stream has ever had, dropped or not."""
         return self._ends[STREAMS.index(stream)]
 
+    def has_backlog(self, stream: str) -> bool:
+        """True if bytes were taken that have no number, because the disk was full.
+
+        The pipe may be empty then: `take` returns them without a new byte in it.
+        """
+        which = STREAMS.index(stream)
+        return self._behind[which] > 0 or which in self._held
+
     def close(self) -> None:
         """Close all files; a second call does nothing."""
         fds = [fd for fd in (self._index, *self._data) if fd >= 0]

@@ -17,8 +17,8 @@ _TERMINAL_BATCH = 32 * 1024
 
 # Past the retention limit, reads this small and this soon after each other are a flood of tiny
 # writes. Waiting this long turns thousands of events into one.
-_SMALL_READ = 4 * 1024
-_REST_SECONDS = 0.001
+SMALL_READ = 4 * 1024
+REST_SECONDS = 0.001
 # This gives a quarter more throughput than the default of 64 KiB; 1 MiB gives nothing more.
 BULK_PIPE = 256 * 1024
 
@@ -148,15 +148,15 @@ class Pump:
             self._window.park(self)
             return
         size = self._read_once()
-        if self._is_bulk and 0 < size < _SMALL_READ:
+        if self._is_bulk and 0 < size < SMALL_READ:
             self._maybe_rest()
 
     def _maybe_rest(self) -> None:
         """Let a child that floods us with tiny writes fill its pipe for a moment."""
         now = self._loop.time()
-        if now - self._last_small_read < _REST_SECONDS:
+        if now - self._last_small_read < REST_SECONDS:
             self._pause()
-            self._loop.call_later(_REST_SECONDS, self.resume)
+            self._loop.call_later(REST_SECONDS, self.resume)
         self._last_small_read = now
 
     def _read_once(self) -> int:

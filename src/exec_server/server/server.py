@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
@@ -100,7 +101,7 @@ class ExecServer:
         self._http_loading: asyncio.Future[ModuleType] | None = None
         self.on_stop: Callable[[], None] | None = None
         self.jobs: KeptSessions | None = None
-        if state_directory is not None and resumable:
+        if state_directory is not None and resumable and sys.platform == "linux":
             self.jobs = self._open_jobs(state_directory)
 
     def _open_jobs(self, path: Path) -> KeptSessions:

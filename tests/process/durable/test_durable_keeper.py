@@ -18,8 +18,7 @@ from exec_server.process.durable import durable_keeper
 from exec_server.process.durable.durable_spawner import kill_marked
 from exec_server.process.journal import Journal
 from tests.requirements import requirement
-from tests.support.durable import is_running
-from tests.support.leaks import eventually
+from tests.support.durable import is_running, until
 
 PATIENCE = 20.0
 MARK = 1 << 62 | 12345 << 24 | 1
@@ -29,10 +28,11 @@ BOUNDS = {"max_bytes": 1 << 20, "max_records": 1000}
 class Server:
     """One connection to the keeper, as a server has it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, key: bytes) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(PATIENCE)
         self.sock.connect(str(path))
+        self.sock.sendall(key)
 
     def send(self, *message: Any) -> None:
         data = marshal.dumps(message, 4)
@@ -67,6 +67,7 @@ class Server:
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "jobs").mkdir()
+    (tmp_path / durable_keeper.KEY).write_bytes(KEY)
     path = tmp_path / durable_keeper.SOCKET
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -83,8 +84,26 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     kill_marked({MARK})
 
 
-def connect(folder: Path) -> Server:
-    return Server(folder / durable_keeper.SOCKET)
+KEY = bytes(range(durable_keeper.KEY_BYTES))
+
+
+def connect(folder: Path, key: bytes = KEY) -> Server:
+    return Server(folder / durable_keeper.SOCKET, key)
+
+
+@requirement("durable:keeper-messages")
+def test_a_connection_without_the_key_gets_nothing_and_keeps_no_server_out(folder):
+    silent = [connect(folder, b"") for _ in range(20)]
+    wrong = connect(folder, bytes(32))
+    # What follows a wrong key is not read.
+    wrong.send("spawn", 1)
+    with pytest.raises((AssertionError, ConnectionError)):
+        wrong.receive()
+    half = connect(folder, KEY[:16])
+    server = connect(folder)
+    assert server.hello()["jobs"] == []
+    for each in (*silent, wrong, half, server):
+        each.sock.close()
 
 
 def read(fd: int) -> bytes:
@@ -108,6 +127,8 @@ def test_unknown_messages_are_answered_with_an_error(folder):
     assert server.receive()[0][:2] == ("error", "fds")
     server.send("fds", 7, "no such job")
     assert server.receive()[0] == ("fds", 7, 0)
+    server.send("spawn", 9, "this", "is", "no", "start")
+    assert server.receive()[0][:2] == ("failed", 9)
     server.send("write", 8, "no such job", None, b"x")
     assert server.receive()[0] == ("wrote", 8)
     server.sock.close()
@@ -211,4 +232,4 @@ def test_a_start_that_fails_leaves_no_sign_of_a_start(folder):
 def wait_gone(pid: int) -> None:
     import asyncio
 
-    asyncio.run(eventually(lambda: not is_running(pid), "the keeper has not ended"))
+    asyncio.run(until(lambda: not is_running(pid), "the keeper has not ended"))

@@ -12,8 +12,7 @@ from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, KIB
 from exec_server.server.serving import serve
 from tests.requirements import requirement
-from tests.support.durable import jobs_of, read_all
-from tests.support.leaks import eventually
+from tests.support.durable import jobs_of, read_all, until
 from tests.support.wire import Wire, start_params
 
 LINES = "for i in $(seq 20000); do echo line $i; done"
@@ -67,7 +66,7 @@ async def test_ended_jobs_are_forgotten_after_their_time(no_leaks, tmp_path):
             session = (await wire.initialize())["sessionId"]
             await wire.start("a", ["true"], durable=True)
             await wire.event("a", "process/closed")
-            await eventually(lambda: not list((state / "jobs").iterdir()))
+            await until(lambda: not list((state / "jobs").iterdir()))
             assert list((state / "sessions").iterdir()) == []
             assert await jobs_of(wire) == []
             assert session
@@ -120,6 +119,25 @@ async def test_a_window_holds_a_program_across_a_crash(servers, tmp_path):
             await wire.send({"method": "process/ack", "params": {"processId": "a", "seq": after}})
     assert data == TEXT
     assert done.exists()
+
+
+@requirement("durable:window")
+@pytest.mark.one_loop
+async def test_a_window_that_was_given_up_holds_no_later_server_or_keeper(servers, tmp_path):
+    done = tmp_path / "done"
+    async with Wire(servers.url) as wire:
+        session = (await wire.initialize(concurrentRequests=4))["sessionId"]
+        argv = ["sh", "-c", f"read go; {LINES}; touch $0", str(done)]
+        await wire.start("a", argv, pipeStdin=True, durable=True, flowWindow=16 * KIB)
+        await wire.send({"method": "process/ack", "params": {"processId": "a", "seq": None}})
+        await wire.write("a", b"go\n", "w1")
+        servers.kill()
+    await until(done.exists, "the keeper has not drained it")
+    servers.start()
+    async with Wire(servers.url) as wire:
+        await wire.initialize(resumeSessionId=session)
+        data, answer = await read_all(wire, "a")
+    assert (data, answer["exitCode"]) == (TEXT, 0)
 
 
 @requirement("durable:refused")

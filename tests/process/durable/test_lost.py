@@ -6,13 +6,16 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 
 import pytest
 
+from exec_server.process.durable import durable_spawner
+from exec_server.server.serving import serve
 from tests.requirements import requirement
-from tests.support.durable import is_running, jobs_of, read_all
-from tests.support.leaks import eventually
-from tests.support.wire import Wire
+from tests.support.durable import is_running, jobs_of, read_all, until
+from tests.support.wire import Wire, start_params
 
 pytestmark = pytest.mark.one_loop
 
@@ -33,7 +36,7 @@ async def test_if_the_keeper_is_killed_its_jobs_are_lost_and_the_server_serves_o
             assert (exited["exitCode"], exited["lost"]) == (None, "the keeper died")
             await wire.event(name, "process/closed")
         # Nothing of them is left running.
-        await eventually(lambda: not any(map(is_running, pids)))
+        await until(lambda: not any(map(is_running, pids)))
         for job in await jobs_of(wire):
             assert (job["state"], job["lost"]) == ("lost", "the keeper died")
             assert (job["exitCode"], job["pid"]) == (None, None)
@@ -162,5 +165,33 @@ async def test_a_job_whose_description_is_damaged_is_ended_and_others_are_served
     async with Wire(servers.url) as wire:
         await wire.initialize(resumeSessionId=session)
         assert [job["processId"] for job in await jobs_of(wire)] == ["b"]
-        await eventually(lambda: not is_running(pids["a"]))
+        await until(lambda: not is_running(pids["a"]))
     shutil.rmtree(broken)
+
+
+async def test_a_keeper_that_does_not_answer_fails_the_start(no_leaks, tmp_path, monkeypatch):
+    monkeypatch.setattr(durable_spawner, "_HELLO_SECONDS", 0.3)
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    # Another process has the lock that a keeper waits for.
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(state / "keeper.lock")], stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    with holder, holder.stdout:
+        assert holder.stdout.readline() == b"held\n"
+        async with serve(state_directory=state) as running, Wire(running.url) as wire:
+            await wire.initialize()
+            refusal = await wire.error("process/start", start_params("a", ["true"], durable=True))
+            assert "keeper" in refusal["message"]
+            assert list((state / "jobs").iterdir()) == []
+        holder.kill()
+
+
+HOLD = """
+import fcntl, sys, time
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(600)
+"""

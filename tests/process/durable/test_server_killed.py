@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirements import requirement
-from tests.support.durable import is_running, jobs_of, read_all, state_servers
-from tests.support.leaks import eventually
+from tests.support.durable import is_running, jobs_of, read_all, state_servers, until
 from tests.support.servers import OURS
 from tests.support.wire import Wire
 
@@ -76,7 +75,7 @@ async def test_output_while_no_server_is_there_is_drained_and_kept_in_order(serv
         await wire.write("a", b"go\n", "w1")
         servers.kill()
     # No server reads, and a pipe holds less than all of it.
-    await eventually(done.exists)
+    await until(done.exists)
     servers.start()
     async with Wire(servers.url) as wire:
         await wire.initialize(resumeSessionId=session)
@@ -104,7 +103,7 @@ async def test_an_exit_without_a_server_is_kept_and_the_keeper_ends(servers):
         int(json.loads((folder / "job.json").read_text())["mark"] and pid_of(folder, keeper)),
         signal.SIGKILL,
     )
-    await eventually(lambda: not is_running(keeper), "the keeper has not ended")
+    await until(lambda: not is_running(keeper), "the keeper has not ended")
     servers.start()
     async with Wire(servers.url) as wire:
         await wire.initialize(resumeSessionId=session)
@@ -193,7 +192,7 @@ async def test_other_processes_end_with_the_server(servers):
         listed = (await wire.call("process/list"))["processes"]
         pids = {each["processId"]: each["pid"] for each in listed}
         servers.kill()
-    await eventually(lambda: not is_running(pids["plain"]))
+    await until(lambda: not is_running(pids["plain"]))
     servers.start()
     async with Wire(servers.url) as wire:
         await wire.initialize(resumeSessionId=session)

@@ -26,6 +26,9 @@ from exec_server.state.window import WindowBudget
 logger = logging.getLogger(__name__)
 
 KEEPER_DIED = "the keeper died"
+MACHINE_RESTARTED = "machine restarted"
+# A reason is noted as its place here, so that it never changes.
+_REASONS = (KEEPER_DIED, MACHINE_RESTARTED)
 # A note that the disk had no room for is tried again this much later.
 _RETRY_SECONDS = 1.0
 # So much of the last output decides whether a sandbox refused something.
@@ -138,7 +141,7 @@ class DurableChild(Child):
     def _on_lost(self) -> None:
         assert self.lost is not None
         logger.warning("process %.64r is lost: %s", self.process_id, self.lost)
-        seq = self.job.log.note("lost")
+        seq = self.job.log.note("lost", _REASONS.index(self.lost))
         if not seq:
             self._again(self._on_lost)
             return
@@ -179,6 +182,10 @@ class DurableChild(Child):
         if self.log.is_full:
             self._window_gate.close()
 
+    def release(self) -> None:
+        super().release()
+        self.job.give_up_window()
+
     # Jobs of earlier servers.
 
     def restore(self, saved: StoredJob) -> None:
@@ -215,23 +222,27 @@ class DurableChild(Child):
         """The keeper does not have it: it has ended with *status*, or is *lost*."""
         self._has_begun = True
         notes = self.job.log.notes
-        self.ended_at = status.ended_at if status is not None else None
         self._is_reaped = True
-        if "exited" in notes or status is not None:
+        if "lost" in notes:
+            self._restore_loss(_REASONS[notes["lost"].value % len(_REASONS)])
+        elif "exited" in notes or status is not None:
+            self.ended_at = status.ended_at if status is not None else None
             code = status.status if status is not None else notes["exited"].value
             if "exited" not in notes:
                 self.job.log.note("exited", code)
             self._restore_exit(code)
         else:
-            self.lost = lost
-            self.state = "exited"
-            if "lost" not in notes:
-                self.job.log.note("lost")
-            self._lost_at = self.job.log.written_at
+            self.job.log.note("lost", _REASONS.index(lost))
+            self._restore_loss(lost)
         if "closed" not in notes:
             self.job.log.note("closed")
         self.state = "closed"
         self.log.end()
+
+    def _restore_loss(self, reason: str) -> None:
+        self.lost = reason
+        self.state = "exited"
+        self._lost_at = self.job.log.written_at
 
     def _restore_exit(self, status: int) -> None:
         self._is_reaped = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from exec_server.process.durable.journal_log import Bounds, JournalLog
 from exec_server.process.durable.state_directory import StateDirectory, StoredJob
 from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
 from exec_server.protocol.process import Stream
+
+logger = logging.getLogger(__name__)
 
 
 class DurableJob:
@@ -97,6 +100,16 @@ class DurableJob:
     def finish(self) -> None:
         assert self.name is not None
         self._spawner.finish(self.name)
+
+    def give_up_window(self) -> None:
+        """Its output waits for no reader any more, whichever server reads it."""
+        if self.name is not None and self.saved.flow_window is not None:
+            self.saved.flow_window = None
+            self._spawner.set_drains(self.name, True)
+            try:
+                self._state.save_job(self.name, self.saved)
+            except OSError as exc:
+                logger.error("a job could not be saved: %s", exc)
 
     def release(self) -> None:
         """All of it is recorded: the keeper can forget it."""

@@ -12,8 +12,13 @@ from typing import NamedTuple
 
 from exec_server.errors import ConfigurationError, InternalError, InvalidRequest
 from exec_server.limits import Limits
+from exec_server.process import keeper
 from exec_server.process.child import Child, Outlet
-from exec_server.process.durable.durable_child import KEEPER_DIED, DurableChild
+from exec_server.process.durable.durable_child import (
+    KEEPER_DIED,
+    MACHINE_RESTARTED,
+    DurableChild,
+)
 from exec_server.process.durable.durable_job import DurableJob
 from exec_server.process.durable.durable_spawner import DurableSpawner, HeldJob, kill_marked
 from exec_server.process.durable.journal_log import Bounds
@@ -30,7 +35,6 @@ from exec_server.state.window import WindowBudget
 
 logger = logging.getLogger(__name__)
 
-MACHINE_RESTARTED = "machine restarted"
 MANAGED_NETWORK = (
     "a durable process cannot have a managed network: its proxy is a part of the server"
 )
@@ -223,6 +227,7 @@ class SessionJobs:
         self.on_first: Callable[[], None] = lambda: None
         self.on_none: Callable[[], None] = lambda: None
         self._children: dict[DurableChild, None] = {}
+        self._marks: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._children)
@@ -267,8 +272,7 @@ class SessionJobs:
         )
 
     def _new_mark(self) -> int:
-        taken = {child.job.saved.mark for child in self._children}
-        while (mark := self.mark | secrets.randbits(_START_BITS)) in taken:
+        while (mark := self.mark | secrets.randbits(_START_BITS)) in self._marks:
             pass
         return mark
 
@@ -303,9 +307,11 @@ class SessionJobs:
             # If the keeper dies now, what it has written counts.
             with contextlib.suppress(InternalError):
                 fds = await self.jobs.spawner.adopt(left.kept, child.reaped)
-        if left.kept is not None and fds is not None:
+        if left.kept is not None and fds is not None and "lost" not in job.log.notes:
             child.go_on(left.kept, fds, left.status)
         else:
+            keeper.close_all(fds or ())
+            job.release()
             child.finish(self.jobs.state.status(left.name), self.jobs.lost_reason(saved))
         return child
 
@@ -314,11 +320,13 @@ class SessionJobs:
         if not self._children:
             self.on_first()
         self._children[child] = None
+        self._marks.add(child.job.saved.mark)
         self.jobs.add(child)
 
     def discard(self, child: Child) -> None:
         assert isinstance(child, DurableChild)
         self.jobs.discard(child)
+        self._marks.discard(child.job.saved.mark)
         if self._children.pop(child, child) is None and not self._children:
             self.on_none()
 

@@ -7,6 +7,10 @@ a job: the read ends of its outputs, and its input. While no server is connected
 into the journals itself. It writes the wait status of a job to the job's folder before it tells
 anyone. It ends by itself when it has no job, no process and no server.
 
+A connection begins with the bytes of DIR/keeper.key, which its server has made. A sandboxed command
+of the same user may reach the socket (Landlock does not restrict that), but no sandbox can read the
+file.
+
 The files of the package may be replaced while it runs. So it loads at its start whatever it may
 ever need, and both ends say which version of these messages they speak. To this keeper, besides
 those of keeper.py::
@@ -18,6 +22,7 @@ those of keeper.py::
     ("fds", token, name)           asks for the outputs of a job
     ("write", token, name, write_id, data)
     ("finish", name)               closes stdin after the queue; types Ctrl-D on a terminal
+    ("drains", name, drains)       changes what the spawn has said
     ("release", name)              the server has recorded the exit and all output, or does not
                                    want the job any more
 
@@ -73,7 +78,10 @@ else:
     kept_input = load("durable", "kept_input.py")
 
 VERSION = 1
-SOCKET, LOCK = "keeper.sock", "keeper.lock"
+SOCKET, LOCK, KEY = "keeper.sock", "keeper.lock", "keeper.key"
+KEY_BYTES = 32
+# Connections that have not sent the key yet; the oldest gives way to a new one.
+MAX_STRANGERS = 8
 STARTED, STATUS = "started", "status"
 # So much is moved at once, and so often per wake-up, before other jobs have their turn.
 TAKE_BYTES = 1 << 16
@@ -81,7 +89,7 @@ TAKES = 16
 # After a write to the disk has failed, it is tried again this much later.
 RETRY_SECONDS = 1.0
 # The first server connects at once.
-FIRST_SERVER_SECONDS = 30.0
+FIRST_SERVER_SECONDS = 5.0
 
 
 class KeptJob:
@@ -191,6 +199,10 @@ class DurableKeeper(keeper.Keeper):
     def __init__(self, listener: socket.socket, folder: str) -> None:
         # There is no server yet.
         super().__init__(listener)
+        with open(os.path.join(folder, KEY), "rb") as file:
+            self._key = file.read()
+        # What each connection has sent of the key.
+        self._strangers: dict[socket.socket, bytes] = {}
         self._listener = listener
         self._server: socket.socket | None = None
         self._folder = os.path.join(folder, "jobs")
@@ -204,7 +216,7 @@ class DurableKeeper(keeper.Keeper):
         self._retry_at: float | None = None
         self._alone_until = time.monotonic() + FIRST_SERVER_SECONDS
         self._watch(self._wake, self._reap)
-        self._watch(listener.fileno(), self._accept_server)
+        self._watch(listener.fileno(), self._accept)
 
     @property
     def has_server(self) -> bool:
@@ -255,7 +267,7 @@ class DurableKeeper(keeper.Keeper):
 
     # The server.
 
-    def _accept_server(self) -> None:
+    def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
         except OSError:
@@ -264,10 +276,45 @@ class DurableKeeper(keeper.Keeper):
         if struct.unpack("3i", credentials)[1] != os.geteuid():
             sock.close()
             return
+        sock.setblocking(False)
+        if len(self._strangers) >= MAX_STRANGERS:
+            self._turn_away(next(iter(self._strangers)))
+        self._strangers[sock] = b""
+        self._watch(sock.fileno(), functools.partial(self._identify, sock))
+        self._identify(sock)
+
+    def _identify(self, sock: socket.socket) -> None:
+        """Read the key from a new connection, and nothing beyond it."""
+        said = self._strangers[sock]
+        try:
+            more = sock.recv(KEY_BYTES - len(said))
+        except BlockingIOError:
+            return
+        except OSError:
+            more = b""
+        said += more
+        if more and len(said) < KEY_BYTES:
+            self._strangers[sock] = said
+        elif is_same(said, self._key):
+            self._unwatch(sock.fileno())
+            del self._strangers[sock]
+            self._begin_serving(sock)
+        else:
+            self._turn_away(sock)
+
+    def _turn_away(self, sock: socket.socket) -> None:
+        del self._strangers[sock]
+        self._unwatch(sock.fileno())
+        sock.close()
+
+    def _begin_serving(self, sock: socket.socket) -> None:
         # From here on the server moves the output.
         self._unwatch(self._listener.fileno())
+        for stranger in tuple(self._strangers):
+            self._turn_away(stranger)
         for job in self._jobs.values():
             self._stop_taking(job)
+        sock.setblocking(True)
         self._sock = self._server = sock
         self._alone_until = 0.0
         self._watch(sock.fileno(), self._serve)
@@ -289,7 +336,7 @@ class DurableKeeper(keeper.Keeper):
         self._input.clear()
         while self._fds:
             keeper.close_all(self._fds.pop())
-        self._watch(self._listener.fileno(), self._accept_server)
+        self._watch(self._listener.fileno(), self._accept)
         for job in tuple(self._jobs.values()):
             if job.input is not None:
                 # These were never accepted: their clients repeat them.
@@ -308,6 +355,7 @@ class DurableKeeper(keeper.Keeper):
             "fds": self._send_outputs,
             "write": self._write,
             "finish": self._finish,
+            "drains": self._set_drains,
             "release": self._release,
         }
         try:
@@ -318,7 +366,12 @@ class DurableKeeper(keeper.Keeper):
             else:
                 self._send(("error", kind, "unknown kind of message"))
         except Exception as exc:
-            self._send(("error", kind, f"{type(exc).__name__}: {exc}"))
+            text = f"{type(exc).__name__}: {exc}"
+            if kind == "spawn" and rest:
+                # The server waits for an answer.
+                self._send(("failed", rest[0], 0, text))
+            else:
+                self._send(("error", kind, text))
         return True
 
     # Starting.
@@ -386,6 +439,10 @@ class DurableKeeper(keeper.Keeper):
             self._unwatch(job.input.fd)
 
     # Output, while no server is there.
+
+    def _set_drains(self, name: str, drains: bool) -> None:
+        if name in self._jobs:
+            self._jobs[name].settings["drains"] = drains
 
     def _begin_taking(self, job: KeptJob) -> None:
         if not job.settings.get("drains", True):
@@ -483,6 +540,12 @@ class DurableKeeper(keeper.Keeper):
             if self._server is None:
                 self._begin_taking(job)
                 self._release_if_over(job)
+
+
+def is_same(said: bytes, key: bytes) -> bool:
+    """True if both are the same key; takes as long for each wrong one."""
+    differences = sum(a != b for a, b in zip(said, key, strict=False))
+    return len(said) == len(key) == KEY_BYTES and not differences
 
 
 def load_everything() -> None:

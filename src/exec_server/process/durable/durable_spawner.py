@@ -53,6 +53,7 @@ class DurableSpawner:
         self._link: KeeperSocket | None = None
         self._starter: subprocess.Popen[bytes] | None = None
         self._hello: asyncio.Future[list[HeldJob]] | None = None
+        self._patience: asyncio.TimerHandle | None = None
         self._tokens = 0
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
         self._fds: dict[int, asyncio.Future[list[int] | None]] = {}
@@ -71,7 +72,7 @@ class DurableSpawner:
 
     async def connect(self) -> list[HeldJob]:
         """Go on with the keeper of an earlier server; its jobs, none if it has ended."""
-        sock = connect(self._state.socket_path)
+        sock = connect(self._state.socket_path, self._state.key())
         if sock is None:
             return []
         self._begin(KeeperSocket(sock, on_message=self._handle, on_lost=self._on_lost))
@@ -95,9 +96,19 @@ class DurableSpawner:
         except OSError as exc:
             raise SpawnFailed(exc.errno or 0, os.strerror(exc.errno or 0)) from exc
         self._begin(link)
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(_HELLO_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        """A keeper that was started does not answer: fail what waits for it."""
+        logger.error("the durable keeper does not answer")
+        if self._link is not None:
+            self._link.close()
+            self._on_lost()
 
     def _start_keeper(self) -> tuple[subprocess.Popen[bytes], KeeperSocket]:
         folder = str(self._state.path)
+        key = self._state.new_key()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._state.socket_path)
         flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -122,8 +133,9 @@ class DurableSpawner:
                     env={},
                     start_new_session=True,
                 )
-            sock = connect(self._state.socket_path)
-            assert sock is not None
+            sock = connect(self._state.socket_path, key)
+            if sock is None:
+                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         finally:
             os.close(log)
         link = KeeperSocket(sock, on_message=self._handle, on_lost=self._on_lost)
@@ -222,6 +234,10 @@ class DurableSpawner:
         """Close the stdin of a job after what was written; on a terminal, type Ctrl-D."""
         self._send(("finish", name))
 
+    def set_drains(self, name: str, drains: bool) -> None:
+        """Say whether the keeper moves the output of a job while no server is there."""
+        self._send(("drains", name, drains))
+
     def release(self, name: str) -> None:
         """Everything of a job that has ended is recorded: the keeper need not keep it."""
         self._send(("release", name))
@@ -315,7 +331,7 @@ class DurableSpawner:
         live, self._live = self._live, {}
         if live:
             logger.error("the durable keeper died; ending its %d jobs", len(live))
-            kill_marked({mark for _, mark in live.values()})
+            kill_marked({mark for _, mark in live.values()}, leaders=set(live))
         for on_exit, _ in live.values():
             on_exit(None)
         self._settle()
@@ -342,16 +358,23 @@ class DurableSpawner:
 
     def _reap_starter(self) -> None:
         """The process that has started the keeper ends at once."""
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         if self._starter is not None:
             self._starter.wait()
             self._starter = None
 
 
-def kill_marked(marks: Collection[int]) -> None:
-    """Kill all processes with one of *marks*, whose keeper is gone."""
+def kill_marked(marks: Collection[int], *, leaders: set[int] | None = None) -> None:
+    """Kill all processes with one of *marks*, and all of *leaders*; their keeper is gone."""
+    known = leaders or set()
     for _ in range(_ROUNDS):
         table = keeper.processes()
+        members = {pid for pid, (_, session) in table.items() if session in known}
         marked = {pid for pid in table if keeper.mark_of(pid) in marks}
+        found = (known | members | marked | keeper.below(known | marked, table)) & table.keys()
+        keeper.signal_each(found - {os.getpid()}, signal.SIGKILL)
         if not marked:
             return
-        keeper.signal_each(marked | keeper.below(marked, table), signal.SIGKILL)
+        known = set()

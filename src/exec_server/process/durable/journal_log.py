@@ -88,6 +88,10 @@ class JournalLog:
         """True if the disk is full: try again later."""
         return self._journal is not None and self._journal.is_stalled
 
+    def has_backlog(self, stream: Stream) -> bool:
+        """True if output waits for a number, although its pipe may be empty."""
+        return self._journal is not None and self._journal.has_backlog(stream)
+
     @property
     def damage(self) -> list[str]:
         """What could not be read, in words."""

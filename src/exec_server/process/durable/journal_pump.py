@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from exec_server.process import keeper
 from exec_server.process.durable.journal_log import EndOfStream, JournalLog, Record
-from exec_server.process.pump import BULK_PIPE, OutputGate
+from exec_server.process.pump import BULK_PIPE, REST_SECONDS, SMALL_READ, OutputGate
 from exec_server.protocol.process import Stream
 
 # While the disk is full, it is tried this often whether there is room again.
@@ -41,6 +41,8 @@ class JournalPump:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._is_reading = False
+        self._is_bulk = False
+        self._last_small_take = 0.0
         self._retry: asyncio.TimerHandle | None = None
 
     @property
@@ -54,10 +56,13 @@ class JournalPump:
         if self._fds and not self._is_reading and self._retry is None:
             self._is_reading = True
             self._loop.add_reader(self._fds[0], self._ready)
+            if self._log.has_backlog(self._stream):
+                self._loop.call_soon(self._ready)
 
     def expect_bulk(self, chunk_bytes: int) -> None:
         """Move larger chunks, from a larger pipe that lets the program run ahead of us."""
         self._chunk_bytes = chunk_bytes
+        self._is_bulk = self._stream != "pty"
         if self._fds:
             # The kernel refuses this once the user's pipes hold too much.
             with contextlib.suppress(OSError, AttributeError):
@@ -86,12 +91,23 @@ class JournalPump:
             self._loop.remove_reader(self._fds[0])
 
     def _ready(self) -> None:
+        if not self._is_reading:
+            return
         for gate in (self._gate, self._window):
             if not gate.is_open:
                 self._pause()
                 gate.park(self)
                 return
-        self._take()
+        if 0 < self._take() < SMALL_READ and self._is_bulk and self._fds:
+            self._maybe_rest()
+
+    def _maybe_rest(self) -> None:
+        """Let a program that floods us with tiny writes fill its pipe for a moment."""
+        now = self._loop.time()
+        if now - self._last_small_take < REST_SECONDS and self._retry is None:
+            self._pause()
+            self._retry = self._loop.call_later(REST_SECONDS, self._go_on)
+        self._last_small_take = now
 
     def _take(self) -> int:
         """Move one chunk and return its size; 0 when there is nothing, or at the end of file."""

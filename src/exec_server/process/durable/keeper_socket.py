@@ -116,14 +116,15 @@ class KeeperSocket:
             self._on_message(message)
 
 
-def connect(path: str) -> socket.socket | None:
-    """A connection to the keeper that listens at *path*; None if there is none."""
+def connect(path: str, key: bytes) -> socket.socket | None:
+    """A connection to the keeper that listens at *path* and knows *key*; None if there is none."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with contextlib.ExitStack() as stack:
         stack.callback(sock.close)
         try:
             sock.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError):
+            sock.sendall(key)
+        except (FileNotFoundError, ConnectionError):
             return None
         stack.pop_all()
     return sock

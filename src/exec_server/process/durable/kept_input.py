@@ -68,7 +68,9 @@ class KeptInput:
         return True
 
     def finish(self) -> None:
-        if self._is_terminal:
+        if self._is_terminal and self.waiting:
+            self.waiting.append(([], None, b"\x04"))
+        elif self._is_terminal:
             self._accept(None, b"\x04")
         elif not self.is_closing:
             self.is_closing = True

@@ -5,6 +5,7 @@
     lock               held by the server that uses the directory; its text is that server's pid
     keeper.sock        where the durable keeper listens
     keeper.lock        held by the durable keeper
+    keeper.key         what a server has to say to it first
     keeper.log         what the durable keeper says when it is in trouble
     sessions/*.json    sessions with durable jobs
     jobs/JOB/job.json  what a job is; never its environment
@@ -32,7 +33,13 @@ from typing import TypeVar
 import msgspec
 
 from exec_server.errors import ConfigurationError
-from exec_server.process.durable.durable_keeper import SOCKET, STARTED, STATUS
+from exec_server.process.durable.durable_keeper import (
+    KEY,
+    KEY_BYTES,
+    SOCKET,
+    STARTED,
+    STATUS,
+)
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _JOB_FILE = "job.json"
@@ -52,7 +59,7 @@ class StoredSession(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class StoredJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What a job is; it does not change while the job runs."""
+    """What a job is."""
 
     session_id: str
     process_id: str
@@ -153,6 +160,18 @@ class StateDirectory:
         os.pwrite(lock, b"%d\n" % os.getpid(), 0)
         return lock
 
+    def new_key(self) -> bytes:
+        """The key of a keeper that is about to start."""
+        key = secrets.token_bytes(KEY_BYTES)
+        _write(self.path / KEY, key)
+        return key
+
+    def key(self) -> bytes:
+        """The key of the keeper that runs; empty if there is none."""
+        with contextlib.suppress(OSError):
+            return (self.path / KEY).read_bytes()
+        return b""
+
     # Jobs.
 
     def job_folder(self, name: str) -> Path:
@@ -165,6 +184,13 @@ class StateDirectory:
         folder.mkdir(mode=0o700)
         _write(folder / _JOB_FILE, msgspec.json.encode(job))
         return name
+
+    def save_job(self, name: str, job: StoredJob) -> None:
+        """Write what a job is once more."""
+        path = self._jobs / name / _JOB_FILE
+        new = path.with_suffix(".new")
+        _write(new, msgspec.json.encode(job))
+        new.rename(path)
 
     def jobs(self) -> Iterator[tuple[str, StoredJob | None]]:
         """The name of every job that has run, and what it is, or None if that is unreadable."""
@@ -219,6 +245,8 @@ def _make_private(folder: Path) -> None:
     """Make *folder* for this user alone. Raises OSError if it is a link or of another user."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
+    if folder.is_symlink():
+        raise NotADirectoryError(0, "it is a symbolic link")
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(fd)
