@@ -6,13 +6,16 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from exec_server.cli.process.saved_sessions import SessionStore
+from exec_server.cli.process.ps import DetachedProcess
+from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.protocol.jobs import JobInfo
 from tests.requirements import requirement
 from tests.support.cli import Cue, Finished, MakeTerminal, finished, line, running, status
 from tests.support.durable import StateServers, is_running, state_servers
@@ -175,6 +178,38 @@ async def test_a_program_on_another_machine_goes_on_after_a_forced_signal(server
         assert (done.status, done.stderr) == (0, "")
         assert await line(first) == b"told\n"
         assert await status(first) == 3
+
+
+@requirement("cli/ps:states")
+@pytest.mark.parametrize("seconds", [None, 5.0])
+def test_the_age_of_a_job_is_the_time_that_it_has_taken(seconds):
+    started = int(time.time() * 1000) - 3_600_000
+    ended = None if seconds is None else started + int(seconds * 1000)
+    job = JobInfo(
+        session_id="s",
+        process_id="p",
+        argv=["x"],
+        cwd="file:///",
+        tty=False,
+        state="running",
+        exit_code=None,
+        lost=None,
+        pid=None,
+        started_at=started,
+        ended_at=ended,
+        next_seq=1,
+        attached=False,
+    )
+    record = SavedSession(
+        id="p",
+        server="ws://h",
+        session_token="",
+        process_id="p",
+        argv=["x"],
+        started_at=started / 1000,
+    )
+    age = DetachedProcess(session=record, state="running", job=job).row[3]
+    assert age == "0:05" if seconds else age.startswith("1:0")
 
 
 # When the server is replaced.

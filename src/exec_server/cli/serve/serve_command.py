@@ -8,6 +8,8 @@ import logging
 import os
 import signal
 import sys
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,6 +35,9 @@ _HOW_TO_USE = """\
 exec-server listens on {url}
   try it:   {program} run {url} -- uname -a
   stop it:  Ctrl-C
+"""
+_WHERE_JOBS_ARE = """\
+  jobs of `run --detach` go on without it; they are kept in {state}
 """
 
 
@@ -107,6 +112,7 @@ async def _listen(
 ) -> None:
     from exec_server.server.serving import run_main
 
+    state = state_directory(options)
     await run_main(
         options.listen,
         limits=limits,
@@ -114,8 +120,8 @@ async def _listen(
         insecure_no_auth=options.insecure_no_auth,
         allow_other_users=options.allow_other_users,
         proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
-        state_directory=state_directory(options),
-        on_ready=_announce,
+        state_directory=state,
+        on_ready=partial(_announce, state=state),
         on_stopped=say_farewell,
     )
 
@@ -139,12 +145,14 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
     return from_options(options.auth)
 
 
-def _announce(url: str) -> None:
+def _announce(url: str, *, state: Path | None) -> None:
     """Print the URL on stdout, for programs, and on a terminal how to use it, for people."""
     print_or_log(url)
     logger.info("listening on %s", url)
     if sys.stdout.isatty():
         text = _HOW_TO_USE.format(url=url, program=_program())
+        if state is not None:
+            text += _WHERE_JOBS_ARE.format(state=state)
         print(text, end="", file=sys.stderr, flush=True)
     # The objects of the start live as long as the process: the collector can ignore them.
     gc.freeze()
