@@ -24,6 +24,7 @@ from exec_server.server.authentication import CapabilityToken
 from exec_server.server.serving import serve
 from exec_server.transport.connection import Connection
 from exec_server.transport.dial import dial
+from exec_server.transport.frames import FrameSocket, Sizes, dial_frames
 from exec_server.transport.program import dial_program
 from tests.requirements import requirement
 from tests.support.fake_server import Talk, fake_server
@@ -509,3 +510,32 @@ async def test_a_paused_program_is_not_read():
     connection.resume_reading()
     assert await inbox.next() == b"two"
     await inbox.end()
+
+
+async def test_a_dial_that_is_cancelled_when_the_socket_opens_closes_it(server):
+    class Receiver:
+        def __init__(self) -> None:
+            self.lost = asyncio.Event()
+
+        def socket_opened(self, _socket: FrameSocket) -> None:
+            # This runs before the dialling task hears of its success.
+            asyncio.get_running_loop().call_soon(dialling.cancel)
+
+        def frame_received(self, data: bytes | memoryview) -> None: ...
+
+        def text_received(self, data: bytes) -> None: ...
+
+        def writing_paused(self) -> None: ...
+
+        def writing_resumed(self) -> None: ...
+
+        def socket_lost(self, reason: str) -> None:
+            self.lost.set()
+
+    receiver = Receiver()
+    sizes = Sizes(frame_bytes=MIB, message_bytes=MIB, sent_frame_bytes=MIB)
+    dialling = asyncio.ensure_future(dial_frames(server.url, receiver, sizes=sizes, limits=LIMITS))
+    with pytest.raises(asyncio.CancelledError):
+        await dialling
+    async with asyncio.timeout(PATIENCE):
+        await receiver.lost.wait()

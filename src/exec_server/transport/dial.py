@@ -71,16 +71,19 @@ async def open_websocket(
     target = parse_target(url)
     seconds = limits.connect_timeout if connect_timeout is None else connect_timeout
     upgrade = Upgrade(target, headers, limits, new_listener)
+    is_taken = False
     try:
         async with asyncio.timeout(seconds):
             await _open(target, upgrade, ssl_context)
-            return await upgrade.opened
+            listener = await upgrade.opened
+        is_taken = True
+        return listener
     except TimeoutError:
         raise ConnectError(target.failure(f"timed out after {seconds:g} s")) from None
     except (OSError, WSError) as exc:
         raise ConnectError(target.failure(describe(exc))) from exc
     finally:
-        upgrade.release()
+        upgrade.release(is_taken=is_taken)
 
 
 def is_program(url: str) -> bool:

@@ -46,15 +46,20 @@ class Upgrade(asyncio.Protocol, Generic[L]):
         self._refusal: _UpgradeRefusal | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def release(self) -> None:
-        """End the attempt, unless it has succeeded. The caller no longer waits."""
+    def release(self, *, is_taken: bool) -> None:
+        """End the attempt, unless the caller has taken the listener. The caller no longer waits.
+
+        A caller that is cancelled at the moment of the answer does not take the listener.
+        """
         if self._timer is not None:
             self._timer.cancel()
-        is_open = self.opened.done() and not self.opened.cancelled() and not self.opened.exception()
-        if not is_open:
-            self.opened.cancel()
-            if self._transport is not None:
-                self._transport.abort()
+        if is_taken:
+            return
+        if not self.opened.cancel() and not self.opened.cancelled():
+            # Otherwise an error would be reported as never retrieved.
+            self.opened.exception()
+        if self._transport is not None:
+            self._transport.abort()
 
     # Called by the event loop.
 

@@ -11,6 +11,7 @@ import exec_server
 from exec_server.errors import ConfigurationError, ConnectError, ConnectionRejected, SessionLost
 from exec_server.remote.harness import harness_connection
 from exec_server.remote.harness.dialler import parse_url
+from exec_server.remote.registry_http import Http
 from exec_server.transport.frames import dial_frames
 from tests.remote.conftest import LIMITS, connect, executor
 from tests.requirements import requirement
@@ -193,3 +194,27 @@ async def test_a_dial_that_is_cancelled_leaves_no_error_behind(online, monkeypat
         await client.run(["true"])
     gc.collect()
     assert complaints == []
+
+
+@pytest.mark.parametrize("moment", ["answered", "returned"])
+@requirement("remote/harness:cancelled")
+async def test_a_dial_that_is_cancelled_when_it_succeeds_closes_its_socket(
+    online, monkeypatch, moment
+):
+    def cancelled(original):
+        async def call(self):
+            await original(self)
+            raise asyncio.CancelledError
+
+        return call
+
+    owner, name = {
+        "answered": (harness_connection.HarnessConnection, "wait_open"),
+        "returned": (Http, "close"),
+    }[moment]
+    monkeypatch.setattr(owner, name, cancelled(getattr(owner, name)))
+    with pytest.raises(asyncio.CancelledError):
+        async with connect(online):
+            pass
+    monkeypatch.undo()
+    await online.until(lambda: all(socket.role != "harness" for socket in online.sockets))

@@ -87,13 +87,19 @@ class NoiseDialler:
         Raises ConnectError if another call may succeed; RegistryError and ConnectionRejected are
         final.
         """
+        connection: Connection | None = None
         try:
             if self._opened_at is None:
                 connection = await self._first()
             else:
                 connection = await self._next(self._opened_at)
-        finally:
             await self._http.close()
+        except BaseException:
+            # The caller may be cancelled when the connection is open already.
+            if connection is not None:
+                connection.abort()
+            await self._http.close()
+            raise
         self._opened_at = asyncio.get_running_loop().time()
         return connection
 

@@ -117,12 +117,14 @@ async def _open(
         async with asyncio.timeout(limits.initialize_timeout):
             await connection.wait_open()
     except TimeoutError:
+        connection.abandon()
         raise ConnectError(
             f"the executor did not answer the handshake within {limits.initialize_timeout:g} s"
         ) from None
-    finally:
-        if not connection.is_open:
-            connection.abandon()
+    except BaseException:
+        # It may be open already: the caller may be cancelled at the moment of the answer.
+        connection.abandon()
+        raise
     return connection
 
 
@@ -155,19 +157,15 @@ class HarnessConnection:
         self.arrived = 0
         self._cause = "the rendezvous ended the connection"
 
-    @property
-    def is_open(self) -> bool:
-        is_decided = self._opened.done() and not self._opened.cancelled()
-        return is_decided and self._opened.exception() is None
-
     async def wait_open(self) -> None:
         """Wait until the handshake is complete. Raises ConnectError."""
         await self._opened
 
     def abandon(self) -> None:
-        """End a stream that was not opened, and for which no caller waits any more."""
-        # Otherwise an error that is set later would be reported as never retrieved.
-        self._opened.cancel()
+        """End a stream for which no caller waits any more."""
+        # Otherwise an error that is set, or will be, would be reported as never retrieved.
+        if not self._opened.cancel() and not self._opened.cancelled():
+            self._opened.exception()
         self.abort()
 
     # Called by the socket.
