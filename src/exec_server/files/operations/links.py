@@ -42,13 +42,13 @@ def _with_attributes(found: Metadata, more: os.stat_result) -> Metadata:
     return found
 
 
-def get_metadata(path: bytes, has_attributes: bool) -> Metadata:
+def get_metadata(path: bytes, has_attributes: bool = False) -> Metadata:
     """fs/getMetadata, with the attributes of the target if they are wanted."""
     found = local.get_metadata(path)
     return _with_attributes(found, os.stat(path)) if has_attributes else found
 
 
-def get_metadata_nofollow(path: bytes, has_attributes: bool) -> Metadata:
+def get_metadata_nofollow(path: bytes, has_attributes: bool = False) -> Metadata:
     found = nofollow.get_metadata(path)
     return lstat_nofollow(path) if has_attributes else found
 
