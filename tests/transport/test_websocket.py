@@ -25,6 +25,12 @@ from tests.support.raw import (
     frame,
 )
 
+# Everything here is the same over TLS.
+pytestmark = [
+    pytest.mark.usefixtures("carrier"),
+    pytest.mark.parametrize("carrier", ["plain", "tls"], indirect=True),
+]
+
 MIB = 1 << 20
 STATUS = b'{"id":1,"method":"x"}'
 
@@ -359,7 +365,7 @@ async def test_nothing_behind_a_close_frame_is_read(sock):
 @requirement("websocket:every-end-disconnects")
 async def test_a_half_closed_connection_is_ended(sock):
     await sock.send_frame(TEXT, STATUS)
-    sock.writer.write_eof()
+    sock.end_writing()
     rest = await sock.at_end()
     # Earlier requests may be answered.
     assert rest == b"" or json.loads(rest[2 + 2 * (rest[1] == 126) :])["id"] == 1

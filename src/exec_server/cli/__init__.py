@@ -17,6 +17,7 @@ help_command.py      `help`
 env.py               `env`
 keygen.py            `keygen`
 fingerprint.py       `fingerprint`
+cert/                `cert`
 serve/               the server itself, and `forward`
 process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`
 files/               `cp`, `ls`, `tree`, `find`, `stat`, `cat`, `mkdir`, `rm`

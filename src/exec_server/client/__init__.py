@@ -6,6 +6,7 @@ connect_options.py   every option of `connect`, once
 connect_keywords.py  the same as keyword arguments; generated
 arguments.py         checks of what callers pass in
 url_schemes.py       from a URL to a function that opens a connection
+client_tls.py        the authorities that a client trusts, and its certificate
 session_link.py      keeps a connection, and replaces it when it is lost
 connection_link.py   one live connection: handshake, calls, events
 link_watch.py        notices a connection that carries nothing any more

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +23,9 @@ from exec_server.transport.address import (
     parse_listen_url,
 )
 from exec_server.transport.listen import Listener, listen_tcp, listen_unix
+
+if TYPE_CHECKING:
+    from exec_server.transport.certificate import Certificate
 
 _PUBLIC_BIND = (
     "refusing to listen on {url} without authentication: anyone who can reach it could run "
@@ -49,30 +53,32 @@ async def serve(
     *,
     limits: Limits = DEFAULT_LIMITS,
     authenticator: Authenticator | None = None,
+    tls: Certificate | None = None,
     insecure_no_auth: bool = False,
     allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
 ) -> AsyncIterator[RunningServer]:
     """Listen on a `ws://` or `unix://` URL. Leaving the block ends all processes of the server.
 
-    A WebSocket address that other machines can reach needs an *authenticator*, unless
-    *insecure_no_auth* waives it. Without an authenticator, other users of this machine are refused
-    unless *insecure_no_auth* or *allow_other_users* is true.
+    A WebSocket address that other machines can reach needs an *authenticator*, or *tls* that asks
+    for certificates of clients, unless *insecure_no_auth* waives it. Without either, other users of
+    this machine are refused unless *insecure_no_auth* or *allow_other_users* is true.
     """
+    has_auth = authenticator is not None or (tls is not None and tls.client_ca is not None)
     address = parse_listen_url(listen_url)
     if isinstance(address, StdioAddress):
         raise ConfigurationError("stdio serves one connection; use serve_stdio()")
     if isinstance(address, TcpAddress):
-        is_open = not address.is_loopback and authenticator is None
+        is_open = not address.is_loopback and not has_auth
         if is_open and not insecure_no_auth:
             raise ConfigurationError(_PUBLIC_BIND.format(url=address.url))
     core = ExecServer(limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream)
     try:
         peers = LocalPeers(
             core.spawner,
-            allows_other_users=authenticator is not None or insecure_no_auth or allow_other_users,
+            allows_other_users=has_auth or insecure_no_auth or allow_other_users,
         )
-        listener = await _listen(address, core, peers, authenticator)
+        listener = await _listen(address, core, peers, authenticator, tls=tls)
         # This comes after the bind, so that the first client need not wait for it.
         preparing = asyncio.get_running_loop().call_soon(core.prepare)
         try:
@@ -89,14 +95,23 @@ async def _listen(
     core: ExecServer,
     peers: LocalPeers,
     authenticator: Authenticator | None,
+    *,
+    tls: Certificate | None,
 ) -> Listener:
     if isinstance(address, UnixAddress):
+        if tls is not None:
+            raise ConfigurationError("TLS requires a WebSocket listener, not unix")
         if authenticator is not None:
             raise ConfigurationError("WebSocket auth requires a WebSocket listener, not unix")
         return await listen_unix(address, core.serve, limits=core.limits, judge_peer=peers.refusal)
     check = authenticator.check if authenticator is not None else None
     return await listen_tcp(
-        address, core.serve, limits=core.limits, judge_peer=peers.refusal, check=check
+        address,
+        core.serve,
+        limits=core.limits,
+        judge_peer=peers.refusal,
+        check=check,
+        certificate=tls,
     )
 
 
@@ -129,6 +144,7 @@ async def run_main(
     *,
     limits: Limits = DEFAULT_LIMITS,
     authenticator: Authenticator | None = None,
+    tls: Certificate | None = None,
     insecure_no_auth: bool = False,
     allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
@@ -142,6 +158,8 @@ async def run_main(
     if isinstance(parse_listen_url(listen_url), StdioAddress):
         if authenticator is not None:
             raise ConfigurationError("WebSocket auth requires a WebSocket listener, not stdio")
+        if tls is not None:
+            raise ConfigurationError("TLS requires a WebSocket listener, not stdio")
         await serve_stdio(
             limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream
         )
@@ -150,6 +168,7 @@ async def run_main(
         listen_url,
         limits=limits,
         authenticator=authenticator,
+        tls=tls,
         insecure_no_auth=insecure_no_auth,
         allow_other_users=allow_other_users,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,

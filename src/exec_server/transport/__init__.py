@@ -4,6 +4,9 @@ connection.py         the contract between a transport and its user
 address.py            the values of `--listen`
 listen.py             binds sockets and accepts connections
 accepting.py          accepts connections, with a bound on those that wait for a request
+certificate.py        the certificate of a listener, read again when its files change
+tls_accepting.py      TLS handshakes with accepted connections, bounded in time and in number
+tls_handshake.py      sends the reason to a peer whose TLS handshake is refused
 socket_owner.py       the user behind a local connection
 http_front.py         the HTTP request on a WebSocket port: an answer, or an upgrade
 failure_delays.py     slows down addresses that send wrong tokens

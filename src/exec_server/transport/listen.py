@@ -8,10 +8,11 @@ import os
 import socket
 import stat
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from exec_server.errors import ConfigurationError
 from exec_server.limits import Limits
-from exec_server.transport.accepting import Acceptor, WaitingConnections
+from exec_server.transport.accepting import Acceptor, WaitingConnections, bounded
 from exec_server.transport.address import TcpAddress, UnixAddress
 from exec_server.transport.connection import Connection
 from exec_server.transport.failure_delays import FailureDelays
@@ -19,6 +20,9 @@ from exec_server.transport.http_front import CheckAuthorization, HttpFront, Judg
 from exec_server.transport.picows_internals import adopt
 from exec_server.transport.unix import UnixFront
 from exec_server.transport.websocket import WebSocketConnection
+
+if TYPE_CHECKING:
+    from exec_server.transport.certificate import Certificate
 
 _BACKLOG = 1024
 _NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
@@ -50,17 +54,26 @@ async def listen_tcp(
     limits: Limits,
     judge_peer: JudgePeer,
     check: CheckAuthorization | None = None,
+    certificate: Certificate | None = None,
 ) -> Listener:
-    """Accept WebSockets on *address*.
+    """Accept WebSockets on *address*, over TLS if there is a *certificate*.
 
     *judge_peer* judges each connection, and *check* the Authorization header of each.
     """
-    waiting = WaitingConnections(limits.waiting_connections)
+    # Handshakes and requests that are waited for share the connections that may wait.
+    most = limits.waiting_connections // (1 if certificate is None else 2)
+    waiting = WaitingConnections(most)
     new_front = _front_factory(on_connection, limits, waiting, check)
     sock = _bind_tcp(address)
     host, port = sock.getsockname()[:2]
-    acceptor = Acceptor(sock, lambda: new_front(judge_peer), waiting)
-    return Listener(acceptor, TcpAddress(host, port).url)
+    handshakes = None
+    if certificate is not None:
+        from exec_server.transport.tls_accepting import TlsHandshakes
+
+        handshakes = TlsHandshakes(certificate, limits=limits, limit=bounded(most))
+    acceptor = Acceptor(sock, lambda: new_front(judge_peer), waiting, handshakes)
+    url = TcpAddress(host, port).url
+    return Listener(acceptor, url if certificate is None else url.replace("ws:", "wss:", 1))
 
 
 def _bind_tcp(address: TcpAddress) -> socket.socket:

@@ -17,6 +17,7 @@ from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
 from exec_server.cli.serve.codex_config import check_config
+from exec_server.cli.serve.operator_options import certificate
 from exec_server.cli.serve.own_files import hide_from_sandboxes
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
@@ -88,10 +89,12 @@ async def _listen(
 ) -> None:
     from exec_server.server.serving import run_main
 
+    tls = certificate(options.operator)
     await run_main(
         options.listen,
         limits=limits,
         authenticator=authenticator,
+        tls=tls,
         insecure_no_auth=options.insecure_no_auth,
         allow_other_users=options.allow_other_users,
         proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
@@ -110,6 +113,8 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
             raise ConfigurationError(
                 "WebSocket listener auth cannot be used with --remote or forward"
             )
+        if options.operator.tls_cert is not None:
+            raise ConfigurationError("--tls-cert cannot be used with --remote or forward")
         return None
     address = parse_listen_url(options.listen)
     if options.auth.mode is not None and not isinstance(address, TcpAddress):

@@ -11,6 +11,7 @@ import msgspec
 
 from exec_server.cli.commands import find_entry, nearest_command
 from exec_server.cli.parser import Arguments, Parser, similar_tip
+from exec_server.cli.serve.operator_options import OperatorOptions, operator_options
 from exec_server.cli.serve.serve_parser import forward_parser, serve_parser
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import AuthOptions
@@ -86,6 +87,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     listen: str = DEFAULT_LISTEN_URL
     auth: AuthOptions = AuthOptions()
+    operator: OperatorOptions = OperatorOptions()
     insecure_no_auth: bool = False
     allow_other_users: bool = False
     limits: Limits = DEFAULT_LIMITS
@@ -103,7 +105,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def holds_secrets(self) -> bool:
         """True if the server will know something that its commands must not know."""
-        return self.auth.mode is not None or self.remote.is_requested
+        has_key = self.operator.tls_key is not None
+        return self.auth.mode is not None or has_key or self.remote.is_requested
 
 
 def parse_serve(argv: list[str], environ: Mapping[str, str] | None = None) -> ServeOptions:
@@ -191,6 +194,7 @@ def _serve_options(values: argparse.Namespace, environ: Mapping[str, str]) -> Se
     return ServeOptions(
         listen=values.listen,
         auth=_auth_options(values),
+        operator=operator_options(values),
         insecure_no_auth=values.insecure_no_auth,
         allow_other_users=values.allow_other_users,
         limits=_limits(values),

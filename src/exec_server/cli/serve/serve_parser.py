@@ -18,6 +18,7 @@ from exec_server.cli.parser import (
     positive_count,
     seconds,
 )
+from exec_server.cli.serve.operator_options import add_operator_options
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.server.authentication import DEFAULT_CLOCK_SKEW
 from exec_server.transport.address import DEFAULT_LISTEN_URL
@@ -48,6 +49,10 @@ examples:
   Accept only clients that send a token, as `Authorization: Bearer TOKEN`:
       openssl rand -hex 32 > token
       exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token
+
+  The same over TLS, with the URL wss://...:
+      exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token \\
+          --tls-cert server.pem --tls-key server-key.pem
 
   Listen on a Unix socket, whose file permissions decide who may connect:
       exec-server --listen unix:///run/user/1000/exec.sock
@@ -84,6 +89,7 @@ def serve_parser() -> Parser:
     )
     _add_listening(parser)
     _add_authentication(parser)
+    add_operator_options(parser)
     _add_limits(parser)
     _add_logging(parser)
     _add_compatibility(parser)

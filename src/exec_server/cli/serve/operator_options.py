@@ -1,0 +1,70 @@
+"""Options for those who run a server for others: TLS."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from exec_server.cli.parser import Parser, path
+from exec_server.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from exec_server.transport.certificate import Certificate
+
+
+class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of this module as they were given."""
+
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
+
+    @property
+    def secret_files(self) -> tuple[str | None, ...]:
+        """The files that no command may read."""
+        return (self.tls_key,)
+
+
+def add_operator_options(parser: Parser) -> None:
+    _add_tls(parser)
+
+
+def operator_options(values: argparse.Namespace) -> OperatorOptions:
+    return OperatorOptions(
+        tls_cert=values.tls_cert, tls_key=values.tls_key, tls_client_ca=values.tls_client_ca
+    )
+
+
+def certificate(options: OperatorOptions) -> Certificate | None:
+    """The certificate of the listener, if there is to be TLS. Raises ConfigurationError."""
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise ConfigurationError("--tls-cert and --tls-key go together")
+    if options.tls_cert is None or options.tls_key is None:
+        if options.tls_client_ca is not None:
+            raise ConfigurationError("--tls-client-ca needs --tls-cert and --tls-key")
+        return None
+    from exec_server.transport.certificate import Certificate
+
+    return Certificate(options.tls_cert, options.tls_key, client_ca=options.tls_client_ca)
+
+
+def _add_tls(parser: Parser) -> None:
+    group = parser.add_argument_group("TLS of the WebSocket listener")
+    group.add_argument(
+        "--tls-cert",
+        metavar="<PATH>",
+        type=path,
+        help="certificate chain of the server (PEM); it is read again when it changes. "
+        "`exec-server cert` makes one for a lab",
+    )
+    group.add_argument(
+        "--tls-key", metavar="<PATH>", type=path, help="private key of the certificate (PEM)"
+    )
+    group.add_argument(
+        "--tls-client-ca",
+        metavar="<PATH>",
+        type=path,
+        help="accept only clients that have a certificate by one of these authorities (PEM)",
+    )
