@@ -67,6 +67,11 @@ def configure(level: str, style: Style) -> None:
     root.setLevel(level.upper())
 
 
+def set_level(level: str) -> None:
+    """Change the level of a log that is configured."""
+    logging.getLogger().setLevel(level.upper())
+
+
 def print_error(text: str) -> None:
     """Say on stderr why a command failed."""
     print(f"Error: {text}", file=sys.stderr)

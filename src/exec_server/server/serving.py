@@ -13,6 +13,7 @@ import msgspec
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import Authenticator
+from exec_server.server.live_access import LiveAccess
 from exec_server.server.local_peers import LocalPeers
 from exec_server.server.server import ExecServer
 from exec_server.transport.address import (
@@ -25,7 +26,7 @@ from exec_server.transport.address import (
 from exec_server.transport.listen import Listener, listen_tcp, listen_unix
 
 if TYPE_CHECKING:
-    from exec_server.transport.certificate import Certificate
+    from exec_server.transport.certificate import Certificate, CertificateWatch
 
 _PUBLIC_BIND = (
     "refusing to listen on {url} without authentication: anyone who can reach it could run "
@@ -45,6 +46,8 @@ class RunningServer(msgspec.Struct, frozen=True):
 
     url: str
     core: ExecServer
+    # Replaces the authenticator of a WebSocket listener while it runs.
+    access: LiveAccess
 
 
 @contextlib.asynccontextmanager
@@ -78,14 +81,15 @@ async def serve(
             core.spawner,
             allows_other_users=has_auth or insecure_no_auth or allow_other_users,
         )
-        listener = await _listen(address, core, peers, authenticator, tls=tls)
-        # This comes after the bind, so that the first client need not wait for it.
-        preparing = asyncio.get_running_loop().call_soon(core.prepare)
-        try:
-            yield RunningServer(listener.url, core)
-        finally:
-            preparing.cancel()
-            listener.close()
+        access = LiveAccess(authenticator, core.serve)
+        with contextlib.ExitStack() as held:
+            listener = await _listen(address, core, peers, access, tls=tls)
+            held.callback(listener.close)
+            # This comes after the bind, so that the first client need not wait for it.
+            held.callback(asyncio.get_running_loop().call_soon(core.prepare).cancel)
+            if tls is not None:
+                held.callback(_watch(tls, limits).close)
+            yield RunningServer(listener.url, core, access)
     finally:
         await core.stop()
 
@@ -94,25 +98,31 @@ async def _listen(
     address: TcpAddress | UnixAddress,
     core: ExecServer,
     peers: LocalPeers,
-    authenticator: Authenticator | None,
+    access: LiveAccess,
     *,
     tls: Certificate | None,
 ) -> Listener:
     if isinstance(address, UnixAddress):
         if tls is not None:
             raise ConfigurationError("TLS requires a WebSocket listener, not unix")
-        if authenticator is not None:
+        if access.is_guarded:
             raise ConfigurationError("WebSocket auth requires a WebSocket listener, not unix")
         return await listen_unix(address, core.serve, limits=core.limits, judge_peer=peers.refusal)
-    check = authenticator.check if authenticator is not None else None
+    check = access.check if access.is_guarded else None
     return await listen_tcp(
         address,
-        core.serve,
+        access.serve,
         limits=core.limits,
         judge_peer=peers.refusal,
         check=check,
         certificate=tls,
     )
+
+
+def _watch(tls: Certificate, limits: Limits) -> CertificateWatch:
+    from exec_server.transport.certificate import CertificateWatch
+
+    return CertificateWatch(tls, seconds=limits.certificate_check_seconds)
 
 
 async def serve_stdio(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import ssl
@@ -81,6 +82,23 @@ class Certificate:
             context.load_verify_locations(self.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+
+class CertificateWatch:
+    """Reads a certificate again within *seconds* of a change of its files, until it is closed."""
+
+    def __init__(self, certificate: Certificate, *, seconds: float) -> None:
+        self._certificate = certificate
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._certificate.refresh()
+        self._timer = self._loop.call_later(self._seconds, self._look)
+
+    def close(self) -> None:
+        self._timer.cancel()
 
 
 def _no_password() -> str:

@@ -1,4 +1,4 @@
-"""Options for those who run a server for others: TLS."""
+"""Options for those who run a server for others: TLS, and the level of the log in a file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from exec_server.cli.options import LOG_LEVELS
 from exec_server.cli.parser import Parser, path
 from exec_server.errors import ConfigurationError
 
@@ -20,6 +21,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
+    log_level_file: str | None = None
 
     @property
     def secret_files(self) -> tuple[str | None, ...]:
@@ -29,12 +31,29 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_operator_options(parser: Parser) -> None:
     _add_tls(parser)
+    _add_reload(parser)
 
 
 def operator_options(values: argparse.Namespace) -> OperatorOptions:
     return OperatorOptions(
-        tls_cert=values.tls_cert, tls_key=values.tls_key, tls_client_ca=values.tls_client_ca
+        tls_cert=values.tls_cert,
+        tls_key=values.tls_key,
+        tls_client_ca=values.tls_client_ca,
+        log_level_file=values.log_level_file,
     )
+
+
+def read_log_level(path: str) -> str:
+    """The level in a file. Raises ConfigurationError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            level = file.read(100).strip().lower()
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
+        raise ConfigurationError(f"cannot read the log level in {path}: {why}") from None
+    if level not in LOG_LEVELS:
+        raise ConfigurationError(f"{path} has to hold one of {', '.join(LOG_LEVELS)}")
+    return level
 
 
 def certificate(options: OperatorOptions) -> Certificate | None:
@@ -67,4 +86,16 @@ def _add_tls(parser: Parser) -> None:
         metavar="<PATH>",
         type=path,
         help="accept only clients that have a certificate by one of these authorities (PEM)",
+    )
+
+
+def _add_reload(parser: Parser) -> None:
+    group = parser.add_argument_group(
+        "reload: SIGHUP reads the token, secret and certificate files again, and this one"
+    )
+    group.add_argument(
+        "--log-level-file",
+        metavar="<PATH>",
+        type=path,
+        help="file with the log level, in place of --log-level",
     )

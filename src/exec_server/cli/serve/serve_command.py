@@ -17,7 +17,7 @@ from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
 from exec_server.cli.serve.codex_config import check_config
-from exec_server.cli.serve.operator_options import certificate
+from exec_server.cli.serve.operator_options import certificate, read_log_level
 from exec_server.cli.serve.own_files import hide_from_sandboxes
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
@@ -41,6 +41,7 @@ def serve_command(words: list[str]) -> int:
     """Serve as *words* say; the status is 0 after an orderly stop, 1 if it cannot start."""
     options = parse_serve(words)
     log_setup.configure(options.log_level, options.log_format)
+    level_file = options.operator.log_level_file
     if options.holds_secrets:
         hide_memory()
     hide_from_sandboxes(options)
@@ -49,6 +50,8 @@ def serve_command(words: list[str]) -> int:
             "serving as root: unless a client asks for a sandbox, its commands are root's"
         )
     try:
+        if level_file is not None:
+            log_setup.set_level(read_log_level(level_file))
         if options.strict_config:
             check_config(os.environ)
         limits = msgspec.structs.replace(options.limits, child_descriptors=raise_descriptor_limit())
@@ -87,19 +90,32 @@ async def _serve(options: ServeOptions, limits: Limits) -> None:
 async def _listen(
     options: ServeOptions, limits: Limits, authenticator: Authenticator | None
 ) -> None:
-    from exec_server.server.serving import run_main
+    from exec_server.server.serving import serve, serve_stdio
+    from exec_server.transport.address import StdioAddress, parse_listen_url
 
     tls = certificate(options.operator)
-    await run_main(
+    reaches_private = options.proxy_private_ips_via_upstream
+    if isinstance(parse_listen_url(options.listen), StdioAddress):
+        if tls is not None:
+            raise ConfigurationError("TLS requires a WebSocket listener, not stdio")
+        await serve_stdio(limits=limits, proxy_private_ips_via_upstream=reaches_private)
+        return
+    serving = asyncio.current_task()
+    assert serving is not None
+    async with serve(
         options.listen,
         limits=limits,
         authenticator=authenticator,
         tls=tls,
         insecure_no_auth=options.insecure_no_auth,
         allow_other_users=options.allow_other_users,
-        proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
-        on_ready=_announce,
-    )
+        proxy_private_ips_via_upstream=reaches_private,
+    ) as running:
+        from exec_server.cli.serve.reloading import Reloading, on_hangup
+
+        on_hangup(Reloading(options, running, tls).reload, serving.cancel)
+        _announce(running.url)
+        await asyncio.get_running_loop().create_future()
 
 
 def _authenticator(options: ServeOptions) -> Authenticator | None:

@@ -121,6 +121,7 @@ def parse_serve(argv: list[str], environ: Mapping[str, str] | None = None) -> Se
     _accept_old_spelling(parser, arguments)
     parser.refuse_together(arguments, "listen", "remote")
     parser.refuse_together(arguments, "ws_auth", "insecure_no_auth")
+    parser.refuse_together(arguments, "log_level", "log_level_file")
     parser.refuse_together(arguments, *_IDENTITIES)
     parser.require(arguments, _needs(arguments))
     if arguments.rest:
