@@ -9,6 +9,7 @@ tls_accepting.py      TLS handshakes with accepted connections, bounded in time 
 tls_handshake.py      sends the reason to a peer whose TLS handshake is refused
 socket_owner.py       the user behind a local connection
 http_front.py         the HTTP request on a WebSocket port: an answer, or an upgrade
+refusal_log.py        which refusals of strangers are logged
 failure_delays.py     slows down addresses that send wrong tokens
 websocket.py          one WebSocket as a Connection, on either side
 tcp_activity.py       what the kernel knows about the traffic of a TCP connection

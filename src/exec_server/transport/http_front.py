@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 from exec_server.limits import Limits
 from exec_server.transport.accepting import WaitingConnections
 from exec_server.transport.failure_delays import FailureDelays
+from exec_server.transport.refusal_log import RefusalKind, RefusalLog
 
 logger = logging.getLogger(__name__)
 
@@ -152,8 +153,10 @@ class HttpFront(asyncio.Protocol):
         check: CheckAuthorization | None,
         upgrade: Callable[[asyncio.Transport, bytes], None],
         delays: FailureDelays,
+        refusals: RefusalLog,
     ) -> None:
         self._limits = limits
+        self._refusals = refusals
         self._delays = delays
         self._waiting = waiting
         self._judge_peer = judge_peer
@@ -217,7 +220,7 @@ class HttpFront(asyncio.Protocol):
         without_body = head is not None and head.method == "HEAD"
         peer = self._transport.get_extra_info("peername") or "a Unix socket"
         if answer.status >= 400:
-            logger.warning("refused %s: %s", _shown(peer), _why(answer, head))
+            self._log_refusal(peer, answer, head)
         delay = self._delays.failed(_shown(peer, with_port=False)) if answer.status == 401 else 0.0
         if not delay:
             self._answer(answer, without_body=without_body)
@@ -226,6 +229,12 @@ class HttpFront(asyncio.Protocol):
         self._deadline.cancel()
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(delay, self._answer_later, answer, without_body)
+
+    def _log_refusal(self, peer: object, answer: HttpAnswer, head: RequestHead | None) -> None:
+        kind = _kind(answer, head)
+        more = self._refusals.refused(_shown(peer, with_port=False), kind)
+        if more is not None:
+            logger.warning("refused %s: %s%s", _shown(peer), _why(answer, head), more)
 
     def _answer_later(self, answer: HttpAnswer, without_body: bool) -> None:
         if not self._transport.is_closing():
@@ -261,6 +270,14 @@ def _shown(peer: object, *, with_port: bool = True) -> str:
     if not with_port:
         return str(host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _kind(answer: HttpAnswer, head: RequestHead | None) -> RefusalKind:
+    if answer.status == 401:
+        return "token"
+    if answer.status == 403:
+        return "peer" if answer.body else "origin"
+    return "path" if answer.status == 404 and head is not None else "malformed"
 
 
 def _why(answer: HttpAnswer, head: RequestHead | None) -> str:

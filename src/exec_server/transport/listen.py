@@ -18,6 +18,7 @@ from exec_server.transport.connection import Connection
 from exec_server.transport.failure_delays import FailureDelays
 from exec_server.transport.http_front import CheckAuthorization, HttpFront, JudgePeer
 from exec_server.transport.picows_internals import adopt
+from exec_server.transport.refusal_log import RefusalLog
 from exec_server.transport.unix import UnixFront
 from exec_server.transport.websocket import WebSocketConnection
 
@@ -33,8 +34,11 @@ OnConnection = Callable[[Connection], None]
 class Listener:
     """A bound socket that accepts until it is closed."""
 
-    def __init__(self, acceptor: Acceptor, url: str, *, unlink: str | None = None) -> None:
+    def __init__(
+        self, acceptor: Acceptor, url: str, refusals: RefusalLog, *, unlink: str | None = None
+    ) -> None:
         self._acceptor = acceptor
+        self.refusals = refusals
         self._unlink = unlink
         self.url = url
 
@@ -63,17 +67,20 @@ async def listen_tcp(
     # Handshakes and requests that are waited for share the connections that may wait.
     most = limits.waiting_connections // (1 if certificate is None else 2)
     waiting = WaitingConnections(most)
-    new_front = _front_factory(on_connection, limits, waiting, check)
+    refusals = _refusal_log()
+    new_front = _front_factory(on_connection, limits, waiting, refusals, check)
     sock = _bind_tcp(address)
     host, port = sock.getsockname()[:2]
     handshakes = None
     if certificate is not None:
         from exec_server.transport.tls_accepting import TlsHandshakes
 
-        handshakes = TlsHandshakes(certificate, limits=limits, limit=bounded(most))
+        handshakes = TlsHandshakes(certificate, refusals, limits=limits, limit=bounded(most))
     acceptor = Acceptor(sock, lambda: new_front(judge_peer), waiting, handshakes)
     url = TcpAddress(host, port).url
-    return Listener(acceptor, url if certificate is None else url.replace("ws:", "wss:", 1))
+    if certificate is not None:
+        url = url.replace("ws:", "wss:", 1)
+    return Listener(acceptor, url, refusals)
 
 
 def _bind_tcp(address: TcpAddress) -> socket.socket:
@@ -97,7 +104,8 @@ async def listen_unix(
 ) -> Listener:
     """Accept WebSockets and plain lines on a socket that only its owner can use."""
     waiting = WaitingConnections(limits.waiting_connections)
-    new_front = _front_factory(on_connection, limits, waiting, None)
+    refusals = _refusal_log()
+    new_front = _front_factory(on_connection, limits, waiting, refusals, None)
     sock, path = _bind_unix(address.path)
     acceptor = Acceptor(
         sock,
@@ -106,13 +114,18 @@ async def listen_unix(
         ),
         waiting,
     )
-    return Listener(acceptor, f"unix://{path}", unlink=path)
+    return Listener(acceptor, f"unix://{path}", refusals, unlink=path)
+
+
+def _refusal_log() -> RefusalLog:
+    return RefusalLog(asyncio.get_running_loop().time)
 
 
 def _front_factory(
     on_connection: OnConnection,
     limits: Limits,
     waiting: WaitingConnections,
+    refusals: RefusalLog,
     check: CheckAuthorization | None,
 ) -> Callable[[JudgePeer], HttpFront]:
     delays = FailureDelays(asyncio.get_running_loop().time)
@@ -130,6 +143,7 @@ def _front_factory(
         check=check,
         upgrade=upgrade,
         delays=delays,
+        refusals=refusals,
     )
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from exec_server.limits import Limits
 from exec_server.transport.certificate import Certificate
-from exec_server.transport.tls_handshake import on_failure, reason_of
+from exec_server.transport.refusal_log import RefusalLog
+from exec_server.transport.tls_handshake import is_about_certificate, on_failure, reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -18,8 +19,11 @@ logger = logging.getLogger(__name__)
 class TlsHandshakes:
     """The handshakes of a listener that are under way, at most *limit*; the oldest gives way."""
 
-    def __init__(self, certificate: Certificate, *, limits: Limits, limit: int) -> None:
+    def __init__(
+        self, certificate: Certificate, refusals: RefusalLog, *, limits: Limits, limit: int
+    ) -> None:
         self._certificate = certificate
+        self._refusals = refusals
         self._limits = limits
         self._limit = limit
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -43,7 +47,7 @@ class TlsHandshakes:
         if len(self._tasks) >= self._limit:
             self.abort_oldest()
         self._tasks[task] = None
-        failure = _HandshakeFailure(task, _name(sock), self._limits.close_timeout)
+        failure = _HandshakeFailure(task, _peer(sock), self._refusals, self._limits.close_timeout)
         on_failure.set(failure.happened)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -61,14 +65,21 @@ class TlsHandshakes:
 class _HandshakeFailure:
     """Ends a handshake that has failed, after a time in which the peer can read why."""
 
-    def __init__(self, task: asyncio.Task[None], peer: str, linger: float) -> None:
+    def __init__(
+        self, task: asyncio.Task[None], peer: tuple[str, int], refusals: RefusalLog, linger: float
+    ) -> None:
         self._task = task
         self._peer = peer
+        self._refusals = refusals
         self._linger = linger
         self._timer: asyncio.TimerHandle | None = None
 
     def happened(self, error: ssl.SSLError) -> None:
-        logger.warning("refused %s: TLS: %s", self._peer, reason_of(error))
+        host, port = self._peer
+        more = self._refusals.refused(host, "certificate" if is_about_certificate(error) else "tls")
+        if more is not None:
+            shown = f"[{host}]" if ":" in host else host
+            logger.warning("refused %s:%d: TLS: %s%s", shown, port, reason_of(error), more)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._linger, self._task.cancel)
 
@@ -77,9 +88,9 @@ class _HandshakeFailure:
             self._timer.cancel()
 
 
-def _name(sock: socket.socket) -> str:
+def _peer(sock: socket.socket) -> tuple[str, int]:
     try:
         host, port = sock.getpeername()[:2]
-    except (OSError, ValueError):
-        return "a connection"
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    except OSError:
+        return "a peer that has gone", 0
+    return host, port

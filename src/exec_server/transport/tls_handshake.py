@@ -31,6 +31,12 @@ on_failure: ContextVar[Callable[[ssl.SSLError], None] | None] = ContextVar(
 )
 
 
+def is_about_certificate(error: ssl.SSLError) -> bool:
+    """True if the peer has no certificate, or none that is accepted."""
+    is_missing = error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+    return is_missing or isinstance(error, ssl.SSLCertVerificationError)
+
+
 def reason_of(error: ssl.SSLError) -> str:
     """Why a handshake has failed, in a few words."""
     if isinstance(error, ssl.SSLCertVerificationError):

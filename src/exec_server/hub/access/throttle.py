@@ -6,6 +6,8 @@ import ipaddress
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from exec_server.transport.refusal_log import network_of
+
 _ALL = "all addresses"
 
 
@@ -60,17 +62,6 @@ class SharedThrottle:
     def take_back(self, address: str) -> None:
         self._each.take_back(address)
         self._all.take_back(_ALL)
-
-
-def network_of(address: str) -> str:
-    """The addresses that have one owner: an IPv4 address, or the /64 network of an IPv6 one."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return str(parsed)
-    return str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def forwarded_address(lines: Sequence[str]) -> str | None:
