@@ -33,10 +33,10 @@ def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         listen: Any = serving._listen
         pem = str(files / "server.pem")
 
-        async def listen_with_tls(address: Any, *rest: Any, **options: Any) -> Any:
-            if isinstance(address, TcpAddress):
+        def listen_with_tls(bound: Any, *rest: Any, **options: Any) -> Any:
+            if isinstance(bound.address, TcpAddress):
                 options["tls"] = Certificate(pem, pem)
-            return await listen(address, *rest, **options)
+            return listen(bound, *rest, **options)
 
         monkeypatch.setattr(serving, "_listen", listen_with_tls)
     return kind

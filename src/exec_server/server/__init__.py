@@ -10,6 +10,8 @@ take_over.py       takes a session from a connection that its client has lost
 authentication.py  the `--ws-auth` modes
 live_access.py     replaces the authentication of a server that runs
 secret_files.py    reads the files of tokens and secrets
+health_pages.py    `/healthz`, `/readyz` and `/metrics`
+server_metrics.py  the metrics of a server
 capabilities.py    the capabilities that the server reports
 sandbox_info.py    the sandbox backends that it reports
 file_helpers.py    starts the helpers of sandboxed file requests

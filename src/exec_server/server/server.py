@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property, partial
 from importlib import import_module
 from types import ModuleType
@@ -308,6 +308,15 @@ class ExecServer:
 
     def _end(self, session_id: SessionId) -> None:
         self._sessions.pop(session_id).close()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._contexts)
+
+    @property
+    def sessions(self) -> Collection[Session]:
+        """All sessions, attached or detached."""
+        return self._sessions.values()
 
     @property
     def holds_sessions(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,17 +13,22 @@ import msgspec
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import Authenticator
+from exec_server.server.health_pages import health_pages, metrics_page
 from exec_server.server.live_access import LiveAccess
 from exec_server.server.local_peers import LocalPeers
 from exec_server.server.server import ExecServer
 from exec_server.transport.address import (
     DEFAULT_LISTEN_URL,
     StdioAddress,
+    SystemdAddress,
     TcpAddress,
     UnixAddress,
     parse_listen_url,
 )
-from exec_server.transport.listen import Listener, listen_tcp, listen_unix
+from exec_server.transport.binding import PRIVATE, BoundSocket, UnixAccess, bind
+from exec_server.transport.connection import Connection
+from exec_server.transport.listen import Listener, ListenSettings, listen
+from exec_server.transport.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
     from exec_server.transport.certificate import Certificate, CertificateWatch
@@ -57,33 +62,41 @@ async def serve(
     limits: Limits = DEFAULT_LIMITS,
     authenticator: Authenticator | None = None,
     tls: Certificate | None = None,
+    unix_access: UnixAccess = PRIVATE,
+    metrics: bool = False,
     insecure_no_auth: bool = False,
     allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
 ) -> AsyncIterator[RunningServer]:
-    """Listen on a `ws://` or `unix://` URL. Leaving the block ends all processes of the server.
+    """Listen on a `ws://` or `unix://` URL, or on the socket of `systemd`.
+
+    Leaving the block ends all processes of the server.
 
     A WebSocket address that other machines can reach needs an *authenticator*, or *tls* that asks
     for certificates of clients, unless *insecure_no_auth* waives it. Without either, other users of
-    this machine are refused unless *insecure_no_auth* or *allow_other_users* is true.
+    this machine are refused unless *insecure_no_auth* or *allow_other_users* is true, or
+    *unix_access* lets them use the socket. With *metrics* there is a page `/metrics`.
     """
     has_auth = authenticator is not None or (tls is not None and tls.client_ca is not None)
     address = parse_listen_url(listen_url)
     if isinstance(address, StdioAddress):
         raise ConfigurationError("stdio serves one connection; use serve_stdio()")
-    if isinstance(address, TcpAddress):
-        is_open = not address.is_loopback and not has_auth
-        if is_open and not insecure_no_auth:
-            raise ConfigurationError(_PUBLIC_BIND.format(url=address.url))
+    if not isinstance(address, SystemdAddress):
+        _check(address, authenticator, tls, may_be_public=has_auth or insecure_no_auth)
+    is_shared = unix_access.is_shared and isinstance(address, UnixAddress)
+    # This takes the variables of systemd out of the environment, which the server copies.
+    bound = bind(address, unix_access)
+    with _closed_on_error(bound):
+        _check(bound.address, authenticator, tls, may_be_public=has_auth or insecure_no_auth)
     core = ExecServer(limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream)
     try:
         peers = LocalPeers(
             core.spawner,
-            allows_other_users=has_auth or insecure_no_auth or allow_other_users,
+            allows_other_users=has_auth or insecure_no_auth or allow_other_users or is_shared,
         )
         access = LiveAccess(authenticator, core.serve)
         with contextlib.ExitStack() as held:
-            listener = await _listen(address, core, peers, access, tls=tls)
+            listener = _listen(bound, core, peers, access, tls=tls, metrics=metrics)
             held.callback(listener.close)
             # This comes after the bind, so that the first client need not wait for it.
             held.callback(asyncio.get_running_loop().call_soon(core.prepare).cancel)
@@ -94,29 +107,62 @@ async def serve(
         await core.stop()
 
 
-async def _listen(
+@contextlib.contextmanager
+def _closed_on_error(bound: BoundSocket) -> Iterator[None]:
+    try:
+        yield
+    except ConfigurationError:
+        bound.sock.close()
+        raise
+
+
+def _check(
     address: TcpAddress | UnixAddress,
+    authenticator: Authenticator | None,
+    tls: Certificate | None,
+    *,
+    may_be_public: bool,
+) -> None:
+    """Raise ConfigurationError if the address and the options do not fit."""
+    if isinstance(address, UnixAddress):
+        if tls is not None:
+            raise ConfigurationError("TLS requires a WebSocket listener, not unix")
+        if authenticator is not None:
+            raise ConfigurationError("WebSocket auth requires a WebSocket listener, not unix")
+    elif not address.is_loopback and not may_be_public:
+        raise ConfigurationError(_PUBLIC_BIND.format(url=address.url))
+
+
+def _listen(
+    bound: BoundSocket,
     core: ExecServer,
     peers: LocalPeers,
     access: LiveAccess,
     *,
     tls: Certificate | None,
+    metrics: bool,
 ) -> Listener:
-    if isinstance(address, UnixAddress):
-        if tls is not None:
-            raise ConfigurationError("TLS requires a WebSocket listener, not unix")
-        if access.is_guarded:
-            raise ConfigurationError("WebSocket auth requires a WebSocket listener, not unix")
-        return await listen_unix(address, core.serve, limits=core.limits, judge_peer=peers.refusal)
-    check = access.check if access.is_guarded else None
-    return await listen_tcp(
-        address,
-        access.serve,
+    refusals = RefusalLog(asyncio.get_running_loop().time)
+    pages = health_pages(core)
+    on_connection: Callable[[Connection], None] = access.serve
+    traffic = None
+    if metrics:
+        from exec_server.server.server_metrics import ServerMetrics
+
+        counted = ServerMetrics(core)
+        pages["/metrics"] = metrics_page(lambda: counted.text(refusals.counts))
+        on_connection, traffic = counted.counting(access.serve), counted.traffic
+    settings = ListenSettings(
+        on_connection=on_connection,
         limits=core.limits,
         judge_peer=peers.refusal,
-        check=check,
+        refusals=refusals,
+        check=access.check if access.is_guarded else None,
         certificate=tls,
+        pages=pages,
+        traffic=traffic,
     )
+    return listen(bound, settings)
 
 
 def _watch(tls: Certificate, limits: Limits) -> CertificateWatch:

@@ -2,7 +2,8 @@
 
 connection.py         the contract between a transport and its user
 address.py            the values of `--listen`
-listen.py             binds sockets and accepts connections
+binding.py            sockets to listen on: bound here, or passed on by systemd
+listen.py             turns what a listening socket accepts into connections
 accepting.py          accepts connections, with a bound on those that wait for a request
 certificate.py        the certificate of a listener, read again when its files change
 tls_accepting.py      TLS handshakes with accepted connections, bounded in time and in number
@@ -21,6 +22,7 @@ frames.py             a WebSocket for binary messages, to a rendezvous
 picows_internals.py   everything that is used of picows without documentation
 fair_turns.py         bounded work for one connection in a turn of the event loop
 unix.py               Unix sockets: tells WebSockets from plain lines
+metered.py            connections that count their bytes
 lines.py              one message a line
 stdio.py              one connection on standard input and output
 program.py            a server that is a child process of ours

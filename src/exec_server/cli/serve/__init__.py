@@ -3,7 +3,8 @@
 serve_command.py  serves until a signal
 serve_parser.py   the options, and the help of the whole program
 serve_options.py  checks the options against each other and collects them
-operator_options.py  TLS, and the level of the log in a file
+operator_options.py  TLS, reload, metrics, a Unix socket
+service_notices.py   tells systemd that the server is ready, reloads, stops or hangs
 reloading.py      reads tokens, certificates and the log level again at SIGHUP
 own_files.py      hides the server's secret files from sandboxes
 codex_config.py   Codex's config.toml, which `--strict-config` checks

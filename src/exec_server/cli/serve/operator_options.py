@@ -1,17 +1,19 @@
-"""Options for those who run a server for others: TLS, and the level of the log in a file."""
+"""Options for those who run a server for others: TLS, reload, metrics, a Unix socket."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from exec_server.cli.options import LOG_LEVELS
-from exec_server.cli.parser import Parser, path
+from exec_server.cli.parser import Flag, Parser, path
 from exec_server.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from exec_server.transport.binding import UnixAccess
     from exec_server.transport.certificate import Certificate
 
 
@@ -22,6 +24,9 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str | None = None
     tls_client_ca: str | None = None
     log_level_file: str | None = None
+    metrics: bool = False
+    unix_socket_mode: int | None = None
+    unix_socket_group: str | None = None
 
     @property
     def secret_files(self) -> tuple[str | None, ...]:
@@ -32,6 +37,8 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
 def add_operator_options(parser: Parser) -> None:
     _add_tls(parser)
     _add_reload(parser)
+    _add_metrics(parser)
+    _add_unix_socket(parser)
 
 
 def operator_options(values: argparse.Namespace) -> OperatorOptions:
@@ -40,6 +47,9 @@ def operator_options(values: argparse.Namespace) -> OperatorOptions:
         tls_key=values.tls_key,
         tls_client_ca=values.tls_client_ca,
         log_level_file=values.log_level_file,
+        metrics=values.metrics,
+        unix_socket_mode=values.unix_socket_mode,
+        unix_socket_group=values.unix_socket_group,
     )
 
 
@@ -67,6 +77,28 @@ def certificate(options: OperatorOptions) -> Certificate | None:
     from exec_server.transport.certificate import Certificate
 
     return Certificate(options.tls_cert, options.tls_key, client_ca=options.tls_client_ca)
+
+
+def unix_access(options: OperatorOptions, listen: str) -> UnixAccess:
+    """The permissions of the Unix socket. Raises ConfigurationError if there is none of ours."""
+    from exec_server.transport.binding import PRIVATE, UnixAccess
+
+    mode, group = options.unix_socket_mode, options.unix_socket_group
+    if mode is None and group is None:
+        return PRIVATE
+    if not listen.startswith("unix:"):
+        raise ConfigurationError(
+            "--unix-socket-mode and --unix-socket-group need --listen unix://PATH; a .socket unit "
+            "has SocketMode= and SocketGroup= for this"
+        )
+    # A group that is given is meant to use the socket.
+    return UnixAccess(mode=0o660 if mode is None else mode, group=group)
+
+
+def _mode(text: str) -> int:
+    if not re.fullmatch(r"0?[0-7]{3}", text):
+        raise argparse.ArgumentTypeError("expected an octal mode such as 0660")
+    return int(text, 8)
 
 
 def _add_tls(parser: Parser) -> None:
@@ -98,4 +130,26 @@ def _add_reload(parser: Parser) -> None:
         metavar="<PATH>",
         type=path,
         help="file with the log level, in place of --log-level",
+    )
+
+
+def _add_metrics(parser: Parser) -> None:
+    group = parser.add_argument_group("metrics")
+    group.add_argument(
+        "--metrics",
+        action=Flag,
+        help="show metrics for Prometheus at /metrics, to clients that have the token",
+    )
+
+
+def _add_unix_socket(parser: Parser) -> None:
+    group = parser.add_argument_group("permissions of a Unix socket: who can open it may connect")
+    group.add_argument(
+        "--unix-socket-mode",
+        metavar="<MODE>",
+        type=_mode,
+        help="mode in octal [default: 0600, or 0660 with a group]",
+    )
+    group.add_argument(
+        "--unix-socket-group", metavar="<GROUP>", help="name or number of the socket's group"
     )

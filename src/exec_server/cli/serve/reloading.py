@@ -16,6 +16,7 @@ from exec_server.server.authentication import from_options
 
 if TYPE_CHECKING:
     from exec_server.cli.serve.serve_options import ServeOptions
+    from exec_server.cli.serve.service_notices import ServiceNotices
     from exec_server.server.serving import RunningServer
     from exec_server.transport.certificate import Certificate
 
@@ -26,18 +27,26 @@ class Reloading:
     """Reads the files that *options* name once more. What is broken stays as it was."""
 
     def __init__(
-        self, options: ServeOptions, running: RunningServer, certificate: Certificate | None
+        self,
+        options: ServeOptions,
+        running: RunningServer,
+        certificate: Certificate | None,
+        notices: ServiceNotices,
     ) -> None:
         self._options = options
+        self._notices = notices
         self._running = running
         self._certificate = certificate
 
     def reload(self) -> None:
+        self._notices.reloading()
         results = [self._try(self._read_access), self._try(self._read_log_level)]
         if self._certificate is not None:
             results.append(self._certificate.reload())
         if all(results):
             logger.info("everything was read again")
+        status = f"listening on {self._running.url}"
+        self._notices.ready(status if all(results) else f"{status}; a file is broken, see the log")
 
     def _try(self, read: Callable[[], None]) -> bool:
         try:

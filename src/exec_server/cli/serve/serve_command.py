@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -17,16 +18,19 @@ from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
 from exec_server.cli.serve.codex_config import check_config
-from exec_server.cli.serve.operator_options import certificate, read_log_level
+from exec_server.cli.serve.operator_options import certificate, read_log_level, unix_access
 from exec_server.cli.serve.own_files import hide_from_sandboxes
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
+from exec_server.cli.serve.service_notices import ServiceNotices
 from exec_server.cli.standard_streams import print_or_log
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
 
 if TYPE_CHECKING:
     from exec_server.server.authentication import Authenticator
+    from exec_server.server.serving import RunningServer
+    from exec_server.transport.certificate import Certificate
 
 logger = logging.getLogger(__name__)
 
@@ -93,35 +97,53 @@ async def _listen(
     from exec_server.server.serving import serve, serve_stdio
     from exec_server.transport.address import StdioAddress, parse_listen_url
 
-    tls = certificate(options.operator)
+    operator = options.operator
+    tls, access = certificate(operator), unix_access(operator, options.listen)
     reaches_private = options.proxy_private_ips_via_upstream
     if isinstance(parse_listen_url(options.listen), StdioAddress):
         if tls is not None:
             raise ConfigurationError("TLS requires a WebSocket listener, not stdio")
         await serve_stdio(limits=limits, proxy_private_ips_via_upstream=reaches_private)
         return
+    with contextlib.closing(ServiceNotices(os.environ)) as notices:
+        async with serve(
+            options.listen,
+            limits=limits,
+            authenticator=authenticator,
+            tls=tls,
+            unix_access=access,
+            metrics=operator.metrics,
+            insecure_no_auth=options.insecure_no_auth,
+            allow_other_users=options.allow_other_users,
+            proxy_private_ips_via_upstream=reaches_private,
+        ) as running:
+            await _run(options, running, tls, notices)
+
+
+async def _run(
+    options: ServeOptions,
+    running: RunningServer,
+    tls: Certificate | None,
+    notices: ServiceNotices,
+) -> None:
+    """Serve until this task is cancelled, and reload at SIGHUP."""
+    from exec_server.cli.serve.reloading import Reloading, on_hangup
+
     serving = asyncio.current_task()
     assert serving is not None
-    async with serve(
-        options.listen,
-        limits=limits,
-        authenticator=authenticator,
-        tls=tls,
-        insecure_no_auth=options.insecure_no_auth,
-        allow_other_users=options.allow_other_users,
-        proxy_private_ips_via_upstream=reaches_private,
-    ) as running:
-        from exec_server.cli.serve.reloading import Reloading, on_hangup
-
-        on_hangup(Reloading(options, running, tls).reload, serving.cancel)
-        _announce(running.url)
+    on_hangup(Reloading(options, running, tls, notices).reload, serving.cancel)
+    _announce(running.url)
+    notices.ready(f"listening on {running.url}")
+    try:
         await asyncio.get_running_loop().create_future()
+    finally:
+        notices.stopping()
 
 
 def _authenticator(options: ServeOptions) -> Authenticator | None:
     """Check the options that depend on each other, in the reference's order; then read secrets."""
     from exec_server.server.authentication import check_options, from_options
-    from exec_server.transport.address import TcpAddress, parse_listen_url
+    from exec_server.transport.address import StdioAddress, UnixAddress, parse_listen_url
 
     check_options(options.auth)
     if options.remote.is_requested:
@@ -133,7 +155,7 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
             raise ConfigurationError("--tls-cert cannot be used with --remote or forward")
         return None
     address = parse_listen_url(options.listen)
-    if options.auth.mode is not None and not isinstance(address, TcpAddress):
+    if options.auth.mode is not None and isinstance(address, StdioAddress | UnixAddress):
         kind = "stdio" if options.listen.startswith("stdio") else "unix"
         raise ConfigurationError(f"WebSocket auth requires a WebSocket listener, not {kind}")
     return from_options(options.auth)

@@ -122,7 +122,8 @@ def _add_listening(parser: Parser) -> None:
         "--listen",
         metavar="<URL>",
         default=DEFAULT_LISTEN_URL,
-        help="where to listen: ws://IP:PORT, unix://PATH or stdio; port 0 is any free port, and "
+        help="where to listen: ws://IP:PORT, unix://PATH, stdio, or systemd for the socket of a "
+        ".socket unit; port 0 is any free port, and "
         "the first line of output is the URL in use [default: %(default)s]",
     )
 

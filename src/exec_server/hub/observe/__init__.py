@@ -2,7 +2,7 @@
 
 audit.py              keeps audit events in the store and in a file
 audit_lines.py        the file of the audit log, which may be rotated
-metrics.py            metrics, and their text format for Prometheus
+metrics.py            counts requests, and the text of a scrape
 telemetry.py          counts requests, and starts the export to a collector
 telemetry_records.py  values that telemetry.py and otlp.py share
 otlp.py               exports spans and metrics over OTLP; imported only if configured

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from exec_server.hub.observe.audit_lines import AuditLines
-from exec_server.hub.observe.metrics import Metric
 from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.entities import AccessToken, AuditEvent
 from exec_server.limits import Limits
+from exec_server.prometheus import Metric
 
 logger = logging.getLogger(__name__)
 

@@ -37,9 +37,9 @@ from opentelemetry.trace import NoOpTracerProvider, Span, SpanKind, StatusCode, 
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.observe.metrics import DURATION_BOUNDS, Labels, Metric
 from exec_server.hub.observe.otlp_log import Outages
 from exec_server.hub.observe.telemetry_records import ExportedSignals, RequestInfo
+from exec_server.prometheus import DURATION_BOUNDS, Labels, Metric
 from exec_server.version import VERSION
 
 logger = logging.getLogger(__name__)

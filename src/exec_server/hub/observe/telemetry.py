@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, cast
 from aiohttp import web
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.observe.metrics import Metric, Requests
+from exec_server.hub.observe.metrics import Requests
 from exec_server.hub.observe.telemetry_records import ExportedSignals, RequestInfo
 from exec_server.hub.store import Store
 from exec_server.hub.store.names import is_name
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.prometheus import Metric
 from exec_server.protocol.registry import ROLE
 
 if TYPE_CHECKING:
