@@ -106,16 +106,18 @@ async def test_the_loss_of_the_keeper_is_seen(no_leaks):
 async def test_metrics_are_off_unless_asked_for_and_need_the_token_of_clients(no_leaks):
     token = CapabilityToken(sha256(b"right").digest())
     async with serve(authenticator=token) as server:
-        assert (await get(server, "/metrics", **RIGHT)).status == 404
+        for path in ("/metrics", "/healthz"):
+            assert (await get(server, path, **RIGHT)).status == 404
         assert server.core.routes is type(server.core)(resumable=False).routes
     async with serve(authenticator=token, metrics=True) as server:
         refused = await get(server, "/metrics")
         assert (refused.status, refused.body) == (401, b"missing websocket bearer token")
         assert (await get(server, "/metrics", Authorization="Bearer wrong")).status == 401
         assert (await scrape(server, **RIGHT))['refusals_total{reason="token"}'] == 2
-        for method in ("POST", "PUT", "DELETE"):
-            answer = await get(server, "/metrics", method, **RIGHT)
-            assert (answer.status, answer.headers["allow"]) == (405, "GET")
+        for path in ("/metrics", "/healthz"):
+            for method in ("HEAD", "POST", "PUT", "DELETE"):
+                answer = await get(server, path, method, **RIGHT)
+                assert (answer.status, answer.headers["allow"]) == (405, "GET")
         assert (await get(server, "/metrics", Origin="https://x", **RIGHT)).status == 403
         # The others need no token.
         assert (await get(server, "/healthz")).body == b"ok\n"
@@ -124,7 +126,7 @@ async def test_metrics_are_off_unless_asked_for_and_need_the_token_of_clients(no
 
 @requirement("metrics:ready")
 async def test_a_server_that_cannot_start_commands_is_not_ready(no_leaks, monkeypatch):
-    async with serve() as server:
+    async with serve(metrics=True) as server:
 
         def refuse() -> None:
             raise InternalError("Too many open files (os error 24)")

@@ -9,8 +9,8 @@ from exec_server.server.server import ExecServer
 from exec_server.transport.http_front import HttpAnswer, HttpPage
 
 
-def health_pages(core: ExecServer) -> dict[str, HttpPage]:
-    """The pages that need no token: monitors have none, and they tell no secret."""
+def ready_page(core: ExecServer) -> HttpPage:
+    """The page `/readyz`, which the reference has, too. It needs no token."""
 
     def ready() -> HttpAnswer:
         try:
@@ -20,15 +20,18 @@ def health_pages(core: ExecServer) -> dict[str, HttpPage]:
             return HttpAnswer(503, f"commands cannot be started: {exc}\n")
         return HttpAnswer(200)
 
-    return {
-        "/healthz": HttpPage(lambda: HttpAnswer(200, "ok\n")),
-        "/readyz": HttpPage(ready, methods=("GET", "HEAD")),
-    }
+    return HttpPage(ready, methods=("GET", "HEAD"))
 
 
-def metrics_page(text: Callable[[], str]) -> HttpPage:
-    """The page `/metrics`, which needs a token if clients need one."""
+def monitoring_pages(metrics: Callable[[], str]) -> dict[str, HttpPage]:
+    """The pages that have to be asked for: the reference answers 404 to these paths.
+
+    `/metrics` needs a token if clients need one. Monitors have none for `/healthz`.
+    """
     from exec_server.prometheus import CONTENT_TYPE
 
     headers = (("Content-Type", CONTENT_TYPE),)
-    return HttpPage(lambda: HttpAnswer(200, text(), headers), needs_token=True)
+    return {
+        "/healthz": HttpPage(lambda: HttpAnswer(200, "ok\n")),
+        "/metrics": HttpPage(lambda: HttpAnswer(200, metrics(), headers), needs_token=True),
+    }

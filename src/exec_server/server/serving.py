@@ -13,7 +13,7 @@ import msgspec
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import Authenticator
-from exec_server.server.health_pages import health_pages, metrics_page
+from exec_server.server.health_pages import monitoring_pages, ready_page
 from exec_server.server.live_access import LiveAccess
 from exec_server.server.local_peers import LocalPeers
 from exec_server.server.server import ExecServer
@@ -75,7 +75,8 @@ async def serve(
     A WebSocket address that other machines can reach needs an *authenticator*, or *tls* that asks
     for certificates of clients, unless *insecure_no_auth* waives it. Without either, other users of
     this machine are refused unless *insecure_no_auth* or *allow_other_users* is true, or
-    *unix_access* lets them use the socket. With *metrics* there is a page `/metrics`.
+    *unix_access* lets them use the socket. With *metrics* there are pages `/metrics` and
+    `/healthz`.
     """
     has_auth = authenticator is not None or (tls is not None and tls.client_ca is not None)
     address = parse_listen_url(listen_url)
@@ -143,14 +144,14 @@ def _listen(
     metrics: bool,
 ) -> Listener:
     refusals = RefusalLog(asyncio.get_running_loop().time)
-    pages = health_pages(core)
+    pages = {"/readyz": ready_page(core)}
     on_connection: Callable[[Connection], None] = access.serve
     traffic = None
     if metrics:
         from exec_server.server.server_metrics import ServerMetrics
 
         counted = ServerMetrics(core)
-        pages["/metrics"] = metrics_page(lambda: counted.text(refusals.counts))
+        pages |= monitoring_pages(lambda: counted.text(refusals.counts))
         on_connection, traffic = counted.counting(access.serve), counted.traffic
     settings = ListenSettings(
         on_connection=on_connection,

@@ -5,7 +5,6 @@ All refusals are counted by their kind.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Literal
@@ -52,6 +51,9 @@ class RefusalLog:
 
 def network_of(address: str) -> str:
     """The addresses that have one owner: an IPv4 address, or the /64 network of an IPv6 one."""
+    # A server that refuses no connection need not load it.
+    import ipaddress
+
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -138,7 +138,7 @@ def _add_metrics(parser: Parser) -> None:
     group.add_argument(
         "--metrics",
         action=Flag,
-        help="show metrics for Prometheus at /metrics, to clients that have the token",
+        help="serve /metrics for Prometheus, to clients that have the token, and /healthz",
     )
 
 
