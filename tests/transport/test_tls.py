@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,11 @@ from tests.requirements import requirement
 from tests.support.certificates import make_certificates
 from tests.support.leaks import eventually
 from tests.support.raw import RawSocket, http, request_head
+from tests.support.servers import OURS, start_server
 from tests.support.wire import PATIENCE, Wire
+
+# The descriptors of a server that has few of them.
+FEW = 256
 
 
 @contextlib.asynccontextmanager
@@ -179,6 +184,26 @@ async def test_slow_and_silent_handshakes_are_ended_and_harm_no_other_client(
             for sock in strangers:
                 sock.setblocking(False)
                 await eventually(partial(is_closed, sock))
+
+
+@pytest.mark.one_loop
+@requirement("tls:slow-handshakes")
+async def test_commands_of_clients_run_while_strangers_fill_the_port(certificate_files):
+    few = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW}, {FEW})); "
+    command = [sys.executable, "-c", few + "os.execv(sys.argv[1], sys.argv[1:])", *OURS]
+    pem = str(certificate_files / "server.pem")
+    with (
+        start_server("--tls-cert", pem, "--tls-key", pem, command=command) as server,
+        contextlib.ExitStack() as held,
+    ):
+        async with Wire(server.url) as wire:
+            await wire.initialize()
+            for _ in range(2 * FEW):
+                held.enter_context(socket.create_connection(address_of(server.url), timeout=10))
+            for number in range(5):
+                assert (await wire.run(f"p{number}", ["echo", "done"])).stdout == b"done\n"
+            async with Wire(server.url) as late:
+                await late.initialize()
 
 
 def is_closed(sock: socket.socket) -> bool:

@@ -76,14 +76,14 @@ def listen(bound: BoundSocket, settings: ListenSettings) -> Listener:
 
 
 def _accept_tcp(bound: BoundSocket, settings: ListenSettings) -> Acceptor:
-    most, handshakes = settings.limits.waiting_connections, None
+    most, handshakes = bounded(settings.limits.waiting_connections), None
     if settings.certificate is not None:
         from exec_server.transport.tls_accepting import TlsHandshakes
 
         # Handshakes and requests that are waited for share the connections that may wait.
-        most //= 2
+        most = max(most // 2, 1)
         handshakes = TlsHandshakes(
-            settings.certificate, settings.refusals, limits=settings.limits, limit=bounded(most)
+            settings.certificate, settings.refusals, limits=settings.limits, limit=most
         )
     waiting = WaitingConnections(most)
     new_front = _front_factory(settings, waiting)
