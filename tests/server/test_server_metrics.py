@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -15,7 +16,9 @@ from exec_server.server.authentication import CapabilityToken
 from exec_server.server.serving import RunningServer, serve
 from tests.requirements import requirement
 from tests.support.leaks import eventually
+from tests.support.otlp import collecting
 from tests.support.raw import UPGRADE, HttpAnswer, http, request_head
+from tests.support.servers import start_server
 from tests.support.wire import Wire
 
 SAMPLE = re.compile(r"(?P<name>[a-z_]+)(\{(?P<labels>[^}]*)\})? (?P<value>[0-9.e+-]+)")
@@ -55,14 +58,14 @@ async def scrape(server: RunningServer, **headers: str) -> dict[str, float]:
 async def test_the_metrics_follow_what_happens(no_leaks):
     async with serve(metrics=True) as server:
         first = await scrape(server)
-        assert (first["connections"], first["connections_total"]) == (0, 0)
+        assert (first["connections"], first["accepted_connections_total"]) == (0, 0)
         async with Wire(server.url) as wire:
             await wire.initialize()
             await wire.start("p", ["sleep", "1000"])
             await wire.run("q", ["head", "-c", "100000", "/dev/zero"])
             await wire.error("process/start", {"processId": "p"})
             busy = await scrape(server)
-            assert busy["connections"] == busy["connections_total"] == 1
+            assert busy["connections"] == busy["accepted_connections_total"] == 1
             assert busy['sessions{state="attached"}'] == 1
             assert busy['sessions{state="detached"}'] == 0
             assert busy["processes"] == 1 and busy["known_processes"] == 2
@@ -122,6 +125,33 @@ async def test_metrics_are_off_unless_asked_for_and_need_the_token_of_clients(no
         # The others need no token.
         assert (await get(server, "/healthz")).body == b"ok\n"
         assert (await get(server, "/readyz")).status == 200
+
+
+@pytest.mark.one_loop
+@requirement("metrics:otlp")
+async def test_a_collector_of_opentelemetry_gets_the_metrics(tmp_path):
+    async with collecting() as collector:
+        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_METRIC_EXPORT_INTERVAL": "100"}
+        with start_server("--metrics", env=env) as server:
+            async with Wire(server.url) as wire:
+                await wire.initialize()
+                await collector.until(
+                    lambda: (
+                        collector.value("exec_server.server.connections_total") == 1
+                        or collector.value("exec_server.server.connections") == 1
+                    )
+                )
+            server.process.terminate()
+            assert await asyncio.to_thread(server.wait) == 0
+        assert {each["service.name"] for each in collector.resources} == {"exec-server"}
+        before = collector.requests
+        # Without --metrics nothing is exported, whatever the variables say.
+        with start_server(env=env) as server:
+            async with Wire(server.url) as wire:
+                await wire.initialize()
+            server.process.terminate()
+            assert await asyncio.to_thread(server.wait) == 0
+        assert collector.requests == before
 
 
 @requirement("metrics:ready")

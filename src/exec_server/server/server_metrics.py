@@ -17,6 +17,7 @@ from exec_server.rpc.router import Route
 from exec_server.server.server import ExecServer
 from exec_server.transport.connection import Connection
 from exec_server.transport.metered import Traffic
+from exec_server.transport.refusal_log import RefusalKind
 from exec_server.version import VERSION
 
 _PREFIX = "exec_server_"
@@ -25,8 +26,10 @@ _PREFIX = "exec_server_"
 class ServerMetrics:
     """Counts the connections and requests of *core*, and looks at the rest when it is asked."""
 
-    def __init__(self, core: ExecServer) -> None:
+    def __init__(self, core: ExecServer, refusals: Mapping[RefusalKind, int]) -> None:
+        """*refusals* counts the refused connections; it is read at each scrape."""
         self._core = core
+        self._refusals = refusals
         self.traffic = Traffic()
         self._accepted = 0
         self._errors = 0
@@ -44,14 +47,17 @@ class ServerMetrics:
 
         return serve_counted
 
-    def text(self, refusals: Mapping[Any, int]) -> str:
+    def text(self) -> str:
         """The text of a scrape."""
+        return prometheus.exposition(self.found(), self._durations, prefix=_PREFIX)
+
+    def found(self) -> list[Metric]:
+        """All metrics but the histograms."""
         parts: dict[Labels, float] = {
-            (("reason", str(kind)),): count for kind, count in refusals.items()
+            (("reason", kind),): count for kind, count in self._refusals.items()
         }
         refused = Metric("refusals_total", "counter", "Connections that were refused.", parts=parts)
-        found = [*self._counts(), refused, *self._state(), *_process()]
-        return prometheus.exposition(found, self._durations, prefix=_PREFIX)
+        return [*self._counts(), refused, *self._state(), *_process()]
 
     def _counts(self) -> list[Metric]:
         traffic = self.traffic
@@ -59,7 +65,7 @@ class ServerMetrics:
         received, sent = traffic.received_bytes, traffic.sent_bytes
         return [
             Metric("info", "info", "The version.", parts={(("version", VERSION),): 1}),
-            Metric("connections_total", "counter", "Connections that were accepted.", accepted),
+            Metric("accepted_connections_total", "counter", "Connections so far.", accepted),
             Metric("received_bytes_total", "counter", "Bytes of messages from clients.", received),
             Metric("sent_bytes_total", "counter", "Bytes of messages to clients.", sent),
             Metric(
@@ -105,13 +111,13 @@ class ServerMetrics:
                 "keeper_up",
                 "gauge",
                 "1 if the keeper of processes runs.",
-                spawner.keeper_pid is not None,
+                int(spawner.keeper_pid is not None),
             ),
             Metric(
                 "keeper_lost",
                 "gauge",
                 "1 if a keeper has died since the start.",
-                spawner.has_lost_keeper,
+                int(spawner.has_lost_keeper),
             ),
             Metric(
                 "file_helpers",

@@ -31,6 +31,7 @@ from exec_server.transport.listen import Listener, ListenSettings, listen
 from exec_server.transport.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
+    from exec_server.server.server_metrics import ServerMetrics
     from exec_server.transport.certificate import Certificate, CertificateWatch
 
 _PUBLIC_BIND = (
@@ -53,6 +54,8 @@ class RunningServer(msgspec.Struct, frozen=True):
     core: ExecServer
     # Replaces the authenticator of a WebSocket listener while it runs.
     access: LiveAccess
+    # None unless they were asked for.
+    metrics: ServerMetrics | None = None
 
 
 @contextlib.asynccontextmanager
@@ -96,14 +99,16 @@ async def serve(
             allows_other_users=has_auth or insecure_no_auth or allow_other_users or is_shared,
         )
         access = LiveAccess(authenticator, core.serve)
+        refusals = RefusalLog(asyncio.get_running_loop().time)
+        counted = _metrics(core, refusals) if metrics else None
         with contextlib.ExitStack() as held:
-            listener = _listen(bound, core, peers, access, tls=tls, metrics=metrics)
+            listener = _listen(bound, core, peers, access, refusals, counted, tls=tls)
             held.callback(listener.close)
             # This comes after the bind, so that the first client need not wait for it.
             held.callback(asyncio.get_running_loop().call_soon(core.prepare).cancel)
             if tls is not None:
                 held.callback(_watch(tls, limits).close)
-            yield RunningServer(listener.url, core, access)
+            yield RunningServer(listener.url, core, access, counted)
     finally:
         await core.stop()
 
@@ -139,20 +144,17 @@ def _listen(
     core: ExecServer,
     peers: LocalPeers,
     access: LiveAccess,
+    refusals: RefusalLog,
+    metrics: ServerMetrics | None,
     *,
     tls: Certificate | None,
-    metrics: bool,
 ) -> Listener:
-    refusals = RefusalLog(asyncio.get_running_loop().time)
     pages = {"/readyz": ready_page(core)}
     on_connection: Callable[[Connection], None] = access.serve
     traffic = None
-    if metrics:
-        from exec_server.server.server_metrics import ServerMetrics
-
-        counted = ServerMetrics(core)
-        pages |= monitoring_pages(lambda: counted.text(refusals.counts))
-        on_connection, traffic = counted.counting(access.serve), counted.traffic
+    if metrics is not None:
+        pages |= monitoring_pages(metrics.text)
+        on_connection, traffic = metrics.counting(access.serve), metrics.traffic
     settings = ListenSettings(
         on_connection=on_connection,
         limits=core.limits,
@@ -164,6 +166,12 @@ def _listen(
         traffic=traffic,
     )
     return listen(bound, settings)
+
+
+def _metrics(core: ExecServer, refusals: RefusalLog) -> ServerMetrics:
+    from exec_server.server.server_metrics import ServerMetrics
+
+    return ServerMetrics(core, refusals.counts)
 
 
 def _watch(tls: Certificate, limits: Limits) -> CertificateWatch:

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -117,7 +118,20 @@ async def _listen(
             allow_other_users=options.allow_other_users,
             proxy_private_ips_via_upstream=reaches_private,
         ) as running:
-            await _run(options, running, tls, notices)
+            async with _exporting(running, limits):
+                await _run(options, running, tls, notices)
+
+
+@contextlib.asynccontextmanager
+async def _exporting(running: RunningServer, limits: Limits) -> AsyncIterator[None]:
+    """Export the metrics to a collector of OpenTelemetry, if the variables name one."""
+    if running.metrics is None or not any(name.startswith("OTEL_") for name in os.environ):
+        yield
+        return
+    from exec_server.hub.observe.telemetry import exporting_server_metrics
+
+    async with exporting_server_metrics(running.metrics.found, limits=limits):
+        yield
 
 
 async def _run(
