@@ -28,6 +28,7 @@ RULES = {
     "limits": "",
     "version": "",
     "printable": "",
+    "prometheus": "",
     "protocol": "errors limits",
     "state": "protocol errors limits",
     "relay": "errors limits",
@@ -46,11 +47,12 @@ RULES = {
     "network": "printable protocol errors limits",
     "discovery": "host protocol errors limits",
     # These join the layers above. They do not import one another.
-    "server": "errors limits version printable timers protocol state transport rpc sandbox process "
-    "files outbound host discovery network",
+    "server": "errors limits version printable prometheus timers protocol state transport rpc "
+    "sandbox process files outbound host discovery network",
     "client": "rpc transport version state protocol errors limits",
     "remote": "audit_lines timers protocol.registry relay transport errors limits",
-    "hub": "audit_lines protocol.registry relay.frame relay.keys transport version errors limits",
+    "hub": "audit_lines protocol.registry relay.frame relay.keys prometheus transport version "
+    "errors limits",
     # These join the joins.
     "client_urls": "client remote protocol.registry errors",
     "remote_server": "audit_lines server remote version errors",
@@ -62,7 +64,7 @@ RULES = {
     "client_urls remote_server",
     "__main__": "cli",
 }
-PURE = {"errors", "limits", "version", "printable", "protocol", "state", "relay"}
+PURE = {"errors", "limits", "version", "printable", "prometheus", "protocol", "state", "relay"}
 IMPURE_IMPORTS = set(
     "asyncio concurrent fcntl multiprocessing os picows pty random secrets select selectors signal "
     "socket ssl subprocess threading time uvloop".split()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 from urllib.parse import urlsplit
 
 from exec_server.client.client import ExecServerClient, open_url
+from exec_server.client.client_tls import tls_context
 from exec_server.client.connect_keywords import UrlKeywords
 from exec_server.client.connect_options import ConnectOptions, UrlOptions, with_keywords_of
 from exec_server.client.environments.kinds import RendezvousEnvironment
@@ -50,6 +51,9 @@ async def connect(url: str, **options: Unpack[UrlKeywords]) -> AsyncIterator[Exe
     *pin* is for servers behind a registry, and replaces trust in that registry: it is the
     fingerprint of the executor's key, or `first-use` to trust the first key that is seen and no
     other key after that. UntrustedExecutor is raised for another key.
+
+    Over TLS the authorities of the system are trusted, or instead those in *ca_file*. A server or
+    registry that asks for a certificate gets *client_cert*, with *client_key*.
     """
     async with await open_url(url, UrlOptions(**options), schemes=SCHEMES) as client:
         yield client
@@ -88,7 +92,7 @@ def noise_dialler(
         trust=Trust(registry_url, environment_id, pin=options.pin, environ=environ),
         limits=options.limits,
         connect_timeout=options.connect_timeout,
-        ssl_context=options.ssl_context,
+        ssl_context=tls_context(options),
     )
 
 
@@ -108,7 +112,7 @@ def rendezvous(environment: RendezvousEnvironment, options: ConnectOptions) -> N
         identity=harness_identity(os.environ, environment.identity),
         trust=Trust(registry_url, environment_id, pin=options.pin),
         limits=options.limits,
-        ssl_context=options.ssl_context,
+        ssl_context=tls_context(options),
     )
 
 
@@ -135,7 +139,7 @@ def _plaintext(url: str, options: UrlOptions) -> Dialler | None:
         bearer_token=options.token,
         limits=options.limits,
         connect_timeout=options.connect_timeout,
-        ssl_context=options.ssl_context,
+        ssl_context=tls_context(options),
     )
 
 

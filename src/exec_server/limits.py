@@ -33,6 +33,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # Connections whose request was not read yet. They also never take more than a quarter of all
     # descriptors. The one that has waited longest gives way to a new one.
     waiting_connections: int = 256
+    # How often the files of a certificate are looked at; a renewal has weeks.
+    certificate_check_seconds: float = 5.0
 
     # Keepalive. The reference ignores pongs; it gives the peers of its relay 60 s.
     ping_interval: float = 30.0

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
+import ssl
 import struct
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from tests.support.wire import PATIENCE
+from tests.support.wire import PATIENCE, trusting_all
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 
@@ -52,7 +54,9 @@ class RawSocket:
                 self.reader, self.writer = await asyncio.open_unix_connection(path)
             else:
                 parts = urlsplit(self._url)
-                self.reader, self.writer = await asyncio.open_connection(parts.hostname, parts.port)
+                self.reader, self.writer = await asyncio.open_connection(
+                    parts.hostname, parts.port, ssl=trusting_all(self._url)
+                )
         return self
 
     async def __aexit__(
@@ -73,8 +77,14 @@ class RawSocket:
         async with asyncio.timeout(PATIENCE):
             try:
                 return await self.reader.read()
-            except ConnectionResetError:
+            except (ConnectionResetError, ssl.SSLError):
                 return b""
+
+    def end_writing(self) -> None:
+        """Close the sending half of the TCP connection."""
+        fd = os.dup(self.writer.get_extra_info("socket").fileno())
+        with socket.socket(fileno=fd) as sock:
+            sock.shutdown(socket.SHUT_WR)
 
     # HTTP.
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 CHILDREN = ROOT / "tests" / "children"
@@ -54,16 +55,25 @@ def start_server(
     command: list[str] | None = None,
     env: dict[str, str] | None = None,
     cwd: str | None = None,
+    log: Path | None = None,
+    **rest: Any,
 ) -> Iterator[ServerProcess]:
-    """Run a server and stop it at the end, whatever happened to it meanwhile."""
+    """Run a server and stop it at the end, whatever happened to it meanwhile.
+
+    Its standard error goes to *log*, or to that of the tests. *rest* goes to `subprocess.Popen`.
+    """
+    stderr = None if log is None else log.open("ab")
     process = subprocess.Popen(
         [*(command or OURS), *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=None,
+        stderr=stderr,
         env={**os.environ, **(env or {})},
         cwd=cwd,
+        **rest,
     )
+    if stderr is not None:
+        stderr.close()
     assert process.stdout is not None
     try:
         url = process.stdout.readline().decode().strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,6 +13,16 @@ import websockets
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 PATIENCE = 10.0
+
+
+def trusting_all(url: str) -> ssl.SSLContext | None:
+    """A context that accepts each certificate; None for a URL without TLS."""
+    if not url.startswith("wss:"):
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 class Wire:
@@ -38,6 +49,7 @@ class Wire:
                     ping_interval=None,
                     proxy=None,
                     additional_headers=self._headers,
+                    ssl=trusting_all(self.url),
                 )
         return self
 

@@ -12,7 +12,14 @@ import pytest
 from exec_server.server.serving import serve
 from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldInput
 from tests.requirements import requirement
+from tests.support.raw import RawSocket
 from tests.support.wire import PATIENCE, Wire
+
+# Everything here is the same over TLS.
+pytestmark = [
+    pytest.mark.usefixtures("carrier"),
+    pytest.mark.parametrize("carrier", ["plain", "tls"], indirect=True),
+]
 
 COUNT = 20_000
 INITIALIZE = {"id": 7, "method": "initialize", "params": {"clientName": "x"}}
@@ -41,17 +48,9 @@ class Turns:
 
 @asynccontextmanager
 async def upgraded(url: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    host, port = url.removeprefix("ws://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(
-        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-    )
-    await reader.readuntil(b"\r\n\r\n")
-    try:
-        yield reader, writer
-    finally:
-        writer.close()
+    async with RawSocket(url) as sock:
+        await sock.upgrade()
+        yield sock.reader, sock.writer
 
 
 async def read_until(reader: asyncio.StreamReader, wanted: bytes) -> None:

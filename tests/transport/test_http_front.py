@@ -15,6 +15,12 @@ from tests.requirements import requirement
 from tests.support.local import server_with
 from tests.support.raw import ACCEPT, TEXT, UPGRADE, RawSocket, frame, http, request_head
 
+# Everything here is the same over TLS.
+pytestmark = [
+    pytest.mark.usefixtures("carrier"),
+    pytest.mark.parametrize("carrier", ["plain", "tls"], indirect=True),
+]
+
 NO_UPGRADE = b"Connection header did not include 'upgrade'"
 NO_WEBSOCKET = b"`Upgrade` header did not include 'websocket'"
 NO_VERSION = b"`Sec-WebSocket-Version` header did not include '13'"
@@ -41,6 +47,7 @@ TABLE = [
     ("POST", "/readyz", {}, 405, b""),
     ("OPTIONS", "/readyz", {}, 405, b""),
     ("get", "/readyz", {}, 405, b""),
+    ("GET", "/metrics", {}, 404, b""),
     ("GET", "/", {}, 400, NO_UPGRADE),
     ("GET", "/", UPGRADE, 101, b""),
     ("GET", "/?token=x", UPGRADE, 101, b""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -12,6 +13,7 @@ import pytest
 
 from exec_server.server.serving import serve
 from tests.requirements import requirement
+from tests.support.leaks import eventually
 from tests.support.local import resumed, server_with
 from tests.support.raw import (
     ACCEPT,
@@ -24,6 +26,13 @@ from tests.support.raw import (
     RawSocket,
     frame,
 )
+from tests.support.wire import start_params
+
+# Everything here is the same over TLS.
+pytestmark = [
+    pytest.mark.usefixtures("carrier"),
+    pytest.mark.parametrize("carrier", ["plain", "tls"], indirect=True),
+]
 
 MIB = 1 << 20
 STATUS = b'{"id":1,"method":"x"}'
@@ -359,7 +368,7 @@ async def test_nothing_behind_a_close_frame_is_read(sock):
 @requirement("websocket:every-end-disconnects")
 async def test_a_half_closed_connection_is_ended(sock):
     await sock.send_frame(TEXT, STATUS)
-    sock.writer.write_eof()
+    sock.end_writing()
     rest = await sock.at_end()
     # Earlier requests may be answered.
     assert rest == b"" or json.loads(rest[2 + 2 * (rest[1] == 126) :])["id"] == 1
@@ -407,3 +416,25 @@ async def test_long_base64_may_be_cut_anywhere(sock, tmp_path, size):
         answer = await sock.receive_json()
         assert ("result" in answer) == is_right
         assert (tmp_path / "file").read_bytes() == data
+
+
+@requirement("tls:back-pressure")
+async def test_output_waits_for_a_client_that_does_not_read(server, sock):
+    await sock.send_json({"id": 1, "method": "initialize", "params": {"clientName": "x"}})
+    await sock.receive_json()
+    await sock.send_json({"method": "initialized"})
+    size = 32 * MIB
+    argv = ["head", "-c", str(size), "/dev/zero"]
+    await sock.send_json({"id": 2, "method": "process/start", "params": start_params("p", argv)})
+    (context,) = server.core._contexts
+    await eventually(lambda: context.peer.is_writing_paused)
+    # What is queued stays bounded, however long the client does not read.
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert context.connection.unsent_bytes < 2 * MIB
+    seen = 0
+    while seen < size:
+        message = await sock.receive_json()
+        if message.get("method") == "process/output":
+            seen += len(base64.b64decode(message["params"]["chunk"]))
+    assert seen == size

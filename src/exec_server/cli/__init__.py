@@ -19,6 +19,7 @@ env.py               `env`
 stop.py              `stop`
 keygen.py            `keygen`
 fingerprint.py       `fingerprint`
+cert/                `cert`
 serve/               the server itself, and `forward`
 process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`, `jobs`
 files/               `cp`, `ls`, `tree`, `find`, `stat`, `cat`, `mkdir`, `rm`

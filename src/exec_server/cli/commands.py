@@ -157,6 +157,12 @@ GROUPS = (
                 "show which sandboxes work, and how to repair what does not",
                 "sandbox.doctor:doctor_command",
             ),
+            CommandEntry(
+                "cert",
+                "ca DIR",
+                "make an authority and certificates for TLS in a lab",
+                "cert.cert_command:cert_command",
+            ),
         ),
     ),
     CommandGroup(

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
-from exec_server.cli.options import TOKEN_HELP, TOKEN_VARIABLE, add_connection_options, server_token
+from exec_server.cli.options import (
+    TOKEN_HELP,
+    TOKEN_VARIABLE,
+    add_connection_options,
+    server_token,
+    tls_files,
+)
 from exec_server.cli.parser import Parser
 from exec_server.errors import ConfigurationError
 from exec_server.remote.identity import load_identity
@@ -78,11 +84,11 @@ def _dialler(text: str, token: str | None, pin: str | None) -> NoiseDialler | No
 
     if server_access.is_url(text):
         token = token or os.environ.get(TOKEN_VARIABLE) or None
-        return noise_dialler(text, UrlOptions(token=token, pin=pin))
+        return noise_dialler(text, UrlOptions(token=token, pin=pin, **tls_files()))
     manager = server_access.environments()
     if text not in manager.names:
         return None
     environment = manager.resolve(text)
     if not isinstance(environment, RendezvousEnvironment):
         raise ConfigurationError(f"`{text}` is not behind a registry and has no such key")
-    return rendezvous(environment, ConnectOptions(token=token, pin=pin))
+    return rendezvous(environment, ConnectOptions(token=token, pin=pin, **tls_files()))

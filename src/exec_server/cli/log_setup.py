@@ -126,6 +126,11 @@ def stderr_is_kept() -> bool:
     return is_journal or os.isatty(2) or stat.S_ISREG(status.st_mode) or os.getpid() == 1
 
 
+def set_level(level: str) -> None:
+    """Change the level of a log that is configured."""
+    logging.getLogger().setLevel(level.upper())
+
+
 def print_error(text: str) -> None:
     """Say on stderr why a command failed."""
     _told.append(_sound(text))

@@ -6,6 +6,9 @@ This module loads little: the server's parser uses it, too.
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Sequence
+from typing import Any, TypedDict
 
 from exec_server.cli.parser import Append, Flag, Parser, label, path, seconds
 from exec_server.errors import ConfigurationError
@@ -14,6 +17,9 @@ from exec_server.errors import ConfigurationError
 Options = Parser | argparse._ArgumentGroup
 
 TOKEN_VARIABLE = "EXEC_SERVER_TOKEN"
+CA_FILE_VARIABLE = "EXEC_SERVER_CA_FILE"
+CLIENT_CERT_VARIABLE = "EXEC_SERVER_CLIENT_CERT"
+CLIENT_KEY_VARIABLE = "EXEC_SERVER_CLIENT_KEY"
 LOG_LEVELS = ("error", "warning", "info", "debug")
 FORMATS = ("text", "json")
 
@@ -24,6 +30,14 @@ environment:
   {TOKEN_VARIABLE}  the bearer token, used if neither --token nor --token-file is given and none
                      is configured
 """
+
+
+class TlsFiles(TypedDict):
+    """Keyword arguments of `connect`."""
+
+    ca_file: str | None
+    client_cert: str | None
+    client_key: str | None
 
 
 def add_connection_options(parser: Parser) -> None:
@@ -40,6 +54,7 @@ def add_connection_options(parser: Parser) -> None:
         "[default: EXEC_SERVER_PIN]",
     )
     parser.suggestions["pin"] = ("first-use",)
+    add_tls_files(parser)
     add(
         "--log-level",
         metavar="<LEVEL>",
@@ -47,6 +62,50 @@ def add_connection_options(parser: Parser) -> None:
         default="error",
         help="what to log to stderr: error, warning, info or debug [default: error]",
     )
+
+
+def add_tls_files(parser: Parser) -> None:
+    """The files for TLS. Each option sets a variable, which `tls_files` reads."""
+    for option, variable, text in (
+        ("--ca-file", CA_FILE_VARIABLE, "authorities of servers' certificates (PEM)"),
+        ("--client-cert", CLIENT_CERT_VARIABLE, "certificate for servers that ask for one (PEM)"),
+        ("--client-key", CLIENT_KEY_VARIABLE, "key of --client-cert, if it is in its own file"),
+    ):
+        parser.add_argument(
+            option,
+            metavar="<PATH>",
+            action=_SetVariable,
+            variable=variable,
+            type=path,
+            help=f"{text} [default: {variable}]",
+        )
+
+
+class _SetVariable(argparse.Action):
+    """An option that sets a variable of this process, which is another way to give its value."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, variable: str, **rest: Any):
+        super().__init__(option_strings, dest, **rest)
+        self._variable = variable
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        os.environ[self._variable] = str(values)
+
+
+def tls_files() -> TlsFiles:
+    """The files for TLS that options or variables name."""
+    return {
+        "ca_file": os.environ.get(CA_FILE_VARIABLE) or None,
+        "client_cert": os.environ.get(CLIENT_CERT_VARIABLE) or None,
+        "client_key": os.environ.get(CLIENT_KEY_VARIABLE) or None,
+    }
 
 
 def server_token(parser: Parser, values: argparse.Namespace) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from exec_server.cli.options import TOKEN_VARIABLE
+from exec_server.cli.options import TOKEN_VARIABLE, tls_files
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol.registry import NOISE_SCHEMES
 
@@ -98,6 +98,7 @@ def open_server(
             take_over=take_over,
             on_state=on_state,
             limits=limits,
+            **tls_files(),
         )
     manager = environments()
     if getattr(manager.resolve(server), "token", None) is None:
@@ -111,6 +112,7 @@ def open_server(
         take_over=take_over,
         on_state=on_state,
         limits=limits,
+        **tls_files(),
     )
 
 

@@ -7,6 +7,7 @@ connect_keywords.py  the same as keyword arguments; generated
 arguments.py         checks of what callers pass in
 os_errors.py         errors of the system over there as OSErrors
 url_schemes.py       from a URL to a function that opens a connection
+client_tls.py        the authorities that a client trusts, and its certificate
 session_link.py      keeps a connection, and replaces it when it is lost
 connection_link.py   one live connection: handshake, calls, events
 link_watch.py        notices a connection that carries nothing any more

@@ -30,6 +30,9 @@ class ConnectKeywords(TypedDict, total=False):
     on_state: Callable[[ConnectionState], None] | None
     on_policy_request: OnPolicyRequest | None
     on_policy_decision: OnPolicyDecision | None
+    ca_file: str | None
+    client_cert: str | None
+    client_key: str | None
     ssl_context: SSLContext | None
     limits: Limits
 

@@ -93,6 +93,12 @@ class ConnectOptions(SessionOptions, frozen=True, kw_only=True):
     on_state: Callable[[ConnectionState], None] | None = None
     on_policy_request: OnPolicyRequest | None = None
     on_policy_decision: OnPolicyDecision | None = None
+    # The authorities of servers' certificates (PEM), instead of the system's.
+    ca_file: str | None = None
+    # The client's certificate (PEM), and its key if that is in a file of its own.
+    client_cert: str | None = None
+    client_key: str | None = None
+    # It replaces the three files.
     ssl_context: SSLContext | None = None
     limits: Limits = DEFAULT_LIMITS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from exec_server.client.client_tls import tls_context
 from exec_server.client.connect_options import UrlOptions
 from exec_server.client.session_link import Dialler
 from exec_server.errors import ConfigurationError
@@ -24,13 +25,15 @@ def find_dialler(url: str, options: UrlOptions, schemes: Schemes) -> Dialler:
     if options.pin is not None:
         raise ConfigurationError("only a server behind a registry has a key that can be pinned")
 
+    ssl_context = tls_context(options) if url.startswith("wss:") else None
+
     def dial_directly() -> Awaitable[Connection]:
         return dial(
             url,
             limits=options.limits,
             bearer_token=options.token,
             connect_timeout=options.connect_timeout,
-            ssl_context=options.ssl_context,
+            ssl_context=ssl_context,
         )
 
     return dial_directly

@@ -27,7 +27,6 @@ from exec_server.hub.http.connection_guard import ConnectionGuard, fit_descripto
 from exec_server.hub.http.registry_api import RegistryApi
 from exec_server.hub.http.registry_metrics import EnvironmentCount
 from exec_server.hub.http.rendezvous import Rendezvous
-from exec_server.hub.http.tls import Certificate
 from exec_server.hub.http.tls_acceptor import TlsAcceptor
 from exec_server.hub.http.web import RegistryParts, Site
 from exec_server.hub.observe.audit import Audit
@@ -36,6 +35,7 @@ from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.open_store import is_shared, open_store
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.transport.address import TcpAddress
+from exec_server.transport.certificate import Certificate
 
 logger = logging.getLogger(__name__)
 

@@ -112,6 +112,11 @@ class Spawner:
         self._live: dict[int, OnExit] = {}
 
     @property
+    def live_count(self) -> int:
+        """The number of programs that run."""
+        return len(self._live)
+
+    @property
     def keeper_pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 

@@ -10,7 +10,10 @@ handlers/          which function answers which method
 local_peers.py     which connections of this machine are accepted
 take_over.py       takes a session from a connection that its client has lost
 authentication.py  the `--ws-auth` modes
+live_access.py     replaces the authentication of a server that runs
 secret_files.py    reads the files of tokens and secrets
+health_pages.py    `/healthz`, `/readyz` and `/metrics`
+server_metrics.py  the metrics of a server
 capabilities.py    the capabilities that the server reports
 sandbox_info.py    the sandbox backends that it reports
 file_helpers.py    starts the helpers of sandboxed file requests

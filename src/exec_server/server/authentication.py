@@ -1,7 +1,7 @@
 """Authentication of WebSocket clients: the ``--ws-auth`` modes.
 
-Secrets are read once, when the server starts, and never appear in a ``repr`` or a log. The module
-is long because each refusal of the reference has its own text and its place in their order.
+Secrets are read when the server starts and at SIGHUP, and never appear in a ``repr`` or a log. The
+module is long because each refusal of the reference has its own text and its place in their order.
 """
 
 from __future__ import annotations
@@ -66,6 +66,16 @@ class _BearerAuthenticator(ABC):
     def _verify(self, token: str) -> None:
         """Raises _TokenRefused."""
 
+    @abstractmethod
+    def _settings(self) -> tuple[object, ...]:
+        """The values that decide which tokens are accepted."""
+
+    def __eq__(self, other: object) -> bool:
+        """True if both accept the same tokens."""
+        return type(other) is type(self) and other._settings() == self._settings()
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
@@ -86,6 +96,9 @@ class CapabilityToken(_BearerAuthenticator):
 
         if not compare_digest(sha256(token.encode()).digest(), self._sha256):
             raise _TokenRefused("invalid websocket bearer token")
+
+    def _settings(self) -> tuple[object, ...]:
+        return (self._sha256,)
 
 
 class SignedBearerToken(_BearerAuthenticator):
@@ -125,6 +138,9 @@ class SignedBearerToken(_BearerAuthenticator):
         """Whom an accepted token is about; None if it does not say."""
         claims = _signed_claims(_bearer_token(authorization), self._secret)
         return None if claims.sub is None else str(claims.sub)
+
+    def _settings(self) -> tuple[object, ...]:
+        return self._secret, self._issuer, self._audience, self._skew
 
     def _check_times(self, claims: _BearerClaims, now: int) -> None:
         if now > claims.exp + self._skew:

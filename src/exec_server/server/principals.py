@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 
-from exec_server.server.authentication import Authenticator, SignedBearerToken
+from exec_server.server.authentication import SignedBearerToken
+from exec_server.server.live_access import LiveAccess
 from exec_server.transport.http_front import Identify
 from exec_server.transport.socket_owner import unix_owner
 
@@ -18,10 +19,11 @@ def own_principal() -> str:
     return _user(os.geteuid())
 
 
-def token_principal(authenticator: Authenticator) -> Identify:
+def token_principal(access: LiveAccess) -> Identify:
     """Tells the bearers of tokens apart: by the subject of a JWT, if it has one."""
 
     def identify(_transport: asyncio.BaseTransport, authorization: str | None) -> str:
+        authenticator = access.authenticator
         if isinstance(authenticator, SignedBearerToken):
             subject = authenticator.subject(authorization)
             return _TOKEN if subject is None else f"sub:{subject}"

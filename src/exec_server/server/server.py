@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -361,6 +361,15 @@ class ExecServer:
 
     def _end(self, session_id: SessionId) -> None:
         self._sessions.pop(session_id).close()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._contexts)
+
+    @property
+    def sessions(self) -> Collection[Session]:
+        """All sessions, attached or detached."""
+        return self._sessions.values()
 
     @property
     def holds_sessions(self) -> bool:

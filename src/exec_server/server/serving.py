@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import Authenticator
+from exec_server.server.health_pages import monitoring_pages, ready_page
+from exec_server.server.live_access import LiveAccess
 from exec_server.server.local_peers import LocalPeers
 from exec_server.server.principals import no_principal, token_principal, user_principal
 from exec_server.server.server import ExecServer
 from exec_server.transport.address import (
     DEFAULT_LISTEN_URL,
     StdioAddress,
+    SystemdAddress,
     TcpAddress,
     UnixAddress,
     parse_listen_url,
 )
-from exec_server.transport.listen import Listener, listen_tcp, listen_unix
+from exec_server.transport.binding import PRIVATE, BoundSocket, UnixAccess, bind
+from exec_server.transport.connection import Connection
+from exec_server.transport.http_front import Identify
+from exec_server.transport.listen import Listener, ListenSettings, listen
+from exec_server.transport.refusal_log import RefusalLog
+
+if TYPE_CHECKING:
+    from exec_server.server.server_metrics import ServerMetrics
+    from exec_server.transport.certificate import Certificate, CertificateWatch
 
 _PUBLIC_BIND = (
     "refusing to listen on {url} without authentication: anyone who can reach it could run "
@@ -43,6 +56,10 @@ class RunningServer(msgspec.Struct, frozen=True):
 
     url: str
     core: ExecServer
+    # Replaces the authenticator of a WebSocket listener while it runs.
+    access: LiveAccess
+    # None unless they were asked for.
+    metrics: ServerMetrics | None = None
 
 
 @contextlib.asynccontextmanager
@@ -51,75 +68,142 @@ async def serve(
     *,
     limits: Limits = DEFAULT_LIMITS,
     authenticator: Authenticator | None = None,
+    tls: Certificate | None = None,
+    unix_access: UnixAccess = PRIVATE,
+    metrics: bool = False,
     insecure_no_auth: bool = False,
     allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
     state_directory: Path | None = None,
+    on_stopped: Callable[[str], None] | None = None,
 ) -> AsyncIterator[RunningServer]:
-    """Listen on a `ws://` or `unix://` URL. Leaving the block ends all processes of the server.
+    """Listen on a `ws://` or `unix://` URL, or on the socket of `systemd`.
 
-    With a *state_directory*, clients can start processes that outlive the server: the next server
-    on the same directory goes on with them.
+    Leaving the block ends all processes of the server, except durable ones: with a
+    *state_directory*, clients can start processes that outlive the server, and the next server on
+    the same directory goes on with them. *on_stopped* is called with what a person should know,
+    if such jobs go on.
 
-    A WebSocket address that other machines can reach needs an *authenticator*, unless
-    *insecure_no_auth* waives it. Without an authenticator, other users of this machine are refused
-    unless *insecure_no_auth* or *allow_other_users* is true.
+    A WebSocket address that other machines can reach needs an *authenticator*, or *tls* that asks
+    for certificates of clients, unless *insecure_no_auth* waives it. Without either, other users of
+    this machine are refused unless *insecure_no_auth* or *allow_other_users* is true, or
+    *unix_access* lets them use the socket. With *metrics* there are pages `/metrics` and
+    `/healthz`.
     """
+    has_auth = authenticator is not None or (tls is not None and tls.client_ca is not None)
     address = parse_listen_url(listen_url)
     if isinstance(address, StdioAddress):
         raise ConfigurationError("stdio serves one connection; use serve_stdio()")
-    if isinstance(address, TcpAddress):
-        is_open = not address.is_loopback and authenticator is None
-        if is_open and not insecure_no_auth:
-            raise ConfigurationError(_PUBLIC_BIND.format(url=address.url))
+    if not isinstance(address, SystemdAddress):
+        _check(address, authenticator, tls, may_be_public=has_auth or insecure_no_auth)
+    is_shared = unix_access.is_shared and isinstance(address, UnixAddress)
+    # This takes the variables of systemd out of the environment, which the server copies.
+    bound = bind(address, unix_access)
+    with _closed_on_error(bound):
+        _check(bound.address, authenticator, tls, may_be_public=has_auth or insecure_no_auth)
     core = ExecServer(
         limits=limits,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
         state_directory=state_directory,
     )
     try:
-        # This comes before the bind, so that the first client finds its session.
-        await core.restore()
+        # This comes before the first client is accepted, so that it finds its session.
+        with _closed_on_error(bound):
+            await core.restore()
         peers = LocalPeers(
             core,
-            allows_other_users=authenticator is not None or insecure_no_auth or allow_other_users,
+            allows_other_users=has_auth or insecure_no_auth or allow_other_users or is_shared,
         )
-        listener = await _listen(address, core, peers, authenticator)
-        # This comes after the bind, so that the first client need not wait for it.
-        preparing = asyncio.get_running_loop().call_soon(core.prepare)
-        try:
-            yield RunningServer(listener.url, core)
-        finally:
-            preparing.cancel()
-            listener.close()
+        access = LiveAccess(authenticator, core.serve)
+        refusals = RefusalLog(asyncio.get_running_loop().time)
+        counted = _metrics(core, refusals) if metrics else None
+        with contextlib.ExitStack() as held:
+            listener = _listen(bound, core, peers, access, refusals, counted, tls=tls)
+            held.callback(listener.close)
+            # This comes last, so that the first client need not wait for it.
+            held.callback(asyncio.get_running_loop().call_soon(core.prepare).cancel)
+            if tls is not None:
+                held.callback(_watch(tls, limits).close)
+            yield RunningServer(listener.url, core, access, counted)
     finally:
         await core.stop()
+        tell_farewell(core, on_stopped)
 
 
-async def _listen(
+@contextlib.contextmanager
+def _closed_on_error(bound: BoundSocket) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        bound.sock.close()
+        if bound.unlink is not None:
+            os.unlink(bound.unlink)
+        raise
+
+
+def _check(
     address: TcpAddress | UnixAddress,
-    core: ExecServer,
-    peers: LocalPeers,
     authenticator: Authenticator | None,
-) -> Listener:
+    tls: Certificate | None,
+    *,
+    may_be_public: bool,
+) -> None:
+    """Raise ConfigurationError if the address and the options do not fit."""
     if isinstance(address, UnixAddress):
+        if tls is not None:
+            raise ConfigurationError("TLS requires a WebSocket listener, not unix")
         if authenticator is not None:
             raise ConfigurationError("WebSocket auth requires a WebSocket listener, not unix")
-        return await listen_unix(
-            address,
-            core.serve,
-            limits=core.limits,
-            judge_peer=peers.refusal,
-            identify=user_principal,
-        )
-    return await listen_tcp(
-        address,
-        core.serve,
+    elif not address.is_loopback and not may_be_public:
+        raise ConfigurationError(_PUBLIC_BIND.format(url=address.url))
+
+
+def _listen(
+    bound: BoundSocket,
+    core: ExecServer,
+    peers: LocalPeers,
+    access: LiveAccess,
+    refusals: RefusalLog,
+    metrics: ServerMetrics | None,
+    *,
+    tls: Certificate | None,
+) -> Listener:
+    pages = {"/readyz": ready_page(core)}
+    on_connection: Callable[[Connection], None] = access.serve
+    traffic = None
+    if metrics is not None:
+        pages |= monitoring_pages(metrics.text)
+        on_connection, traffic = metrics.counting(access.serve), metrics.traffic
+    settings = ListenSettings(
+        on_connection=on_connection,
         limits=core.limits,
         judge_peer=peers.refusal,
-        check=authenticator.check if authenticator is not None else None,
-        identify=token_principal(authenticator) if authenticator is not None else no_principal,
+        refusals=refusals,
+        check=access.check if access.is_guarded else None,
+        identify=_identify(bound.address, access),
+        certificate=tls,
+        pages=pages,
+        traffic=traffic,
     )
+    return listen(bound, settings)
+
+
+def _identify(address: TcpAddress | UnixAddress, access: LiveAccess) -> Identify:
+    if isinstance(address, UnixAddress):
+        return user_principal
+    return token_principal(access) if access.is_guarded else no_principal
+
+
+def _metrics(core: ExecServer, refusals: RefusalLog) -> ServerMetrics:
+    from exec_server.server.server_metrics import ServerMetrics
+
+    return ServerMetrics(core, refusals.counts)
+
+
+def _watch(tls: Certificate, limits: Limits) -> CertificateWatch:
+    from exec_server.transport.certificate import CertificateWatch
+
+    return CertificateWatch(tls, seconds=limits.certificate_check_seconds)
 
 
 async def serve_stdio(
@@ -151,6 +235,7 @@ async def run_main(
     *,
     limits: Limits = DEFAULT_LIMITS,
     authenticator: Authenticator | None = None,
+    tls: Certificate | None = None,
     insecure_no_auth: bool = False,
     allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
@@ -166,28 +251,26 @@ async def run_main(
     if isinstance(parse_listen_url(listen_url), StdioAddress):
         if authenticator is not None:
             raise ConfigurationError("WebSocket auth requires a WebSocket listener, not stdio")
+        if tls is not None:
+            raise ConfigurationError("TLS requires a WebSocket listener, not stdio")
         await serve_stdio(
             limits=limits, proxy_private_ips_via_upstream=proxy_private_ips_via_upstream
         )
         return
-    core: ExecServer | None = None
-    try:
-        async with serve(
-            listen_url,
-            limits=limits,
-            authenticator=authenticator,
-            insecure_no_auth=insecure_no_auth,
-            allow_other_users=allow_other_users,
-            proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
-            state_directory=state_directory,
-        ) as running:
-            core = running.core
-            stopped = core.stop_request()
-            (on_ready or _print_url)(running.url)
-            await stopped
-    finally:
-        if core is not None:
-            tell_farewell(core, on_stopped)
+    async with serve(
+        listen_url,
+        limits=limits,
+        authenticator=authenticator,
+        tls=tls,
+        insecure_no_auth=insecure_no_auth,
+        allow_other_users=allow_other_users,
+        proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
+        state_directory=state_directory,
+        on_stopped=on_stopped,
+    ) as running:
+        stopped = running.core.stop_request()
+        (on_ready or _print_url)(running.url)
+        await stopped
 
 
 def tell_farewell(core: ExecServer, on_stopped: Callable[[str], None] | None) -> None:

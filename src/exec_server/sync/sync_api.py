@@ -1526,6 +1526,9 @@ def connect(
     on_state: Callable[[ConnectionState], None] | None = None,
     on_policy_request: OnPolicyRequest | None = None,
     on_policy_decision: OnPolicyDecision | None = None,
+    ca_file: str | None = None,
+    client_cert: str | None = None,
+    client_key: str | None = None,
     ssl_context: SSLContext | None = None,
     limits: Limits = DEFAULT_LIMITS,
     connect_timeout: float = DEFAULT_LIMITS.connect_timeout,
@@ -1551,6 +1554,9 @@ def connect(
     *pin* is for servers behind a registry, and replaces trust in that registry: it is the
     fingerprint of the executor's key, or `first-use` to trust the first key that is seen and no
     other key after that. UntrustedExecutor is raised for another key.
+
+    Over TLS the authorities of the system are trusted, or instead those in *ca_file*. A server or
+    registry that asks for a certificate gets *client_cert*, with *client_key*.
     """
     from exec_server.client_urls import connect as async_connect
 
@@ -1568,6 +1574,9 @@ def connect(
             on_state=on_state,
             on_policy_request=on_policy_request,
             on_policy_decision=on_policy_decision,
+            ca_file=ca_file,
+            client_cert=client_cert,
+            client_key=client_key,
             ssl_context=ssl_context,
             limits=limits,
             connect_timeout=connect_timeout,

@@ -2,10 +2,15 @@
 
 connection.py         the contract between a transport and its user
 address.py            the values of `--listen`
-listen.py             binds sockets and accepts connections
+binding.py            sockets to listen on: bound here, or passed on by systemd
+listen.py             turns what a listening socket accepts into connections
 accepting.py          accepts connections, with a bound on those that wait for a request
+certificate.py        the certificate of a listener, read again when its files change
+tls_accepting.py      TLS handshakes with accepted connections, bounded in time and in number
+tls_handshake.py      sends the reason to a peer whose TLS handshake is refused
 socket_owner.py       the user behind a local connection
 http_front.py         the HTTP request on a WebSocket port: an answer, or an upgrade
+refusal_log.py        which refusals of strangers are logged
 failure_delays.py     slows down addresses that send wrong tokens
 websocket.py          one WebSocket as a Connection, on either side
 tcp_activity.py       what the kernel knows about the traffic of a TCP connection
@@ -18,6 +23,7 @@ silence_watch.py      notices that a socket swallows everything
 picows_internals.py   everything that is used of picows without documentation
 fair_turns.py         bounded work for one connection in a turn of the event loop
 unix.py               Unix sockets: tells WebSockets from plain lines
+metered.py            connections that count their bytes
 lines.py              one message a line
 stdio.py              one connection on standard input and output
 program.py            a server that is a child process of ours

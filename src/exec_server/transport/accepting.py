@@ -13,6 +13,10 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from exec_server.transport.tls_accepting import TlsHandshakes
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +33,7 @@ class WaitingConnections:
     """Connections whose request was not read yet, the oldest first; at most *limit* of them."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = min(limit, _descriptors() // _SHARE)
+        self._limit = bounded(limit)
         self._transports: dict[asyncio.Transport, None] = {}
 
     def __len__(self) -> int:
@@ -66,8 +70,10 @@ class Acceptor:
         sock: socket.socket,
         new_protocol: Callable[[], asyncio.Protocol],
         waiting: WaitingConnections,
+        tls: TlsHandshakes | None = None,
     ) -> None:
         self._sock = sock
+        self._tls = tls
         self._new_protocol = new_protocol
         self._waiting = waiting
         self._loop = asyncio.get_running_loop()
@@ -107,7 +113,10 @@ class Acceptor:
 
     async def connect(self, sock: socket.socket) -> None:
         """Make a transport for an accepted connection."""
-        await self._loop.connect_accepted_socket(self._new_protocol, sock)
+        if self._tls is None:
+            await self._loop.connect_accepted_socket(self._new_protocol, sock)
+        else:
+            await self._tls.connect(self._new_protocol, sock)
 
     async def _take(self, sock: socket.socket) -> None:
         try:
@@ -125,13 +134,19 @@ class Acceptor:
             logger.info("a connection could not be accepted: %s", exc)
             return
         logger.warning("a connection could not be accepted: %s", exc, extra={"notice": "accepting"})
-        self._waiting.abort_oldest()
+        if not self._waiting.abort_oldest() and self._tls is not None:
+            self._tls.abort_oldest()
         self._loop.remove_reader(self._sock)
         self._pause = self._loop.call_later(_PAUSE, self._go_on)
 
     def _go_on(self) -> None:
         self._pause = None
         self._loop.add_reader(self._sock, self._on_readable)
+
+
+def bounded(limit: int) -> int:
+    """At most *limit* connections, and no more than their share of all descriptors."""
+    return min(limit, _descriptors() // _SHARE)
 
 
 def _descriptors() -> int:

@@ -41,6 +41,10 @@ class StdioAddress(msgspec.Struct, frozen=True):
     """One connection on standard input and output."""
 
 
+class SystemdAddress(msgspec.Struct, frozen=True):
+    """The socket that systemd passes on: socket activation."""
+
+
 class UnixAddress(msgspec.Struct, frozen=True):
     """A WebSocket listener on a socket in the file system; a relative path is kept as it is."""
 
@@ -52,7 +56,7 @@ class UnixAddress(msgspec.Struct, frozen=True):
         return f"{_UNIX}{self.path}"
 
 
-ListenAddress = TcpAddress | StdioAddress | UnixAddress
+ListenAddress = TcpAddress | StdioAddress | UnixAddress | SystemdAddress
 
 
 def parse_listen_url(url: str) -> ListenAddress:
@@ -63,6 +67,8 @@ def parse_listen_url(url: str) -> ListenAddress:
     """
     if url in ("stdio", "stdio://"):
         return StdioAddress()
+    if url == "systemd":
+        return SystemdAddress()
     if url.startswith(_WEBSOCKET):
         return _parse_tcp(url)
     if url.startswith(_UNIX):

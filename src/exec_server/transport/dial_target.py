@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 from exec_server.errors import ConfigurationError
 
 _UNIX = "unix://"
+# OpenSSL's codes for a certificate that is signed by itself or by an unknown authority.
+_UNKNOWN_AUTHORITY = (18, 19, 20, 21)
+# TLS 1.3 and 1.2 name it differently.
+_CERTIFICATE_WANTED = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE")
 
 
 class DialTarget(NamedTuple):
@@ -65,7 +69,16 @@ def describe(exc: Exception) -> str:
     if isinstance(exc, OSError) and exc.strerror and not _is_tls(exc):
         # asyncio adds the address, which the URL already tells.
         return os.strerror(exc.errno) if exc.errno is not None and exc.errno > 0 else exc.strerror
-    return str(exc) or type(exc).__name__
+    return (str(exc) or type(exc).__name__) + _tls_advice(exc)
+
+
+def _tls_advice(exc: Exception) -> str:
+    """The option that helps against a failed handshake, if there is one."""
+    if getattr(exc, "verify_code", None) in _UNKNOWN_AUTHORITY:
+        return "; name the authority of the server with --ca-file (ca_file)"
+    if getattr(exc, "reason", None) in _CERTIFICATE_WANTED:
+        return "; the server wants a certificate: use --client-cert (client_cert)"
+    return ""
 
 
 def _is_tls(exc: OSError) -> bool:

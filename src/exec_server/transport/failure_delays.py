@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+from exec_server.transport.refusal_log import network_of
+
 # An address may fail this many times at once; then each failure is answered later than the last.
 _FREE_FAILURES = 5
 _FIRST_DELAY = 0.05
@@ -27,7 +29,7 @@ class FailureDelays:
 
     def failed(self, address: str) -> float:
         """Note a failure of *address*; return the seconds by which its answer is delayed."""
-        now = self._clock()
+        now, address = self._clock(), network_of(address)
         count, last = self._failures.pop(address, (0.0, now))
         count = max(0.0, count - (now - last) / _FORGET_SECONDS) + 1
         self._failures[address] = count, now

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
 from exec_server.limits import Limits
 from exec_server.transport.accepting import WaitingConnections
 from exec_server.transport.failure_delays import FailureDelays
+from exec_server.transport.refusal_log import RefusalKind, RefusalLog
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ _REASONS = {
     405: "Method Not Allowed",
     426: "Upgrade Required",
     431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
 }
 
 
@@ -67,6 +69,19 @@ JudgePeer = Callable[[asyncio.BaseTransport], Verdict]
 Identify = Callable[[asyncio.BaseTransport, str | None], str | None]
 
 
+class HttpPage(NamedTuple):
+    """A path that is answered besides the upgrade."""
+
+    show: Callable[[], HttpAnswer]
+    methods: tuple[str, ...] = ("GET",)
+    needs_token: bool = False
+
+
+Pages = Mapping[str, HttpPage]
+# The one that the reference has.
+READY: Pages = {"/readyz": HttpPage(lambda: HttpAnswer(200), methods=("GET", "HEAD"))}
+
+
 def parse_head(data: bytes) -> RequestHead | None:
     """Read the request line and headers; None if they are not HTTP/1."""
     request_line, *lines = _LINE_END.split(data.decode("latin-1"))
@@ -90,20 +105,29 @@ def _path_of(target: str) -> str:
     return path
 
 
-def judge(head: RequestHead, check: CheckAuthorization | None) -> HttpAnswer | None:
+def judge(
+    head: RequestHead, check: CheckAuthorization | None, pages: Pages = READY
+) -> HttpAnswer | None:
     """Return the answer to *head*, or None if it is an upgrade to be accepted."""
     if "origin" in head.headers:
         return HttpAnswer(403)
-    if head.path == "/readyz":
-        is_read = head.method in ("GET", "HEAD")
-        return HttpAnswer(200) if is_read else HttpAnswer(405, headers=(("Allow", "GET,HEAD"),))
+    page = pages.get(head.path)
+    if page is not None:
+        return _show(page, head, check)
     if head.path != "/":
         return HttpAnswer(404)
-    refusal = _refuse_upgrade(head)
-    if refusal is None and check is not None:
-        reason = check(head.headers.get("authorization"))
-        return HttpAnswer(401, reason) if reason is not None else None
-    return refusal
+    return _refuse_upgrade(head) or _refuse_token(head, check)
+
+
+def _show(page: HttpPage, head: RequestHead, check: CheckAuthorization | None) -> HttpAnswer:
+    if head.method not in page.methods:
+        return HttpAnswer(405, headers=(("Allow", ",".join(page.methods)),))
+    return (_refuse_token(head, check) if page.needs_token else None) or page.show()
+
+
+def _refuse_token(head: RequestHead, check: CheckAuthorization | None) -> HttpAnswer | None:
+    reason = None if check is None else check(head.headers.get("authorization"))
+    return None if reason is None else HttpAnswer(401, reason)
 
 
 def _refuse_upgrade(head: RequestHead) -> HttpAnswer | None:
@@ -132,7 +156,7 @@ def _has_token(value: str, token: str) -> bool:
 def encode_answer(answer: HttpAnswer, *, without_body: bool) -> bytes:
     body = answer.body.encode()
     lines = [f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}"]
-    if body:
+    if body and not any(name == "Content-Type" for name, _ in answer.headers):
         lines.append("Content-Type: text/plain; charset=utf-8")
     lines += [f"{name}: {value}" for name, value in answer.headers]
     lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
@@ -155,8 +179,12 @@ class HttpFront(asyncio.Protocol):
         check: CheckAuthorization | None,
         upgrade: Callable[[asyncio.Transport, bytes, str | None], None],
         delays: FailureDelays,
+        refusals: RefusalLog,
+        pages: Pages,
     ) -> None:
         self._limits = limits
+        self._pages = pages
+        self._refusals = refusals
         self._delays = delays
         self._waiting = waiting
         self._judge_peer = judge_peer
@@ -214,16 +242,14 @@ class HttpFront(asyncio.Protocol):
             refusal = refusal.result()
         if refusal is not None:
             return HttpAnswer(403, refusal)
-        return judge(head, self._check)
+        return judge(head, self._check, self._pages)
 
     def _refuse(self, answer: HttpAnswer, head: RequestHead | None) -> None:
         """Log why the request is refused, and answer; a wrong token is answered more slowly."""
         without_body = head is not None and head.method == "HEAD"
         peer = self._transport.get_extra_info("peername") or "a Unix socket"
         if answer.status >= 400:
-            kind = "login" if answer.status == 401 else "connection"
-            reason = _why(answer, head)
-            logger.warning("refused %s: %s", _shown(peer), reason, extra={"notice": kind})
+            self._log_refusal(peer, answer, head)
         delay = self._delays.failed(_shown(peer, with_port=False)) if answer.status == 401 else 0.0
         if not delay:
             self._answer(answer, without_body=without_body)
@@ -232,6 +258,13 @@ class HttpFront(asyncio.Protocol):
         self._deadline.cancel()
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(delay, self._answer_later, answer, without_body)
+
+    def _log_refusal(self, peer: object, answer: HttpAnswer, head: RequestHead | None) -> None:
+        kind = _kind(answer, head)
+        more = self._refusals.refused(_shown(peer, with_port=False), kind)
+        if more is not None:
+            reason, notice = _why(answer, head), "login" if kind == "token" else "connection"
+            logger.warning("refused %s: %s%s", _shown(peer), reason, more, extra={"notice": notice})
 
     def _answer_later(self, answer: HttpAnswer, without_body: bool) -> None:
         if not self._transport.is_closing():
@@ -267,6 +300,14 @@ def _shown(peer: object, *, with_port: bool = True) -> str:
     if not with_port:
         return str(host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _kind(answer: HttpAnswer, head: RequestHead | None) -> RefusalKind:
+    if answer.status == 401:
+        return "token"
+    if answer.status == 403:
+        return "peer" if answer.body else "origin"
+    return "path" if answer.status == 404 and head is not None else "malformed"
 
 
 def _why(answer: HttpAnswer, head: RequestHead | None) -> str:

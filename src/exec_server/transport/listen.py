@@ -1,29 +1,57 @@
-"""Binds sockets, and turns every accepted one into a Connection."""
+"""Listens on a bound socket, and turns every accepted one into a Connection."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import socket
-import stat
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from exec_server.errors import ConfigurationError
+import msgspec
+
 from exec_server.limits import Limits
-from exec_server.transport.accepting import Acceptor, WaitingConnections
-from exec_server.transport.address import TcpAddress, UnixAddress
+from exec_server.transport.accepting import Acceptor, WaitingConnections, bounded
+from exec_server.transport.address import UnixAddress
+from exec_server.transport.binding import BoundSocket
 from exec_server.transport.connection import Connection
 from exec_server.transport.failure_delays import FailureDelays
-from exec_server.transport.http_front import CheckAuthorization, HttpFront, Identify, JudgePeer
+from exec_server.transport.http_front import (
+    CheckAuthorization,
+    HttpFront,
+    Identify,
+    JudgePeer,
+    Pages,
+)
 from exec_server.transport.picows_internals import adopt
-from exec_server.transport.unix import UnixFront
+from exec_server.transport.refusal_log import RefusalLog
+from exec_server.transport.unix import LineConnection, UnixFront
 from exec_server.transport.websocket import WebSocketConnection
 
-_BACKLOG = 1024
-_NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+if TYPE_CHECKING:
+    from exec_server.transport.certificate import Certificate
+    from exec_server.transport.metered import Traffic
 
 OnConnection = Callable[[Connection], None]
+
+
+class ListenSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a listener treats connections."""
+
+    on_connection: OnConnection
+    limits: Limits
+    # Judges each connection before anything is read.
+    judge_peer: JudgePeer
+    refusals: RefusalLog
+    pages: Pages
+    # Tells who is behind a connection that was let in.
+    identify: Identify
+    # Checks the Authorization header of each upgrade.
+    check: CheckAuthorization | None = None
+    # With it there is TLS, on TCP.
+    certificate: Certificate | None = None
+    # Counts bytes, if they are wanted.
+    traffic: Traffic | None = None
 
 
 class Listener:
@@ -43,127 +71,87 @@ class Listener:
             self._unlink = None
 
 
-async def listen_tcp(
-    address: TcpAddress,
-    on_connection: OnConnection,
-    *,
-    limits: Limits,
-    judge_peer: JudgePeer,
-    check: CheckAuthorization | None = None,
-    identify: Identify,
-) -> Listener:
-    """Accept WebSockets on *address*.
+def listen(bound: BoundSocket, settings: ListenSettings) -> Listener:
+    """Accept WebSockets on *bound*; on a Unix socket also plain lines."""
+    url = bound.address.url
+    if isinstance(bound.address, UnixAddress):
+        acceptor = _accept_unix(bound, settings)
+    else:
+        acceptor = _accept_tcp(bound, settings)
+        if settings.certificate is not None:
+            url = url.replace("ws:", "wss:", 1)
+    return Listener(acceptor, url, unlink=bound.unlink)
 
-    *judge_peer* judges each connection, *check* the Authorization header of each, and *identify*
-    tells who is behind it.
-    """
+
+def _accept_tcp(bound: BoundSocket, settings: ListenSettings) -> Acceptor:
+    most, handshakes = bounded(settings.limits.waiting_connections), None
+    if settings.certificate is not None:
+        from exec_server.transport.tls_accepting import TlsHandshakes
+
+        # Handshakes and requests that are waited for share the connections that may wait.
+        most = max(most // 2, 1)
+        handshakes = TlsHandshakes(
+            settings.certificate, settings.refusals, limits=settings.limits, limit=most
+        )
+    waiting = WaitingConnections(most)
+    new_front = _front_factory(settings, waiting)
+    return Acceptor(bound.sock, lambda: new_front(settings.judge_peer), waiting, handshakes)
+
+
+def _accept_unix(bound: BoundSocket, settings: ListenSettings) -> Acceptor:
+    limits = settings.limits
     waiting = WaitingConnections(limits.waiting_connections)
-    new_front = _front_factory(on_connection, limits, waiting, check, identify)
-    sock = _bind_tcp(address)
-    host, port = sock.getsockname()[:2]
-    acceptor = Acceptor(sock, lambda: new_front(judge_peer), waiting)
-    return Listener(acceptor, TcpAddress(host, port).url)
-
-
-def _bind_tcp(address: TcpAddress) -> socket.socket:
-    """Return a bound socket. The event loop's own way uses a resolver, which starts threads."""
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(socket.getaddrinfo(address.host, address.port, family, flags=_NUMERIC)[0][4])
-        sock.listen(_BACKLOG)
-    except OSError as exc:
-        sock.close()
-        raise ConfigurationError(f"{_os_error(exc)}: {address.url}") from exc
-    return sock
-
-
-async def listen_unix(
-    address: UnixAddress,
-    on_connection: OnConnection,
-    *,
-    limits: Limits,
-    judge_peer: JudgePeer,
-    identify: Identify,
-) -> Listener:
-    """Accept WebSockets and plain lines on a socket that only its owner can use."""
-    waiting = WaitingConnections(limits.waiting_connections)
-    new_front = _front_factory(on_connection, limits, waiting, None, identify)
-    sock, path = _bind_unix(address.path)
-    acceptor = Acceptor(
-        sock,
+    new_front = _front_factory(settings, waiting)
+    return Acceptor(
+        bound.sock,
         lambda: UnixFront(
             new_front,
-            on_connection,
+            lambda: _new_lines(settings),
             limits=limits,
             waiting=waiting,
-            judge_peer=judge_peer,
-            identify=identify,
+            judge_peer=settings.judge_peer,
+            identify=settings.identify,
         ),
         waiting,
     )
-    return Listener(acceptor, f"unix://{path}", unlink=path)
 
 
 def _front_factory(
-    on_connection: OnConnection,
-    limits: Limits,
-    waiting: WaitingConnections,
-    check: CheckAuthorization | None,
-    identify: Identify,
+    settings: ListenSettings, waiting: WaitingConnections
 ) -> Callable[[JudgePeer], HttpFront]:
+    limits = settings.limits
     delays = FailureDelays(asyncio.get_running_loop().time)
 
     def upgrade(transport: asyncio.Transport, handshake: bytes, authorization: str | None) -> None:
-        connection = WebSocketConnection(limits=limits, on_open=on_connection)
-        connection.principal = identify(transport, authorization)
+        connection = _new_websocket(settings)
+        connection.principal = settings.identify(transport, authorization)
         adopt(transport, lambda: connection, limits=limits, handshake=handshake)
 
     return lambda judge_peer: HttpFront(
         limits=limits,
         waiting=waiting,
         judge_peer=judge_peer,
-        check=check,
+        check=settings.check,
         upgrade=upgrade,
         delays=delays,
+        refusals=settings.refusals,
+        pages=settings.pages,
     )
 
 
-def _bind_unix(relative: str) -> tuple[socket.socket, str]:
-    """Return a listening socket of mode 0600. A stale socket at its path is replaced."""
-    path = os.path.abspath(relative)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    previous = os.umask(0o177)
-    try:
-        _remove_stale(path)
-        sock.bind(path)
-        sock.listen(_BACKLOG)
-    except OSError as exc:
-        sock.close()
-        raise ConfigurationError(f"{_os_error(exc)}: {path}") from exc
-    finally:
-        os.umask(previous)
-    return sock, path
+def _new_websocket(settings: ListenSettings) -> WebSocketConnection:
+    limits, on_open = settings.limits, settings.on_connection
+    if settings.traffic is None:
+        return WebSocketConnection(limits=limits, on_open=on_open)
+    from exec_server.transport.metered import MeteredWebSocket
+
+    return MeteredWebSocket(settings.traffic, limits=limits, on_open=on_open)
 
 
-def _remove_stale(path: str) -> None:
-    try:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            return
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
+def _new_lines(settings: ListenSettings) -> LineConnection:
+    limits, on_open = settings.limits, settings.on_connection
+    if settings.traffic is None:
+        return LineConnection(on_open, limits=limits)
+    from exec_server.transport.metered import MeteredLines
 
-
-def _os_error(exc: OSError) -> str:
-    if exc.errno is None:
-        return str(exc)
-    text = "Address in use" if exc.errno == 98 else os.strerror(exc.errno)
-    return f"{text} (os error {exc.errno})"
+    return MeteredLines(settings.traffic, on_open, limits=limits)

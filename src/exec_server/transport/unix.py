@@ -21,7 +21,7 @@ class UnixFront(asyncio.Protocol):
     def __init__(
         self,
         http_front: Callable[[JudgePeer], asyncio.Protocol],
-        on_connection: Callable[[Connection], None],
+        new_lines: Callable[[], LineConnection],
         *,
         limits: Limits,
         waiting: WaitingConnections,
@@ -32,7 +32,7 @@ class UnixFront(asyncio.Protocol):
         self._waiting = waiting
         self._judge_peer = judge_peer
         self._http_front = http_front
-        self._on_connection = on_connection
+        self._new_lines = new_lines
         self._limits = limits
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -49,7 +49,7 @@ class UnixFront(asyncio.Protocol):
             self._transport.abort()
             return
         if data[:1] == b"{":
-            protocol = LineConnection(self._on_connection, limits=self._limits)
+            protocol = self._new_lines()
             protocol.principal = self._identify(self._transport, None)
             transport: Any = self._transport
         else:

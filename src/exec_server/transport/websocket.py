@@ -75,8 +75,8 @@ class WebSocketConnection(WSListener):
         self._stream: Any = transport.underlying_transport
         self._queued_bytes: Callable[[], int] = self._stream.get_write_buffer_size
         self._stream.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
-        # A server does not mask its frames, and a plain socket does not encrypt them. Such frames
-        # are built here and written straight to the descriptor.
+        # A server does not mask its frames, so they are built here. A plain socket does not encrypt
+        # them, so they are written straight to the descriptor.
         self._is_server = not transport.is_client_side
         is_plain = self._is_server and not transport.is_secure
         self._fd = self._stream.get_extra_info("socket").fileno() if is_plain else -1
@@ -237,7 +237,7 @@ class WebSocketConnection(WSListener):
     def send(self, *parts: bytes) -> None:
         if self._is_closing:
             return
-        if self._fd < 0:
+        if not self._is_server:
             self._send_masked(b"".join(parts))
             return
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
@@ -272,7 +272,7 @@ class WebSocketConnection(WSListener):
     def _write(self, buffers: list[bytes], size: int) -> None:
         if size <= _JOIN_BYTES or len(buffers) > _MOST_BUFFERS:
             buffers = [b"".join(buffers)]
-        if self._queued_bytes():
+        if self._fd < 0 or self._queued_bytes():
             self._stream.writelines(buffers)
             return
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,11 @@ import pytest
 
 from exec_server.client.environments.manager import load_environments
 from exec_server.errors import ConfigurationError
+from exec_server.server.authentication import CapabilityToken
+from exec_server.server.serving import serve
+from exec_server.transport.certificate import Certificate
 from tests.requirements import requirement
+from tests.support.certificates import make_certificates
 from tests.support.cli import finished
 
 BOX = '[[environments]]\nid = "box"\nurl = "ws://127.0.0.1:1"\n'
@@ -40,6 +45,30 @@ def test_the_server_of_the_variable_has_one_too(tmp_path):
     )
     env = {"CODEX_EXEC_SERVER_URL": "ws://127.0.0.1:1", "T": "secret"}
     assert token_of(tmp_path, "remote", **env) == "secret"
+
+
+@requirement("env/toml:tls-files")
+@pytest.mark.parametrize("has_token", [False, True])
+async def test_an_environment_has_its_files_for_tls(tmp_path, has_token):
+    make_certificates(tmp_path)
+    pem, authority = str(tmp_path / "server.pem"), str(tmp_path / "authority.pem")
+    token = CapabilityToken(sha256(b"secret").digest()) if has_token else None
+    tls = Certificate(pem, pem, client_ca=authority)
+    async with serve(tls=tls, authenticator=token) as server:
+        (tmp_path / "environments.toml").write_text(
+            f'[[environments]]\nid = "box"\nurl = "{server.url}"\n'
+        )
+        own = '[environments.box]\nca_file = "authority.pem"\nclient_cert = "server.pem"\n'
+        (tmp_path / "exec-server.toml").write_text(
+            own + ('auth_bearer_token_env = "T"\n' if has_token else "")
+        )
+        manager = load_environments(tmp_path, {"T": "secret"})
+        async with manager.connect("box") as client:
+            assert client.is_connected
+        # What the caller gives comes first.
+        with pytest.raises(ConfigurationError, match="CA file /no/such/file"):
+            async with manager.connect("box", ca_file="/no/such/file"):
+                pass
 
 
 @requirement("env/toml:own-file")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.hub.access.throttle import (
+from exec_server.transport.refusal_log import network_of
     SharedThrottle,
     Throttle,
     forwarded_address,

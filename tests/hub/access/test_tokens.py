@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.hub.access.throttle import Throttle, network_of
+from exec_server.hub.access.throttle import Throttle
 from exec_server.hub.access.tokens import allows, new_token
+from exec_server.transport.refusal_log import network_of
 from tests.requirements import requirement
 
 

@@ -7,7 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.hub.observe.metrics import Metric, Requests, exposition
+from exec_server.hub.observe.metrics import Requests, exposition
+from exec_server.prometheus import Metric
 from exec_server.version import VERSION
 from tests.requirements import requirement
 

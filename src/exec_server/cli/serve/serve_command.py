@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import signal
 import sys
-from functools import partial
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,11 @@ from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
+from exec_server.cli.serve.operator_options import certificate, read_log_level, unix_access
 from exec_server.cli.serve.own_files import hide_from_sandboxes
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
+from exec_server.cli.serve.service_notices import ServiceNotices
 from exec_server.cli.serve.state_place import state_directory
 from exec_server.cli.standard_streams import print_or_log, say_farewell
 from exec_server.errors import ConfigurationError, RegistryError
@@ -28,6 +31,8 @@ from exec_server.limits import Limits
 
 if TYPE_CHECKING:
     from exec_server.server.authentication import Authenticator
+    from exec_server.server.serving import RunningServer
+    from exec_server.transport.certificate import Certificate
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +52,7 @@ def serve_command(words: list[str]) -> int:
     log_setup.configure(
         options.log_level, options.log_format, shows_notices=_shows_notices(options)
     )
+    level_file = options.operator.log_level_file
     if options.holds_secrets:
         hide_memory()
     hide_from_sandboxes(options)
@@ -56,6 +62,8 @@ def serve_command(words: list[str]) -> int:
             extra={"notice": "root"},
         )
     try:
+        if level_file is not None:
+            log_setup.set_level(read_log_level(level_file))
         _check_codex_settings(options)
         limits = msgspec.structs.replace(options.limits, child_descriptors=raise_descriptor_limit())
         in_loop(_serve(options, limits))
@@ -110,26 +118,74 @@ async def _serve(options: ServeOptions, limits: Limits) -> None:
 async def _listen(
     options: ServeOptions, limits: Limits, authenticator: Authenticator | None
 ) -> None:
-    from exec_server.server.serving import run_main
+    from exec_server.server.serving import serve, serve_stdio
+    from exec_server.transport.address import StdioAddress, parse_listen_url
 
+    operator = options.operator
+    tls, access = certificate(operator), unix_access(operator, options.listen)
     state = state_directory(options)
-    await run_main(
-        options.listen,
-        limits=limits,
-        authenticator=authenticator,
-        insecure_no_auth=options.insecure_no_auth,
-        allow_other_users=options.allow_other_users,
-        proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
-        state_directory=state,
-        on_ready=partial(_announce, state=state),
-        on_stopped=say_farewell,
-    )
+    reaches_private = options.proxy_private_ips_via_upstream
+    if isinstance(parse_listen_url(options.listen), StdioAddress):
+        if tls is not None:
+            raise ConfigurationError("TLS requires a WebSocket listener, not stdio")
+        await serve_stdio(limits=limits, proxy_private_ips_via_upstream=reaches_private)
+        return
+    with contextlib.closing(ServiceNotices(os.environ)) as notices:
+        async with serve(
+            options.listen,
+            limits=limits,
+            authenticator=authenticator,
+            tls=tls,
+            unix_access=access,
+            metrics=operator.metrics,
+            insecure_no_auth=options.insecure_no_auth,
+            allow_other_users=options.allow_other_users,
+            proxy_private_ips_via_upstream=reaches_private,
+            state_directory=state,
+            on_stopped=say_farewell,
+        ) as running:
+            async with _exporting(running, limits):
+                await _run(options, running, tls, notices, state)
+
+
+@contextlib.asynccontextmanager
+async def _exporting(running: RunningServer, limits: Limits) -> AsyncIterator[None]:
+    """Export the metrics to a collector of OpenTelemetry, if the variables name one."""
+    if running.metrics is None or not any(name.startswith("OTEL_") for name in os.environ):
+        yield
+        return
+    from exec_server.hub.observe.telemetry import exporting_server_metrics
+
+    async with exporting_server_metrics(running.metrics.found, limits=limits):
+        yield
+
+
+async def _run(
+    options: ServeOptions,
+    running: RunningServer,
+    tls: Certificate | None,
+    notices: ServiceNotices,
+    state: Path | None,
+) -> None:
+    """Serve until this task is cancelled or a client stops it, and reload at SIGHUP."""
+    from exec_server.cli.serve.reloading import Reloading, on_hangup
+
+    serving = asyncio.current_task()
+    assert serving is not None
+    on_hangup(Reloading(options, running, tls, notices).reload, serving.cancel)
+    stopped = running.core.stop_request()
+    _announce(running.url, state=state)
+    notices.ready(f"listening on {running.url}")
+    try:
+        await stopped
+    finally:
+        notices.stopping()
 
 
 def _authenticator(options: ServeOptions) -> Authenticator | None:
     """Check the options that depend on each other, in the reference's order; then read secrets."""
     from exec_server.server.authentication import check_options, from_options
-    from exec_server.transport.address import TcpAddress, parse_listen_url
+    from exec_server.transport.address import StdioAddress, UnixAddress, parse_listen_url
 
     check_options(options.auth)
     if options.remote.is_requested:
@@ -137,9 +193,11 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
             raise ConfigurationError(
                 "WebSocket listener auth cannot be used with --remote or forward"
             )
+        if options.operator.tls_cert is not None:
+            raise ConfigurationError("--tls-cert cannot be used with --remote or forward")
         return None
     address = parse_listen_url(options.listen)
-    if options.auth.mode is not None and not isinstance(address, TcpAddress):
+    if options.auth.mode is not None and isinstance(address, StdioAddress | UnixAddress):
         kind = "stdio" if options.listen.startswith("stdio") else "unix"
         raise ConfigurationError(f"WebSocket auth requires a WebSocket listener, not {kind}")
     return from_options(options.auth)

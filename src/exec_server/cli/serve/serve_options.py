@@ -11,6 +11,7 @@ import msgspec
 
 from exec_server.cli.commands import command_names, find_entry, nearest_command
 from exec_server.cli.parser import Arguments, Parser, similar_tip
+from exec_server.cli.serve.operator_options import OperatorOptions, operator_options
 from exec_server.cli.serve.serve_parser import forward_parser, serve_parser
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import AuthOptions
@@ -88,6 +89,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     listen: str = DEFAULT_LISTEN_URL
     auth: AuthOptions = AuthOptions()
+    operator: OperatorOptions = OperatorOptions()
     insecure_no_auth: bool = False
     allow_other_users: bool = False
     # The directory of durable jobs, or "none"; None is the default of the address.
@@ -109,7 +111,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def holds_secrets(self) -> bool:
         """True if the server will know something that its commands must not know."""
-        return self.auth.mode is not None or self.remote.is_requested
+        has_key = self.operator.tls_key is not None
+        return self.auth.mode is not None or has_key or self.remote.is_requested
 
 
 def parse_serve(argv: list[str], environ: Mapping[str, str] | None = None) -> ServeOptions:
@@ -125,6 +128,7 @@ def parse_serve(argv: list[str], environ: Mapping[str, str] | None = None) -> Se
     _accept_old_spelling(parser, arguments)
     parser.refuse_together(arguments, "listen", "remote")
     parser.refuse_together(arguments, "ws_auth", "insecure_no_auth")
+    parser.refuse_together(arguments, "log_level", "log_level_file")
     parser.refuse_together(arguments, *_IDENTITIES)
     parser.require(arguments, _needs(arguments))
     if arguments.rest:
@@ -201,6 +205,7 @@ def _serve_options(values: argparse.Namespace, environ: Mapping[str, str]) -> Se
         listen=values.listen,
         state=values.state,
         auth=_auth_options(values),
+        operator=operator_options(values),
         insecure_no_auth=values.insecure_no_auth,
         allow_other_users=values.allow_other_users,
         limits=_limits(values),

@@ -18,6 +18,7 @@ from exec_server.cli.parser import (
     positive_count,
     seconds,
 )
+from exec_server.cli.serve.operator_options import add_operator_options
 from exec_server.cli.serve.state_options import add_state
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.server.authentication import DEFAULT_CLOCK_SKEW
@@ -49,6 +50,10 @@ examples:
   Accept only clients that send a token, as `Authorization: Bearer TOKEN`:
       openssl rand -hex 32 > token
       exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token
+
+  The same over TLS, with the URL wss://...:
+      exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token \\
+          --tls-cert server.pem --tls-key server-key.pem
 
   Keep what `run --detach` has started, whatever becomes of the server:
       exec-server --listen ws://127.0.0.1:8765 --state ~/jobs
@@ -88,6 +93,7 @@ def serve_parser() -> Parser:
     )
     _add_listening(parser)
     _add_authentication(parser)
+    add_operator_options(parser)
     add_state(parser)
     _add_limits(parser)
     _add_logging(parser)
@@ -121,7 +127,8 @@ def _add_listening(parser: Parser) -> None:
         "--listen",
         metavar="<URL>",
         default=DEFAULT_LISTEN_URL,
-        help="where to listen: ws://IP:PORT, unix://PATH or stdio; port 0 is any free port, and "
+        help="where to listen: ws://IP:PORT, unix://PATH, stdio, or systemd for the socket of a "
+        ".socket unit; port 0 is any free port, and "
         "the first line of output is the URL in use [default: %(default)s]",
     )
 

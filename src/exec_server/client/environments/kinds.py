@@ -35,6 +35,10 @@ class WebSocketEnvironment(msgspec.Struct, frozen=True):
     id: str
     url: str
     token: TokenSource | None = None
+    # The files for TLS, see `ConnectOptions`.
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
     connect_timeout: float = DEFAULT_LIMITS.connect_timeout
     initialize_timeout: float = DEFAULT_LIMITS.initialize_timeout
     kind: ClassVar[Kind] = "websocket"

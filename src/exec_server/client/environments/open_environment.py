@@ -73,6 +73,7 @@ async def _connect(
             UrlOptions,
             options,
             token=_token(environment, options),
+            **_tls_files(environment, options),
             connect_timeout=environment.connect_timeout,
             initialize_timeout=environment.initialize_timeout,
         )
@@ -86,6 +87,16 @@ async def _connect(
         can_redial=environment.can_redial,
     )
     return ExecServerClient(session)
+
+
+def _tls_files(environment: WebSocketEnvironment, options: ConnectOptions) -> dict[str, str | None]:
+    """The files that are configured, unless the caller gives others."""
+    names = ("ca_file", "client_cert", "client_key")
+    if options.ssl_context is not None:
+        return {}
+    # A certificate and its key belong together.
+    own = ("ca_file",) if options.client_cert is not None else names
+    return {name: getattr(options, name) or getattr(environment, name) for name in own}
 
 
 def _token(environment: WebSocketEnvironment, options: ConnectOptions) -> str | None:

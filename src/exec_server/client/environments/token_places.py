@@ -1,11 +1,12 @@
-"""`exec-server.toml`: where the bearer tokens of environments are, in a file that Codex ignores.
+"""`exec-server.toml`: the tokens and TLS files of environments, in a file that Codex ignores.
 
 Codex refuses an `environments.toml` with a key that it does not know, so a token that is in a file
-or in a variable has its place here, beside that file::
+or in a variable, and the files for TLS, have their place here, beside that file::
 
     [environments.build]                         # the id in environments.toml, or `remote`
     auth_bearer_token_file = "build.token"       # a relative path starts at the home directory
-    # auth_bearer_token_env = "VARIABLE"         # exactly one of the two
+    # auth_bearer_token_env = "VARIABLE"         # at most one of the two
+    ca_file = "ca.pem"                           # also client_cert and client_key
 
 It is preferred to the token in `environments.toml`.
 """
@@ -36,6 +37,17 @@ _FILE_BYTES = 1 << 20
 class _TokenPlace(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     auth_bearer_token_env: str | None = None
     auth_bearer_token_file: str | None = None
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+
+    @property
+    def has_token(self) -> bool:
+        return self.auth_bearer_token_env is not None or self.auth_bearer_token_file is not None
+
+    def tls_files(self, home: Path) -> dict[str, str]:
+        named = {name: getattr(self, name) for name in ("ca_file", "client_cert", "client_key")}
+        return {name: str(home / path) for name, path in named.items() if path is not None}
 
 
 class _TokenPlaces(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -87,6 +99,9 @@ def _with_token(
     shown = f"{path}: environment `{environment.id}`"
     if not isinstance(environment, WebSocketEnvironment):
         raise ConfigurationError(f"{shown} has no url, so it has no bearer token")
+    files = place.tls_files(path.parent)
+    if files and not place.has_token:
+        return msgspec.structs.replace(environment, **files)
     if (place.auth_bearer_token_env is None) == (place.auth_bearer_token_file is None):
         raise ConfigurationError(
             f"{shown} must set exactly one of auth_bearer_token_env and auth_bearer_token_file"
@@ -97,4 +112,4 @@ def _with_token(
     else:
         assert place.auth_bearer_token_env is not None
         token = TokenVariable(place.auth_bearer_token_env, env)
-    return msgspec.structs.replace(environment, token=token)
+    return msgspec.structs.replace(environment, token=token, **files)

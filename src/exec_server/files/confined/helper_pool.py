@@ -70,6 +70,9 @@ class HelperPool:
         self._room = asyncio.Event()
         self._is_stopped = False
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     @asynccontextmanager
     async def borrow(self, plan: Plan) -> AsyncIterator[Helper]:
         """A helper for *plan*, for one block. Raises RpcError if there is none in time."""

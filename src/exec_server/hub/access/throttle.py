@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Sequence
+
+from exec_server.transport.refusal_log import network_of, parsed_address
 
 _ALL = "all addresses"
 
@@ -62,31 +63,6 @@ class SharedThrottle:
         self._all.take_back(_ALL)
 
 
-def network_of(address: str) -> str:
-    """The addresses that have one owner: an IPv4 address, or the /64 network of an IPv6 one."""
-    parsed = _parsed(address)
-    if parsed is None:
-        return address
-    if parsed.version == 4:
-        return str(parsed)
-    return str(ipaddress.ip_network((parsed, 64), strict=False))
-
-
-def _parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address without its zone; None if *text* is none.
-
-    A socket for both versions of IP tells an IPv4 address as an IPv6 one (`::ffff:192.0.2.1`). All
-    of these are in one network, and each has another owner.
-    """
-    try:
-        parsed = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    if isinstance(parsed, ipaddress.IPv6Address):
-        return parsed.ipv4_mapped or ipaddress.IPv6Address(int(parsed))
-    return parsed
-
-
 def forwarded_address(lines: Sequence[str]) -> str | None:
     """The address that our own proxy has seen, from the `X-Forwarded-For` lines of a request.
 
@@ -99,5 +75,5 @@ def forwarded_address(lines: Sequence[str]) -> str | None:
         last = last[1:].partition("]")[0]
     elif last.count(":") == 1:
         last = last.partition(":")[0]
-    parsed = _parsed(last)
+    parsed = parsed_address(last)
     return None if parsed is None else str(parsed)

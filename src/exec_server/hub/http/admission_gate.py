@@ -16,8 +16,8 @@ from contextvars import ContextVar
 import msgspec
 
 from exec_server.errors import ExecServerError
-from exec_server.hub.observe.metrics import Metric
 from exec_server.limits import Limits
+from exec_server.prometheus import Metric
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from exec_server.hub.access.refusals import RegistryRefusal
-from exec_server.hub.access.throttle import network_of
-from exec_server.hub.observe.metrics import Metric
 from exec_server.limits import Limits
+from exec_server.prometheus import Metric
+from exec_server.transport.refusal_log import network_of
 
 logger = logging.getLogger(__name__)
 

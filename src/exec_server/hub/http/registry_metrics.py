@@ -9,8 +9,8 @@ from exec_server.hub.bus import Bus
 from exec_server.hub.bus.signed_bus import SignedBus
 from exec_server.hub.cluster.registrations import Registrations
 from exec_server.hub.http.rendezvous import Rendezvous
-from exec_server.hub.observe.metrics import Metric
 from exec_server.hub.store import Store, StoreUnavailable
+from exec_server.prometheus import Metric
 from exec_server.version import VERSION
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from exec_server.hub.http.environment_listing import EnvironmentPage, ListedEnvironment
-from exec_server.hub.observe.metrics import Metric
+from exec_server.prometheus import Metric
 
 # The page may not load, run, frame or send anything, whatever text an environment reports.
 HEADERS = {

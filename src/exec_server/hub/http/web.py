@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from exec_server import prometheus
 from exec_server.hub.access.pairing import Pairings, read_claim, read_pledge
 from exec_server.hub.access.pairing_reply import read_reply
 from exec_server.hub.access.refusals import RegistryRefusal, no_socket, put_off
@@ -77,7 +78,7 @@ class RegistryParts(msgspec.Struct, frozen=True, kw_only=True):
     public_url: str | None = None
     is_behind_proxy: bool = False
 
-    def metrics(self) -> list[metrics.Metric]:
+    def metrics(self) -> list[prometheus.Metric]:
         """The metrics for the status page, `/metrics` and a collector."""
         return [
             *registry_metrics(self.registrations, self.rendezvous, self.gate),
@@ -294,7 +295,7 @@ class Site:
         await self._admit(request, "observe")
         await self._parts.environments.refresh()
         text = metrics.exposition(self._parts.metrics(), self._parts.telemetry.requests)
-        return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+        return web.Response(body=text.encode(), headers={"Content-Type": prometheus.CONTENT_TYPE})
 
     async def _healthz(self, request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

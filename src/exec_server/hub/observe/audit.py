@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from exec_server.audit_lines import AuditEvent, AuditLines
-from exec_server.hub.observe.metrics import Metric
 from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.entities import AccessToken
 from exec_server.limits import Limits
+from exec_server.prometheus import Metric
 
 logger = logging.getLogger(__name__)
 

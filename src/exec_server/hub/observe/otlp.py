@@ -37,28 +37,37 @@ from opentelemetry.trace import NoOpTracerProvider, Span, SpanKind, StatusCode, 
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.observe.metrics import DURATION_BOUNDS, Labels, Metric
 from exec_server.hub.observe.otlp_log import Outages
-from exec_server.hub.observe.telemetry_records import ExportedSignals, RequestInfo
+from exec_server.hub.observe.telemetry_records import (
+    REGISTRY,
+    ExportedSignals,
+    RequestInfo,
+    TelemetrySource,
+)
+from exec_server.prometheus import DURATION_BOUNDS, Labels, Metric
 from exec_server.version import VERSION
 
 logger = logging.getLogger(__name__)
 
-_SCOPE = "exec_server.registry"
-_SERVICE = "exec-server-registry"
 # How long a thread waits until the event loop has read the metrics.
 _LOOK_SECONDS = 5.0
 _W3C = TraceContextTextMapPropagator()
 
 
 class Collector:
-    """Exports the *wanted* signals until it is closed. Raises ConfigurationError."""
+    """Exports the *wanted* signals of *source* until it is closed. Raises ConfigurationError."""
 
-    def __init__(self, wanted: ExportedSignals, metrics: Callable[[], list[Metric]]) -> None:
+    def __init__(
+        self,
+        wanted: ExportedSignals,
+        metrics: Callable[[], list[Metric]],
+        source: TelemetrySource = REGISTRY,
+    ) -> None:
+        self._source = source
         self._outages = Outages()
         self._exporters: list[_SpanExporter | _MetricExporter] = []
         self._shutdowns: list[Callable[[float], None]] = []
-        resource = _resource()
+        resource = _resource(source)
         try:
             tracer = self._tracer(resource) if wanted.traces else _NO_TRACER
             meter = self._meter(resource) if wanted.metrics else _NO_METER
@@ -72,7 +81,7 @@ class Collector:
             description="Time to the answer; of a socket, to its upgrade.",
             explicit_bucket_boundaries_advisory=DURATION_BOUNDS,
         )
-        _observe(meter, metrics)
+        _observe(meter, metrics, source)
 
     def _tracer(self, resource: Resource) -> Tracer:
         exporter = _SpanExporter(self._outages)
@@ -80,7 +89,7 @@ class Collector:
         provider.add_span_processor(BatchSpanProcessor(exporter))
         self._exporters.append(exporter)
         self._shutdowns.append(lambda seconds: provider.shutdown())
-        return provider.get_tracer(_SCOPE, VERSION)
+        return provider.get_tracer(self._source.scope, VERSION)
 
     def _meter(self, resource: Resource) -> Meter:
         exporter = _MetricExporter(self._outages)
@@ -88,7 +97,7 @@ class Collector:
         provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         self._exporters.append(exporter)
         self._shutdowns.append(lambda seconds: provider.shutdown(timeout_millis=seconds * 1000))
-        return provider.get_meter(_SCOPE, VERSION)
+        return provider.get_meter(self._source.scope, VERSION)
 
     def span(self, asked: RequestInfo, headers: Mapping[str, str]) -> RequestSpan:
         """A span for a request, which continues the trace of the client."""
@@ -227,15 +236,15 @@ class _Look:
         return seen.result(_LOOK_SECONDS)
 
 
-def _observe(meter: Meter, metrics: Callable[[], list[Metric]]) -> None:
+def _observe(meter: Meter, metrics: Callable[[], list[Metric]], source: TelemetrySource) -> None:
     look = _Look(metrics)
     for metric in metrics():
         # The labels of an `info` are part of the resource.
         if metric.kind != "info":
-            _instrument(meter, metric, look)
+            _instrument(meter, metric, look, source)
 
 
-def _instrument(meter: Meter, metric: Metric, look: _Look) -> None:
+def _instrument(meter: Meter, metric: Metric, look: _Look, source: TelemetrySource) -> None:
     def observe(options: CallbackOptions) -> Iterable[Observation]:
         return [
             Observation(value, dict(labels)) for labels, value in look.take(metric.name).items()
@@ -244,13 +253,13 @@ def _instrument(meter: Meter, metric: Metric, look: _Look) -> None:
     is_counter = metric.kind == "counter"
     create = meter.create_observable_counter if is_counter else meter.create_observable_gauge
     # The collector adds `_total` again for Prometheus.
-    name = f"{_SCOPE}.{metric.name.removesuffix('_total')}"
+    name = f"{source.scope}.{metric.name.removesuffix('_total')}"
     create(name, callbacks=[observe], description=metric.help)
 
 
-def _resource() -> Resource:
+def _resource(source: TelemetrySource) -> Resource:
     ours = {
-        "service.name": _SERVICE,
+        "service.name": source.service,
         "service.version": VERSION,
         "service.instance.id": str(uuid.uuid4()),
     }
@@ -283,5 +292,5 @@ def _in_thread(work: Callable[[float], None], seconds: float) -> asyncio.Future[
     return done
 
 
-_NO_TRACER = NoOpTracerProvider().get_tracer(_SCOPE)
-_NO_METER = NoOpMeterProvider().get_meter(_SCOPE)
+_NO_TRACER = NoOpTracerProvider().get_tracer(REGISTRY.scope)
+_NO_METER = NoOpMeterProvider().get_meter(REGISTRY.scope)

@@ -18,11 +18,18 @@ from typing import TYPE_CHECKING, Any, cast
 from aiohttp import web
 
 from exec_server.errors import ConfigurationError
-from exec_server.hub.observe.metrics import Metric, Requests
-from exec_server.hub.observe.telemetry_records import ExportedSignals, RequestInfo
+from exec_server.hub.observe.metrics import Requests
+from exec_server.hub.observe.telemetry_records import (
+    REGISTRY,
+    SERVER,
+    ExportedSignals,
+    RequestInfo,
+    TelemetrySource,
+)
 from exec_server.hub.store import Store
 from exec_server.hub.store.names import is_name
 from exec_server.limits import DEFAULT_LIMITS, Limits
+from exec_server.prometheus import Metric
 from exec_server.protocol.registry import ROLE
 
 if TYPE_CHECKING:
@@ -211,15 +218,36 @@ async def exporting(
     if not signals.traces and not signals.metrics:
         yield
         return
+    collector = watch.collector = _collector(signals, metrics, REGISTRY)
+    try:
+        yield
+    finally:
+        watch.collector = None
+        await collector.close(limits.close_timeout * 3)
+
+
+@contextlib.asynccontextmanager
+async def exporting_server_metrics(
+    metrics: Callable[[], list[Metric]], *, limits: Limits
+) -> AsyncIterator[None]:
+    """Export the metrics of a plain server if a collector is configured."""
+    if not wanted_signals(os.environ).metrics:
+        yield
+        return
+    collector = _collector(ExportedSignals(traces=False, metrics=True), metrics, SERVER)
+    try:
+        yield
+    finally:
+        await collector.close(limits.close_timeout * 3)
+
+
+def _collector(
+    signals: ExportedSignals, metrics: Callable[[], list[Metric]], source: TelemetrySource
+) -> Collector:
     try:
         from exec_server.hub.observe.otlp import Collector
     except ImportError as exc:
         raise ConfigurationError(
             "OTEL_EXPORTER_OTLP_ENDPOINT needs more packages: pip install 'exec-server[telemetry]'"
         ) from exc
-    collector = watch.collector = Collector(signals, metrics)
-    try:
-        yield
-    finally:
-        watch.collector = None
-        await collector.close(limits.close_timeout * 3)
+    return Collector(signals, metrics, source)

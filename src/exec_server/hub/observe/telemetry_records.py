@@ -21,3 +21,15 @@ class ExportedSignals(msgspec.Struct, frozen=True):
 
     traces: bool
     metrics: bool
+
+
+class TelemetrySource(msgspec.Struct, frozen=True):
+    """The program that exports."""
+
+    # The name of the service, and the beginning of the names of its metrics.
+    service: str
+    scope: str
+
+
+REGISTRY = TelemetrySource("exec-server-registry", "exec_server.registry")
+SERVER = TelemetrySource("exec-server", "exec_server.server")

@@ -1,0 +1,106 @@
+"""The certificate of a listener, read again when its files change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+
+from exec_server.errors import ConfigurationError
+from exec_server.transport.tls_handshake import HandshakeContext
+
+logger = logging.getLogger(__name__)
+
+_Stamps = tuple[tuple[int, int, int], ...]
+
+
+class Certificate:
+    """A certificate with its key, and the TLS context of the sockets that use them.
+
+    With *client_ca* a client needs a certificate by one of the authorities in that file. Then a
+    change of the files makes a new *context*, so it has to be asked for at each connection. The
+    authorities of a context can only become more.
+    """
+
+    def __init__(self, certificate: str, key: str, *, client_ca: str | None = None) -> None:
+        """Raises ConfigurationError if the files cannot be read or do not belong together."""
+        self._certificate, self._key = certificate, key
+        self.client_ca = client_ca
+        try:
+            self._seen = self._stamps()
+            self.context: ssl.SSLContext = self._load()
+        except (OSError, ValueError) as exc:
+            raise ConfigurationError(f"cannot use the certificate {certificate}: {exc}") from exc
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        authority = () if self.client_ca is None else (self.client_ca,)
+        return (self._certificate, self._key, *authority)
+
+    def refresh(self) -> None:
+        """Read the files again if they have changed since the last time.
+
+        While they do not belong together, the previous certificate stays in use.
+        """
+        try:
+            stamps = self._stamps()
+        except OSError as exc:
+            if self._seen:
+                logger.error("the certificate was not read again: %s", exc)
+            self._seen = ()
+            return
+        if stamps != self._seen:
+            self._seen = stamps
+            self.reload()
+
+    def reload(self) -> bool:
+        """Read the files again. False means that they are broken and the old ones stay in use."""
+        try:
+            # A failure halfway would leave the context in use without a key.
+            fresh = self._load()
+            if self.client_ca is None:
+                self.context.load_cert_chain(self._certificate, self._key, _no_password)
+            else:
+                self.context = fresh
+        except (OSError, ValueError) as exc:
+            logger.error("the certificate was not read again: %s", exc)
+            return False
+        logger.info("the certificate was read again")
+        return True
+
+    def _stamps(self) -> _Stamps:
+        found = [os.stat(path) for path in self.files]
+        return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
+
+    def _load(self) -> ssl.SSLContext:
+        context = HandshakeContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.load_cert_chain(self._certificate, self._key, _no_password)
+        if self.client_ca is not None:
+            context.load_verify_locations(self.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+class CertificateWatch:
+    """Reads a certificate again within *seconds* of a change of its files, until it is closed."""
+
+    def __init__(self, certificate: Certificate, *, seconds: float) -> None:
+        self._certificate = certificate
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._certificate.refresh()
+        self._timer = self._loop.call_later(self._seconds, self._look)
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+
+def _no_password() -> str:
+    # Without this function OpenSSL would ask for the password on the terminal.
+    raise ValueError("the key is encrypted: remove its password with `openssl pkey`")

@@ -1,0 +1,58 @@
+"""Connections that count their bytes, for servers whose metrics are wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from exec_server.transport.unix import LineConnection
+from exec_server.transport.websocket import WebSocketConnection
+
+
+class Traffic:
+    """The messages of all connections of a listener, without frames and encryption."""
+
+    def __init__(self) -> None:
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.received_messages = 0
+        self.sent_messages = 0
+
+    def received(self, data: bytes) -> None:
+        self.received_bytes += len(data)
+        self.received_messages += 1
+
+    def sent(self, parts: tuple[bytes, ...]) -> None:
+        self.sent_bytes += sum(map(len, parts))
+        self.sent_messages += 1
+
+
+class MeteredWebSocket(WebSocketConnection):
+    """A WebSocket that counts."""
+
+    def __init__(self, traffic: Traffic, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._traffic = traffic
+
+    def send(self, *parts: bytes) -> None:
+        self._traffic.sent(parts)
+        super().send(*parts)
+
+    def _deliver(self, data: bytes, *, is_last: bool) -> None:
+        self._traffic.received(data)
+        super()._deliver(data, is_last=is_last)
+
+
+class MeteredLines(LineConnection):
+    """A connection of lines that counts."""
+
+    def __init__(self, traffic: Traffic, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self._traffic = traffic
+
+    def send(self, *parts: bytes) -> None:
+        self._traffic.sent(parts)
+        super().send(*parts)
+
+    def _take(self, line: bytes) -> None:
+        self._traffic.received(line)
+        super()._take(line)
