@@ -183,10 +183,7 @@ def test_a_plan_follows_restrictions_to_their_other_paths():
     ],
 )
 @requirement("security/aliases:paths")
-def test_the_list_of_mounts_tells_the_other_paths(monkeypatch, path, expected):
-    mounts = HostMounts()
-    monkeypatch.setattr(mounts, "_refresh", lambda: None)
-    monkeypatch.setattr(mounts, "_several", frozenset((b"8:1",)))
+def test_the_list_of_mounts_tells_the_other_paths(path, expected):
     entries = [
         (b"0:1", b"/", b"/"),
         (b"8:1", b"/x/w", b"/w"),
@@ -195,5 +192,5 @@ def test_the_list_of_mounts_tells_the_other_paths(monkeypatch, path, expected):
         (b"8:1", b"/x/w/a/b", b"/deep"),
         (b"0:2", b"/", b"/other"),
     ]
-    monkeypatch.setattr(mounts, "_mounts", entries)
-    assert mounts.aliases(path) == expected
+    assert HostMounts(entries).pairs(path) == expected
+    assert HostMounts(entries[:2]).pairs(path) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -68,8 +68,8 @@ class Tree(FileSystemFacts):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return self.contents.get(path, b"")[:size]
 
-    def aliases(self, path: bytes) -> list[bytes]:
-        return self.others.get(path, [])
+    def aliases(self, paths: Iterable[bytes]) -> dict[bytes, list[bytes]]:
+        return {path: self.others.get(path, []) for path in paths}
 
     def entries(self, path: bytes) -> Iterator[FoundEntry]:
         for name, mode in self.modes.items():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
-from exec_server.sandbox.host_mounts import HostMounts
+from exec_server.sandbox import host_mounts
 
 # The kernel follows this many symbolic links in one path.
 _MAX_LINKS = 40
@@ -58,12 +58,15 @@ class FileSystemFacts:
             return False
         return not os.statvfs(directory).f_flag & os.ST_RDONLY
 
-    def aliases(self, path: bytes) -> list[bytes]:
-        """Other paths of *path*, or of something below it, because of mounts of the host."""
-        return [other for known, other in _mounts.aliases(path) if _is_same(known, other)]
+    def aliases(self, paths: Iterable[bytes]) -> dict[bytes, list[bytes]]:
+        """Other paths of each of *paths*, or of something below, because of mounts of the host."""
+        mounts = host_mounts.read()
+        return {
+            path: [other for known, other in mounts.pairs(path) if _is_same(known, other)]
+            for path in paths
+        }
 
 
-_mounts = HostMounts()
 OS = FileSystemFacts()
 
 

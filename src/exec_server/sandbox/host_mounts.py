@@ -7,10 +7,8 @@ there, so the plan follows each restriction to all paths of its file.
 from __future__ import annotations
 
 import os
-import select
-import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from exec_server.sandbox.guard import unescaped
 from exec_server.sandbox.policy import is_within
@@ -19,65 +17,56 @@ _TABLE = "/proc/self/mountinfo"
 _READ_BYTES = 1 << 16
 
 # The number of a device, the directory of its file system that is mounted, and where it is mounted.
-_Entry = tuple[bytes, bytes, bytes]
+Entry = tuple[bytes, bytes, bytes]
 
 
 class HostMounts:
-    """The mounts of this process, read again after each change. Threads may share it."""
+    """The mounts of this process at one moment; only devices that are mounted twice matter."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._fd: int | None = None
-        self._poll = select.poll()
-        self._mounts: list[_Entry] = []
-        # The devices that are mounted more than once.
-        self._several: frozenset[bytes] = frozenset()
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries = list(entries)
+        counted = Counter(device for device, *_ in self._entries)
+        self._several = frozenset(device for device, count in counted.items() if count > 1)
 
-    def aliases(self, path: bytes) -> list[tuple[bytes, bytes]]:
+    def pairs(self, path: bytes) -> list[tuple[bytes, bytes]]:
         """Pairs of a path at or below *path*, and another path that leads to the same file.
 
         *path* is absolute and free of links. There is a pair for *path* itself for each other
         mount that contains it, and one for each mount of a directory below it.
         """
-        with self._lock:
-            self._refresh()
-            mounts, several = self._mounts, self._several
-        if not several:
+        if not self._several:
             return []
         # The last one of several mounts at the same place covers the others.
         holding = max(
-            (entry for entry in mounts if is_within(path, entry[2])),
+            (entry for entry in reversed(self._entries) if is_within(path, entry[2])),
             key=lambda entry: len(entry[2]),
             default=None,
         )
-        if holding is None or holding[0] not in several:
+        if holding is None or holding[0] not in self._several:
             return []
-        return list(_pairs(path, holding, mounts))
+        return list(_pairs(path, holding, self._entries))
 
-    def _refresh(self) -> None:
-        if self._fd is None:
-            try:
-                self._fd = os.open(_TABLE, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                # There is no such list on this system, and no sandbox either.
-                return
-            self._poll.register(self._fd, select.POLLPRI)
-        elif not self._poll.poll(0):
-            return
-        os.lseek(self._fd, 0, os.SEEK_SET)
-        text = b""
-        while piece := os.read(self._fd, _READ_BYTES):
+
+def read() -> HostMounts:
+    """The mounts as they are now; none on a system that does not list them."""
+    try:
+        fd = os.open(_TABLE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return HostMounts(())
+    text = b""
+    try:
+        while piece := os.read(fd, _READ_BYTES):
             text += piece
-        found = [line.split(b" ", 5) for line in text.splitlines()]
-        self._mounts = [(words[2], unescaped(words[3]), unescaped(words[4])) for words in found]
-        counted = Counter(device for device, *_ in self._mounts)
-        self._several = frozenset(device for device, count in counted.items() if count > 1)
+    finally:
+        os.close(fd)
+    lines = [line.split(b" ", 5) for line in text.splitlines()]
+    return HostMounts((words[2], unescaped(words[3]), unescaped(words[4])) for words in lines)
 
 
-def _pairs(path: bytes, holding: _Entry, mounts: list[_Entry]) -> Iterator[tuple[bytes, bytes]]:
+def _pairs(path: bytes, holding: Entry, entries: list[Entry]) -> Iterator[tuple[bytes, bytes]]:
     device, root, point = holding
     inner = _moved(path, point, root)
-    for other in mounts:
+    for other in entries:
         if other is holding or other[0] != device:
             continue
         _, other_root, other_point = other

@@ -103,15 +103,20 @@ class ResolvedRules:
             if access is Access.DENY
             or (access is Access.READ and path != b"/" and self._is_writable_above(path))
         ]
+        if not restricted and not self.missing:
+            return own
+        aliases = self._facts.aliases(
+            {*(path for path, _ in restricted), *map(parent, self.missing)}
+        )
         for path, access in restricted:
-            for alias in self._facts.aliases(path):
+            for alias in aliases[path]:
                 located = self._locator.locate(alias)
                 if self._is_open_to(alias, access) and located.exists:
                     self._force(located, access)
                     if path in own:
                         found.append(alias)
         for path, hidden in list(self.missing.items()):
-            for above in self._facts.aliases(parent(path)):
+            for above in aliases[parent(path)]:
                 alias = join(above, path.rpartition(b"/")[2])
                 if self._is_open_to(alias, Access.READ) and not self._locator.locate(alias).exists:
                     self.missing.setdefault(alias, Hide(alias, hidden.is_directory, hidden.mode))
