@@ -29,7 +29,8 @@ QUICK = msgspec.structs.replace(
 
 def open_tasks() -> Counter[str]:
     """How many tasks of each kind have not ended, in all event loops."""
-    tasks = [each for each in gc.get_objects() if isinstance(each, asyncio.Task)]
+    # Not `isinstance`, which asks dead proxies for the class of what they stood for.
+    tasks = [each for each in gc.get_objects() if issubclass(type(each), asyncio.Task)]
     return Counter(
         getattr(task.get_coro(), "__qualname__", "") for task in tasks if not task.done()
     )
