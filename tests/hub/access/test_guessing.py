@@ -9,14 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exec_server.hub.access.throttle import (
-from exec_server.transport.refusal_log import network_of
-    SharedThrottle,
-    Throttle,
-    forwarded_address,
-    network_of,
-)
+from exec_server.hub.access.throttle import SharedThrottle, Throttle, forwarded_address
 from exec_server.hub.store.sql_store import SqlStore
+from exec_server.transport.refusal_log import network_of
 from tests.requirements import requirement
 
 GUESSES = 600
