@@ -295,6 +295,8 @@ for name in names["ours"]:
 
 
 @requirement("house/layers:every-module-imports-alone")
+# It imports some hundred modules, each in a process of its own.
+@pytest.mark.timeout(300)
 def test_every_module_can_be_imported_alone():
     # `__main__` is a program: importing it runs the command line.
     ours = [f"{PACKAGE}.{name}" for name in modules() if name not in {"__init__", "__main__"}]
