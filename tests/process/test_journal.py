@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 
 from exec_server.process import journal as journals
 from exec_server.process.journal import EndOfStream, Journal, Record, take_terminal
+from tests.requirements import requirement
 from tests.support.leaks import open_descriptors
 
 MANY = 1 << 20
@@ -122,6 +123,7 @@ def test_what_lies_behind_the_index_gets_the_next_number(folder, pipe):
     reopened.close()
 
 
+@requirement("durable:bounds")
 def test_a_bound_drops_whole_records_from_the_oldest_on(folder):
     journal = create(folder, max_bytes=80)
     for number in range(9):
@@ -149,6 +151,7 @@ def test_the_newest_record_is_never_dropped_by_a_bound(folder):
     journal.close()
 
 
+@requirement("durable:window")
 def test_records_that_a_window_still_needs_are_kept(folder):
     journal = create(folder, max_bytes=10, max_records=2)
     journal.keep_from = 2
@@ -258,6 +261,7 @@ def test_a_file_system_without_splice_is_read_and_written(folder, pipe, monkeypa
 # Who may see it.
 
 
+@requirement("durable:private")
 def test_files_and_folders_are_private_whatever_the_umask(folder):
     before = os.umask(0o277)
     try:
@@ -269,6 +273,7 @@ def test_files_and_folders_are_private_whatever_the_umask(folder):
     assert sorted(file.name for file in folder.iterdir()) == ["index", "stderr", "stdout"]
 
 
+@requirement("durable:private")
 def test_a_folder_that_is_a_link_is_refused(folder, tmp_path):
     create(folder).close()
     link = tmp_path / "link"
@@ -283,6 +288,7 @@ def test_a_folder_that_is_a_link_is_refused(folder, tmp_path):
     assert list(empty.iterdir()) == []
 
 
+@requirement("durable:private")
 @pytest.mark.parametrize("name", ["stdout", "index"])
 def test_a_file_that_is_a_link_is_refused(folder, tmp_path, name):
     create(folder).close()
@@ -294,6 +300,7 @@ def test_a_file_that_is_a_link_is_refused(folder, tmp_path, name):
     assert open_descriptors(os.getpid()) == before
 
 
+@requirement("durable:private")
 @pytest.mark.parametrize("name", ["", "stdout", "index"])
 def test_what_others_can_open_is_refused(folder, name):
     create(folder).close()
@@ -303,6 +310,7 @@ def test_what_others_can_open_is_refused(folder, name):
         reopen(folder)
 
 
+@requirement("durable:private")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("name", ["", "stdout", "index"])
 def test_what_belongs_to_another_user_is_refused(folder, name):

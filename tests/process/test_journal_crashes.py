@@ -18,6 +18,7 @@ import pytest
 
 from exec_server.process import journal as journals
 from exec_server.process.journal import EndOfStream, Journal, Record
+from tests.requirements import requirement
 from tests.support.children import child
 
 MANY = 1 << 40
@@ -125,6 +126,7 @@ class Work:
         assert left == self.printed[taken:]
 
 
+@requirement("durable:random-kills")
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("punches", [True, False], ids=["holes", "copies"])
 def test_a_kill_at_any_call_loses_and_repeats_nothing(tmp_path, monkeypatch, punches, is_done):
@@ -146,6 +148,7 @@ def test_a_kill_at_any_call_loses_and_repeats_nothing(tmp_path, monkeypatch, pun
     assert call > 60
 
 
+@requirement("durable:random-kills")
 def test_a_kill_while_a_journal_is_made_damages_nothing(tmp_path, monkeypatch):
     """The program may print already: its output waits in the pipe for the next process."""
     call, was_killed = 0, True
@@ -292,6 +295,7 @@ def rest_of(take: Callable[[], Record | None], source: int) -> None:
             return
 
 
+@requirement("durable:random-kills")
 def test_processes_that_pump_are_killed_and_no_byte_is_lost(tmp_path, events):
     folder = tmp_path / "pipe"
     Journal.create(folder, ("stdout",), max_bytes=MANY, max_records=MANY).close()
@@ -308,6 +312,7 @@ def test_processes_that_pump_are_killed_and_no_byte_is_lost(tmp_path, events):
     os.close(reader)
 
 
+@requirement("durable:random-kills")
 def test_a_terminal_that_is_pumped_by_killed_processes_loses_no_byte(tmp_path, events):
     folder = tmp_path / "terminal"
     Journal.create(folder, ("pty",), max_bytes=MANY, max_records=MANY).close()

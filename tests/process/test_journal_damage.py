@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.process.journal import HEADER_BYTES, HEADERS, SLOT_BYTES, Journal
+from tests.requirements import requirement
 
 MANY = 1 << 40
 PIPES = ("stdout", "stderr")
@@ -72,6 +73,7 @@ def goes_on(journal: Journal, folder: Path) -> None:
     again.close()
 
 
+@requirement("durable:damage")
 def test_a_record_that_cannot_be_read_is_reported_and_the_rest_is_served(folder):
     overwrite(folder / "index", slot(3) + 20, b"?")
     journal = reopen(folder)
@@ -87,6 +89,7 @@ def test_a_record_that_cannot_be_read_is_reported_and_the_rest_is_served(folder)
     goes_on(journal, folder)
 
 
+@requirement("durable:damage")
 def test_bytes_of_a_last_record_that_cannot_be_read_get_a_new_number(tmp_path):
     journal = Journal.create(tmp_path / "job", PIPES, max_bytes=MANY, max_records=MANY)
     for text in TEXTS:
@@ -101,6 +104,7 @@ def test_bytes_of_a_last_record_that_cannot_be_read_get_a_new_number(tmp_path):
     goes_on(again, tmp_path / "job")
 
 
+@requirement("durable:damage")
 @pytest.mark.parametrize("extra", [1, SLOT_BYTES - 1])
 def test_half_a_record_is_reported_and_cut(folder, extra):
     with (folder / "index").open("r+b") as file:
@@ -114,6 +118,7 @@ def test_half_a_record_is_reported_and_cut(folder, extra):
     goes_on(journal, folder)
 
 
+@requirement("durable:damage")
 def test_an_index_that_was_cut_off_is_reported(folder):
     os.truncate(folder / "index", slot(4))
     journal = reopen(folder)
@@ -126,6 +131,7 @@ def test_an_index_that_was_cut_off_is_reported(folder):
     goes_on(journal, folder)
 
 
+@requirement("durable:damage")
 @pytest.mark.parametrize("what", ["overwritten", "cut", "empty", "missing"])
 def test_without_a_header_the_slots_are_enough(folder, what):
     index = folder / "index"
@@ -150,6 +156,7 @@ def test_without_a_header_the_slots_are_enough(folder, what):
     goes_on(journal, folder)
 
 
+@requirement("durable:damage")
 @pytest.mark.parametrize("at", HEADERS)
 def test_one_header_is_enough(folder, at):
     overwrite(folder / "index", at, b"????")
@@ -160,6 +167,22 @@ def test_one_header_is_enough(folder, at):
     goes_on(journal, folder)
 
 
+@requirement("durable:damage")
+def test_a_damaged_index_of_a_silent_job_is_reported(tmp_path):
+    """It is not mistaken for a journal that was never completed."""
+    folder = tmp_path / "silent"
+    journal = Journal.create(folder, PIPES, max_bytes=MANY, max_records=MANY)
+    journal.note("exited", 3)
+    journal.close()
+    os.truncate(folder / "index", 300)
+    again = Journal.open(folder, max_bytes=MANY, max_records=MANY, streams=PIPES)
+    assert again.damage
+    assert again.notes["exited"] == (1, "exited", 3, 0)
+    assert again.note("closed") == 2
+    again.close()
+
+
+@requirement("durable:damage")
 def test_without_a_header_it_is_known_what_was_dropped(folder):
     journal = reopen(folder)
     journal.trim(len(TEXTS[3]) + len(TEXTS[4]))
@@ -177,6 +200,7 @@ def test_without_a_header_it_is_known_what_was_dropped(folder):
     goes_on(again, folder)
 
 
+@requirement("durable:damage")
 def test_bytes_that_are_missing_are_counted_and_never_read_as_zeros(folder):
     # The third record loses its end, the fifth all of it.
     os.truncate(folder / "stdout", 8)
@@ -188,6 +212,7 @@ def test_bytes_that_are_missing_are_counted_and_never_read_as_zeros(folder):
     goes_on(journal, folder)
 
 
+@requirement("durable:damage")
 def test_a_stream_whose_file_is_missing_is_counted_as_dropped(folder):
     (folder / "stderr").unlink()
     journal = reopen(folder)
@@ -197,6 +222,7 @@ def test_a_stream_whose_file_is_missing_is_counted_as_dropped(folder):
     goes_on(journal, folder)
 
 
+@requirement("durable:damage")
 def test_damage_that_comes_while_the_journal_is_open_is_reported_when_it_is_read(folder):
     journal = reopen(folder)
     assert journal.damage == []
@@ -208,6 +234,7 @@ def test_damage_that_comes_while_the_journal_is_open_is_reported_when_it_is_read
     goes_on(journal, folder)
 
 
+@requirement("durable:damage")
 @given(
     name=st.sampled_from(["index", "stdout", "stderr"]),
     at=st.integers(0, 1000),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from exec_server.process import journal as journals
 from exec_server.process.journal import EndOfStream, Journal, Record
+from tests.requirements import requirement
 from tests.support.tiny_disk import fill, tiny_disk
 
 MANY = 1 << 40
@@ -63,6 +64,7 @@ def check(journal: Journal, expected: bytes) -> None:
     assert seqs == list(range(journal.dropped_seq + 1, journal.next_seq))
 
 
+@requirement("durable:full-disk")
 @pytest.mark.usefixtures("release")
 def test_the_oldest_output_goes_when_the_disk_is_full(disk, pipe):
     reader, writer = pipe
@@ -88,6 +90,7 @@ def test_the_oldest_output_goes_when_the_disk_is_full(disk, pipe):
     again.close()
 
 
+@requirement("durable:full-disk")
 @pytest.mark.usefixtures("release")
 def test_output_waits_in_the_pipe_while_there_is_nothing_to_drop(disk, pipe):
     reader, writer = pipe
@@ -106,6 +109,7 @@ def test_output_waits_in_the_pipe_while_there_is_nothing_to_drop(disk, pipe):
     journal.close()
 
 
+@requirement("durable:full-disk")
 @pytest.mark.usefixtures("release")
 def test_text_of_our_own_waits_in_memory(disk):
     journal = create(disk / "job")
@@ -119,6 +123,7 @@ def test_text_of_our_own_waits_in_memory(disk):
     journal.close()
 
 
+@requirement("durable:full-disk")
 @pytest.mark.usefixtures("release")
 def test_the_end_of_a_job_is_noted_on_a_full_disk(disk):
     journal = create(disk / "job")
@@ -138,6 +143,7 @@ def test_the_end_of_a_job_is_noted_on_a_full_disk(disk):
     again.close()
 
 
+@requirement("durable:full-disk")
 @pytest.mark.usefixtures("release")
 def test_what_a_window_needs_is_not_dropped_for_a_full_disk(disk, pipe):
     reader, writer = pipe
@@ -161,6 +167,7 @@ def test_what_a_window_needs_is_not_dropped_for_a_full_disk(disk, pipe):
     journal.close()
 
 
+@requirement("durable:full-disk")
 @pytest.mark.usefixtures("release")
 def test_a_journal_is_opened_on_a_full_disk(disk, pipe):
     journal = create(disk / "job")
@@ -175,6 +182,7 @@ def test_a_journal_is_opened_on_a_full_disk(disk, pipe):
     again.close()
 
 
+@requirement("durable:full-disk")
 def test_a_limit_of_file_sizes_makes_output_wait(tmp_path, pipe):
     reader, writer = pipe
     journal = create(tmp_path / "job")
@@ -233,6 +241,7 @@ def patched(
     return begin
 
 
+@requirement("durable:full-disk")
 @given(
     outcomes=st.lists(st.one_of(st.none(), st.integers(0, 300))),
     sizes=st.lists(st.integers(1, 5000), max_size=12),

@@ -427,6 +427,8 @@ def test_outputs_are_held_until_the_exit_is_reported(kept, size, count):
     kept.run(["true"])
     before = open_descriptors(kept.process.pid)
     pid, fds = kept.start(["cat"], size=size, wants_stdin=size is None)
+    # The start is reported before its other descriptors are closed. After this they are.
+    kept.run(["true"])
     assert len(open_descriptors(kept.process.pid)) == len(before) + count
     kept.send("signal", pid, int(signal.SIGKILL))
     assert kept.receive()[:2] == ("exited", pid)

@@ -875,9 +875,10 @@ def runs(numbers: list[int]) -> list[tuple[int, int]]:
 def is_incomplete(names: list[str], place: int) -> bool:
     """True if what is there was not written completely, and no output has come."""
     sizes = {name: os.stat(name, dir_fd=place, follow_symlinks=False).st_size for name in names}
-    if sizes.get("index", 0) >= HEADER_BYTES + RESERVED * SLOT_BYTES:
+    if any(sizes[name] for name in names if name.partition("+")[0] in STREAMS):
         return False
-    return not any(sizes[name] for name in names if name.partition("+")[0] in STREAMS)
+    # The first header is all that is written before the reserve.
+    return sizes.get("index", 0) in (0, HEADER.size + CRC.size)
 
 
 def data_name(stream: str, shift: int) -> str:
