@@ -90,7 +90,7 @@ GROUPS = (
                 "jobs",
                 "prune SERVER",
                 "let a server forget durable ones that are over",
-                "process.jobs_prune:jobs_command",
+                "process.prune_jobs:jobs_command",
             ),
         ),
     ),
