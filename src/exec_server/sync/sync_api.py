@@ -1088,9 +1088,10 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         read a long output piece by piece.
 
         The end is the exit of the command itself. What it has left in the background, as in
-        `sh -c 'server & echo up'`, runs on. If that holds the output open, the rest of the output
-        is awaited for *drain* seconds after the exit, and the result's `has_background` is true;
-        with None it is awaited to its end, as `subprocess.run` does.
+        `sh -c 'server & echo up'`, runs on. If that holds the output open, `run` returns when no
+        output has come for *drain* seconds after the exit, or after five times as long, and the
+        result's `has_background` is true; with None the output is awaited to its end, as
+        `subprocess.run` does.
         """
         return self._portal.wait(
             self._inner.run(

@@ -93,12 +93,10 @@ async def test_the_timeout_is_for_the_command_and_not_for_what_it_leaves(client)
 
 
 @requirement("client/run:drain")
-async def test_all_output_before_the_exit_comes_however_short_the_moment(anywhere):
-    done = await anywhere.run(["head", "-c", "3000000", "/dev/zero"], drain=PATIENCE)
-    assert len(done.stdout) == 3_000_000
-    if is_ours(anywhere):
-        done = await anywhere.run(["head", "-c", "3000000", "/dev/zero"], drain=0)
-        assert len(done.stdout) == 3_000_000
+async def test_all_output_of_the_command_comes(anywhere):
+    for _ in range(3):
+        done = await anywhere.run(["head", "-c", "3000000", "/dev/zero"])
+        assert len(done.stdout) == 3_000_000 and not done.has_background
 
 
 @requirement("client/run:drain")

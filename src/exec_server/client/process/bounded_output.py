@@ -68,6 +68,11 @@ class BoundedOutput:
             self.dropped_bytes += gone
 
     @property
+    def total_bytes(self) -> int:
+        """The number of bytes that were added."""
+        return self._head_size + self._tail_size + self.dropped_bytes
+
+    @property
     def gap(self) -> Gap | None:
         """Where bytes are missing in the content; None if none are."""
         return Gap(self._head_size, self.dropped_bytes) if self.dropped_bytes else None

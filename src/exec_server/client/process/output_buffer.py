@@ -141,6 +141,10 @@ class OutputBuffer:
                 return None
             await self._wait(wanted)
 
+    def take_now(self) -> OutputChunk | None:
+        """The next chunk of any output, if there is one."""
+        return self._pop("all")
+
     def put_back(self, chunk: OutputChunk) -> None:
         """The rest of a chunk that was taken; it is the next one again."""
         (self._stderr if chunk.stream == "stderr" else self._stdout).appendleft(chunk)

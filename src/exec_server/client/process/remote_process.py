@@ -254,6 +254,10 @@ class RemoteProcess:
             return out.decode(errors="replace"), err.decode(errors="replace")
         return out, err
 
+    def _take_now(self) -> OutputChunk | None:
+        """A chunk that has come already."""
+        return self._tracked.output.take_now()
+
     async def _feed(self, data: bytes | None) -> None:
         """Write *data* and end the input; a process need not read all of it."""
         with contextlib.suppress(StdinClosed, MethodNotFound):

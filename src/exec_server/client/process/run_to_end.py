@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from exec_server.client.process.bounded_output import BoundedOutput, Gap, with_gap
+from exec_server.client.process.output_buffer import OutputChunk
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import (
     CommandFailed,
@@ -20,6 +21,10 @@ from exec_server.errors import (
 
 # How long a command that was killed may take to close.
 _LAST_WORDS = 2.0
+
+
+# A process in the background that never stops writing delays the end by so many times the drain.
+_DRAINS = 5
 
 
 class CompletedProcess(msgspec.Struct, frozen=True):
@@ -80,6 +85,13 @@ class _Sink(NamedTuple):
     stdout: BoundedOutput
     stderr: BoundedOutput
 
+    def add(self, chunk: OutputChunk) -> None:
+        (self.stderr if chunk.stream == "stderr" else self.stdout).add(chunk.data)
+
+    @property
+    def total_bytes(self) -> int:
+        return self.stdout.total_bytes + self.stderr.total_bytes
+
     @property
     def dropped_bytes(self) -> int:
         return self.stdout.dropped_bytes + self.stderr.dropped_bytes
@@ -96,9 +108,9 @@ async def complete(
 ) -> CompletedProcess:
     """Write *input* to *process* and collect its output until it closes.
 
-    After the exit, output is awaited for *drain* seconds at most; None waits for the close. Of each
-    stream at most *max_output* bytes are kept: the first half, and as much of the end. The process
-    is killed after *time_limit*, after an error, and if the caller is cancelled.
+    After the exit, it ends when no output has come for *drain* seconds; None waits for the close.
+    Of each stream at most *max_output* bytes are kept: the first half, and as much of the end. The
+    process is killed after *time_limit*, after an error, and if the caller is cancelled.
     """
     sink = _Sink(BoundedOutput(max_output), BoundedOutput(max_output))
     is_closed = False
@@ -125,6 +137,9 @@ async def complete(
     except BaseException:
         process.abandon()
         raise
+    # What has come already is not lost, however short the moment was.
+    while (chunk := process._take_now()) is not None:
+        sink.add(chunk)
     return CompletedProcess(
         argv,
         returncode,
@@ -175,8 +190,7 @@ async def _follow(process: RemoteProcess, sink: _Sink, drain: float | None) -> b
     exiting = asyncio.create_task(process.wait())
     try:
         await asyncio.wait({collecting, exiting}, return_when=asyncio.FIRST_COMPLETED)
-        # The exit comes after all output that was written before it.
-        await asyncio.wait({collecting}, timeout=drain)
+        await _wait_until_silent(collecting, sink, drain)
         if collecting.done():
             collecting.result()
             return True
@@ -184,6 +198,21 @@ async def _follow(process: RemoteProcess, sink: _Sink, drain: float | None) -> b
         return False
     finally:
         await _cancel(collecting, exiting)
+
+
+async def _wait_until_silent(collecting: asyncio.Task[None], sink: _Sink, drain: float) -> None:
+    """Wait until no output has come for *drain* seconds; a few times as long at most.
+
+    Over a slow connection the last output of the command itself may follow its exit.
+    """
+    loop = asyncio.get_running_loop()
+    deadline, seen = loop.time() + _DRAINS * drain, -1
+    while not collecting.done() and sink.total_bytes > seen:
+        seen = sink.total_bytes
+        left = deadline - loop.time()
+        await asyncio.wait({collecting}, timeout=max(0.0, min(drain, left)))
+        if left <= drain:
+            return
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> None:
@@ -194,7 +223,7 @@ async def _cancel(*tasks: asyncio.Task[Any]) -> None:
 
 async def _collect(process: RemoteProcess, sink: _Sink) -> None:
     async for chunk in process:
-        (sink.stderr if chunk.stream == "stderr" else sink.stdout).add(chunk.data)
+        sink.add(chunk)
 
 
 async def _feed(process: RemoteProcess, data: bytes) -> None:
