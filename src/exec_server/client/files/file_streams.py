@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 from exec_server.client.arguments import as_bytes
+from exec_server.client.os_errors import as_os_error
 from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError, RpcError
 from exec_server.limits import MIB
 from exec_server.protocol.paths import PathUri, from_uri
@@ -95,12 +96,12 @@ class _OpenFile:
         self._forget = forget
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
-        self._subject = ""
+        self._path: PathUri | None = None
 
     async def open(self, path: AnyPath, mode: Literal["read", "replace"]) -> None:
         keep_large_blocks()
         uri = await self._files.uri(path)
-        self._subject = subject(uri)
+        self._path = uri
         try:
             await self._files.open(uri, mode=mode, handle_id=self.id)
         except RpcError:
@@ -112,13 +113,18 @@ class _OpenFile:
         try:
             return size, await self._files.read_block(self.id, offset, size)
         except RpcError as exc:
-            raise exc.about(self._subject) from None
+            raise self._about(exc) from None
 
     async def write(self, offset: int, data: bytes) -> None:
         try:
             await self._files.write_block(self.id, offset, data)
         except RpcError as exc:
-            raise exc.about(self._subject) from None
+            raise self._about(exc) from None
+
+    def _about(self, error: RpcError) -> RpcError:
+        assert self._path is not None
+        path = native_text(self._path.text)
+        return as_os_error(error).about(subject(self._path), path=path)
 
     def close_later(self) -> None:
         """Close it without waiting for that."""
@@ -132,7 +138,7 @@ class _OpenFile:
             try:
                 await self._files.close(self.id)
             except RpcError as exc:
-                raise exc.about(self._subject) from None
+                raise self._about(exc) from None
 
     def __del__(self) -> None:
         if not self._is_closed:

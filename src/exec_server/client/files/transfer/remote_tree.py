@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from exec_server.client.files.transfer.remote_listing import Listing, list_tree, start_command
 from exec_server.client.files.transfer.tree import below
-from exec_server.errors import MethodNotFound, NotFound
+from exec_server.client.os_errors import as_os_error
+from exec_server.errors import MethodNotFound, NotFound, RpcError
 
 if TYPE_CHECKING:
     from exec_server.client.files.file_methods import AnyPath
@@ -50,10 +51,11 @@ class RemoteTree:
                 exists = await files.exists(native)
                 return cls(files, native, exists=exists, is_resolved=False)
 
-    def missing(self) -> NotFound:
+    def missing(self) -> RpcError:
         """The error of a source that does not exist, in the words of a server."""
         error = NotFound(f"{os.strerror(errno.ENOENT)} (os error {errno.ENOENT})")
-        return error.about(repr(os.fsdecode(self.root)))
+        path = os.fsdecode(self.root)
+        return as_os_error(error).about(repr(path), path=path)
 
     def at(self, path: bytes) -> bytes:
         """The path on the server of *path* in the tree."""
