@@ -23,6 +23,9 @@ WORDS = {
     "ps": "ps {}",
     "logs": "logs {} 12345678",
     "kill": "kill {} 12345678",
+    "jobs": "jobs prune {} URL",
+    "stop": "stop {} URL",
+    "cert": "cert {} client STATE alice",
     "ls": "ls {} URL:/",
     "find": "find {} URL:/",
     "tree": "tree {} URL:/",
@@ -84,7 +87,7 @@ async def test_a_wrong_option_is_told_as_json(command, tmp_path):
 
 
 # Commands that read a token before they do anything else.
-WITH_TOKEN = sorted(set(WORDS) - {"sandbox", "registry token", "env", "pair", "logs"})
+WITH_TOKEN = sorted(set(WORDS) - {"sandbox", "registry token", "env", "pair", "logs", "cert"})
 
 
 @requirement("cli/json:failures")

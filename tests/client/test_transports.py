@@ -44,6 +44,7 @@ EXTENSIONS = {
         "test_what_has_no_terminal_has_no_size",
     },
     "process/list": {"test_a_slow_command_is_killed_and_its_output_kept"},
+    "processTerminateTree": {"test_what_an_abandoned_process_has_left_behind_ends_with_it"},
     "native paths": {"test_a_process_is_started_exactly_as_said"},
 }
 BEYOND_THE_REFERENCE = set().union(*EXTENSIONS.values())

@@ -27,7 +27,7 @@ def test_every_method_has_a_handler():
     assert {method.name for method in METHODS} == {
         name for name in ROUTES if name.startswith("fs/")
     }
-    assert len(METHODS) == 17
+    assert len(METHODS) == 20
 
 
 @given(NATIVE)

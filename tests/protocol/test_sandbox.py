@@ -191,7 +191,7 @@ CONFINED = [
 @requirement("sandbox:never-ignored", "sandbox:legacy-shapes")
 def test_every_request_with_a_sandbox_takes_that_of_the_first_revisions():
     old = {"sandboxPolicy": {"type": "read-only"}}
-    assert len(CONFINED) == 13
+    assert len(CONFINED) == 16
     for shape in (method.params for method in CONFINED):
         names = {field.encode_name for field in msgspec.structs.fields(shape)}
         assert {"sandbox", "sandboxPolicy"} <= names

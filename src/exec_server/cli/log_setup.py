@@ -74,13 +74,13 @@ class NoticeFilter(logging.Filter):
 
     def __init__(self, level: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._level = level
+        self.level = level
         self._clock = clock
         self._shown_at: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno >= self._level:
+        if record.levelno >= self.level:
             return True
         kind = getattr(record, "notice", None)
         if kind is None:
@@ -127,8 +127,13 @@ def stderr_is_kept() -> bool:
 
 
 def set_level(level: str) -> None:
-    """Change the level of a log that is configured."""
-    logging.getLogger().setLevel(level.upper())
+    """Change the level of a log that is configured. Notices appear as before."""
+    root = logging.getLogger()
+    lowest = logging.getLevelNamesMapping()[level.upper()]
+    for filtering in (each for handler in root.handlers for each in handler.filters):
+        if isinstance(filtering, NoticeFilter):
+            filtering.level, lowest = lowest, min(lowest, logging.WARNING)
+    root.setLevel(lowest)
 
 
 def print_error(text: str) -> None:

@@ -8,7 +8,7 @@ from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import TOKEN_HELP, add_connection_options, add_output, server_token
 from exec_server.cli.parser import Flag, Parser
-from exec_server.cli.tables import print_json
+from exec_server.cli.tables import failure_teller, print_json
 from exec_server.client.client import ExecServerClient
 from exec_server.client.session_link import ConnectionState
 from exec_server.errors import ConfigurationError, ConnectionClosed, MethodNotFound
@@ -74,7 +74,7 @@ def stop_command(words: list[str]) -> int:
             print("stopped")
         return exit_codes.OK
 
-    return run_to_exit_status(stop, log_level=values.log_level)
+    return run_to_exit_status(stop, log_level=values.log_level, tell=failure_teller(values.output))
 
 
 async def _stop(server: str, token: str | None, pin: str | None, *, end_jobs: bool) -> int:

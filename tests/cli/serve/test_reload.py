@@ -232,8 +232,19 @@ async def test_a_server_ends_with_its_terminal_but_not_at_another_hangup(tmp_pat
         # The first terminal that the leader of a session opens is its controlling one.
         os.close(os.open(os.ttyname(slave), os.O_RDWR))
 
-    with start_server(*LISTEN, log=log, preexec_fn=take_terminal) as server:
+    level = tmp_path / "level"
+    level.write_text("info\n")
+    options = (*LISTEN, "--log-level-file", str(level))
+    with start_server(*options, log=log, preexec_fn=take_terminal) as server:
         os.close(slave)
         await reload(server, log, DONE)
         os.close(master)
         assert server.wait() == 0
+
+
+@pytest.mark.one_loop
+@requirement("reload:nothing")
+async def test_a_server_without_files_to_read_dies_as_the_reference_does():
+    with start_server() as server:
+        server.signal(signal.SIGHUP)
+        assert server.wait() == -signal.SIGHUP

@@ -90,7 +90,7 @@ async def test_an_exit_without_a_server_is_kept_and_the_keeper_ends(servers):
         session = (await wire.initialize())["sessionId"]
         await wire.start(
             "a",
-            ["sh", "-c", "echo out; echo err >&2; read x; kill -9 $$"],
+            ["sh", "-c", "echo err >&2; echo out; read x; kill -9 $$"],
             pipeStdin=True,
             durable=True,
         )

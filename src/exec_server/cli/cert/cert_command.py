@@ -11,7 +11,7 @@ from exec_server.cli import exit_codes
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.options import add_output
 from exec_server.cli.parser import Flag, Parser, positive_count
-from exec_server.cli.tables import print_json
+from exec_server.cli.tables import print_json, print_json_failure
 from exec_server.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ exit status:
 examples:
   Make an authority, a certificate for a server, and one for a client:
       exec-server cert ca lab
-      exec-server cert server lab build-1.lab 10.0.0.11
+      exec-server cert server lab build-1.lab 192.0.2.11
       exec-server cert client lab alice
 
   Serve only clients that have a certificate of this authority:
-      exec-server --listen ws://10.0.0.11:8765 --tls-cert lab/server-build-1.lab.pem \\
+      exec-server --listen ws://192.0.2.11:8765 --tls-cert lab/server-build-1.lab.pem \\
           --tls-key lab/server-build-1.lab-key.pem --tls-client-ca lab/ca.pem
 
   Connect as such a client; it needs ca.pem and its own two files:
@@ -63,6 +63,8 @@ def cert_command(words: list[str]) -> int:
         made = _make(values)
     except ConfigurationError as exc:
         print_error(str(exc))
+        if values.output == "json":
+            print_json_failure(exit_codes.FAILED)
         return exit_codes.FAILED
     if values.output == "json":
         print_json(made)

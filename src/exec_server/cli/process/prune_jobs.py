@@ -9,7 +9,7 @@ from exec_server.cli.process.detach import ServerAccess
 from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SessionStore
 from exec_server.cli.process.server_jobs import find_job
-from exec_server.cli.tables import print_json
+from exec_server.cli.tables import failure_teller, print_json
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import ConfigurationError
 from exec_server.protocol.jobs import JobInfo
@@ -68,7 +68,7 @@ def jobs_command(words: list[str]) -> int:
             print(f"{removed} jobs forgotten" if removed != 1 else "1 job forgotten")
         return exit_codes.OK
 
-    return run_to_exit_status(prune, log_level=values.log_level)
+    return run_to_exit_status(prune, log_level=values.log_level, tell=failure_teller(values.output))
 
 
 async def _prune(

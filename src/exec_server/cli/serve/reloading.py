@@ -67,6 +67,18 @@ class Reloading:
             log_setup.set_level(read_log_level(path))
 
 
+def has_files(options: ServeOptions) -> bool:
+    """True if there is a file that can be read again."""
+    auth, operator = options.auth, options.operator
+    files = (
+        auth.token_file,
+        auth.shared_secret_file,
+        operator.tls_cert,
+        operator.log_level_file,
+    )
+    return any(file is not None for file in files)
+
+
 def on_hangup(reload: Callable[[], None], stop: Callable[[], object]) -> None:
     """Call *reload* at SIGHUP; call *stop* if the reason is that our terminal has gone."""
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -167,12 +167,16 @@ async def _run(
     notices: ServiceNotices,
     state: Path | None,
 ) -> None:
-    """Serve until this task is cancelled or a client stops it, and reload at SIGHUP."""
-    from exec_server.cli.serve.reloading import Reloading, on_hangup
+    """Serve until this task is cancelled or a client stops it, and reload at SIGHUP.
+
+    A server without a file to read again dies of SIGHUP, as the reference does.
+    """
+    from exec_server.cli.serve.reloading import Reloading, has_files, on_hangup
 
     serving = asyncio.current_task()
     assert serving is not None
-    on_hangup(Reloading(options, running, tls, notices).reload, serving.cancel)
+    if has_files(options) or notices.is_service:
+        on_hangup(Reloading(options, running, tls, notices).reload, serving.cancel)
     stopped = running.core.stop_request()
     _announce(running.url, state=state)
     notices.ready(f"listening on {running.url}")

@@ -32,6 +32,11 @@ class ServiceNotices:
         self._watchdog_seconds = _seconds(interval) if address and is_ours else 0.0
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def is_service(self) -> bool:
+        """True if a service manager has started this process and wants to hear of it."""
+        return bool(self._address)
+
     def ready(self, status: str) -> None:
         """The service works; this also ends a reload. The watchdog is fed from now on."""
         self._send(f"READY=1\nSTATUS={status}")

@@ -95,9 +95,9 @@ def make_directory(path: bytes, mode: int = 0o777, *, dir_fd: int | None = None)
         os.mkdir(name, mode, dir_fd=directory)
 
 
-def make_symlink(target: bytes, path: bytes) -> None:
+def make_symlink(target: bytes, path: bytes, *, dir_fd: int | None = None) -> None:
     """Like `os.symlink`."""
-    with _judged(path, None) as (name, directory):
+    with _judged(path, dir_fd) as (name, directory):
         os.symlink(target, name, dir_fd=directory)
 
 

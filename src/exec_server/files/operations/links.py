@@ -10,7 +10,7 @@ import errno
 import os
 
 from exec_server.errors import InvalidRequest
-from exec_server.files.operations import local, nofollow
+from exec_server.files.operations import changes, local, nofollow
 from exec_server.files.operations.oserrors import lossy, os_error
 from exec_server.files.operations.status import metadata_of, status
 from exec_server.protocol.fs import LinkTarget, Metadata
@@ -74,12 +74,12 @@ def _target(raw: bytes) -> LinkTarget:
 
 def symlink(path: bytes, target: bytes) -> None:
     """Make the link *path* to *target*. It is an error if *path* exists."""
-    os.symlink(_checked(target), path)
+    changes.make_symlink(_checked(target), path)
 
 
 def symlink_nofollow(path: bytes, target: bytes) -> None:
     with nofollow.parent_of(path) as (directory, name):
-        os.symlink(_checked(target), name, dir_fd=directory)
+        changes.make_symlink(_checked(target), name, dir_fd=directory)
 
 
 def _checked(target: bytes) -> bytes:
