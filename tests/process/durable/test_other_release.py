@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import marshal
+import os
 import shutil
 import signal
 import socket
@@ -313,6 +314,30 @@ def test_a_server_refuses_a_keeper_whose_first_words_are_odd(odd_keeper, first):
     assert f"the durable keeper of {state} " in refused(state, OURS)
     # It is asked again the next time.
     assert (state / durable_keeper.SOCKET).exists()
+
+
+@requirement("durable:keeper-silent")
+@pytest.mark.timeout(180)
+async def test_a_keeper_that_does_not_answer_keeps_its_jobs(servers):
+    async with Wire(servers.url) as wire:
+        session = (await wire.initialize())["sessionId"]
+        await wire.start("a", ["cat"], pipeStdin=True, durable=True)
+        (job,) = await jobs_of(wire)
+        servers.kill()
+    os.kill(servers.keeper_pid, signal.SIGSTOP)
+    try:
+        said = refused(servers.state, OURS)
+    finally:
+        os.kill(servers.keeper_pid, signal.SIGCONT)
+    assert f"the durable keeper of {servers.state} does not answer; its jobs run on" in said
+    assert is_running(job["pid"])
+    servers.start()
+    async with Wire(servers.url) as wire:
+        await wire.initialize(resumeSessionId=session)
+        await wire.write("a", b"here", "w1")
+        await wire.call("process/closeStdin", {"processId": "a"})
+        data, answer = await read_all(wire, "a")
+        assert (data, answer["exitCode"]) == (b"here", 0)
 
 
 @requirement("durable:replaced")

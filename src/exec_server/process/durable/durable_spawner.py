@@ -18,7 +18,7 @@ from typing import Any, Literal
 from exec_server.errors import ConfigurationError, InternalError, StartPart
 from exec_server.process import keeper
 from exec_server.process.durable import durable_keeper
-from exec_server.process.durable.keeper_hello import HeldJob, UnknownKeeper, understood
+from exec_server.process.durable.keeper_hello import HeldJob, UnknownKeeper, silent, understood
 from exec_server.process.durable.state_directory import StateDirectory
 from exec_server.process.keeper_socket import KeeperSocket, connect, listen
 from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
@@ -32,9 +32,6 @@ _ROUNDS = 20
 # So often a keeper is asked for descriptors that did not fit, at this interval.
 _FD_ROUNDS = 100
 _FD_PAUSE = 0.02
-# What to do about a keeper that this server does not understand.
-_OF_OTHER_JOBS = "its jobs run on: start the release that has started them, or use another --state"
-_OF_NEW_FILES = "the files of this server were replaced: restart the server"
 
 
 class DurableSpawner:
@@ -66,7 +63,7 @@ class DurableSpawner:
     async def connect(self) -> list[HeldJob]:
         """Go on with the keeper of an earlier server; its jobs, none if it has ended.
 
-        Raises ConfigurationError if this server and the keeper do not understand each other.
+        Raises ConfigurationError if it does not answer, or not as this server understands.
         """
         sock = connect(self._state.socket_path, self._state.key())
         if sock is None:
@@ -78,8 +75,11 @@ class DurableSpawner:
                 jobs = await asyncio.shield(self._hello)
         except UnknownKeeper as exc:
             raise ConfigurationError(str(exc)) from exc
-        except (TimeoutError, InternalError):
-            # It was about to end, or it hangs: its jobs are lost.
+        except TimeoutError as exc:
+            self.close()
+            raise ConfigurationError(silent(self._state.path)) from exc
+        except InternalError:
+            # It was about to end.
             self.close()
             return []
         self._fetch(jobs)
@@ -289,19 +289,15 @@ class DurableSpawner:
         is_new = self._starter is not None
         self._reap_starter()
         try:
-            self.keeper_pid, jobs = understood(message)
+            self.keeper_pid, jobs = understood(message, self._state.path, is_new=is_new)
         except UnknownKeeper as exc:
-            advice = _OF_NEW_FILES if is_new else _OF_OTHER_JOBS
-            self._leave(UnknownKeeper(f"the durable keeper of {self._state.path} {exc}; {advice}"))
+            # It is left alone, and nothing of it is touched.
+            if self._link is not None:
+                self._link.close()
+                self._link = None
+            self._settle(exc)
         else:
             self._hello.set_result(jobs)
-
-    def _leave(self, error: UnknownKeeper) -> None:
-        """Leave a keeper alone that this server does not understand; nothing of it is touched."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-        self._settle(error)
 
     def _on_spawned(self, token: int, pid: int, count: int) -> None:
         assert self._link is not None
