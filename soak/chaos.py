@@ -7,10 +7,11 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.support.balancer import Balancer
 from tests.support.cluster import Cluster
+from tests.support.daemon import Daemon
 
 logger = logging.getLogger(__name__)
 
@@ -26,12 +27,21 @@ _SETTLE_SECONDS = 60.0
 
 
 class Chaos:
-    """Kills parts of a cluster. The random numbers of *draw* alone decide what and when."""
+    """Kills parts of a cluster. The random numbers of *draw* alone decide what and when.
+
+    *executors* are parts as well, by their names.
+    """
 
     def __init__(
-        self, cluster: Cluster, balancer: Balancer, victims: Sequence[str], draw: random.Random
+        self,
+        cluster: Cluster,
+        balancer: Balancer,
+        victims: Sequence[str],
+        draw: random.Random,
+        executors: Mapping[str, Daemon],
     ) -> None:
         self._cluster = cluster
+        self._executors = executors
         self._balancer = balancer
         self._victims = victims
         self._draw = draw
@@ -39,8 +49,8 @@ class Chaos:
         self._cutting = random.Random(draw.random())
         self._down: set[str] = set()
         self.kills: Counter[str] = Counter()
-        # The number of nodes that ended at their start, without a database or bus, and were started
-        # again.
+        # The number of nodes that ended at their start, without a database or bus, and of executors
+        # that ended without a registry; they were started again.
         self.revivals = 0
 
     async def run(self, seconds: float) -> None:
@@ -67,14 +77,23 @@ class Chaos:
             if victim == CONNECTIONS:
                 self._balancer.cut(_CUT_CHANCE, draw=self._cutting)
             else:
-                self._cluster.kill(victim)
+                self._kill_part(victim)
                 self._down.add(victim)
                 starting.create_task(self._start(victim, pause))
 
     async def _start(self, victim: str, pause: float) -> None:
         await asyncio.sleep(pause)
-        self._cluster.start(victim)
+        if victim in self._executors:
+            self._executors[victim].start()
+        else:
+            self._cluster.start(victim)
         self._down.discard(victim)
+
+    def _kill_part(self, victim: str) -> None:
+        if victim in self._executors:
+            self._executors[victim].kill()
+        else:
+            self._cluster.kill(victim)
 
     async def _supervise(self) -> None:
         while True:
@@ -82,7 +101,10 @@ class Chaos:
             self._revive()
 
     def _revive(self) -> None:
-        for name in self._cluster.revive():
+        ended = [name for name, executor in self._executors.items() if executor.has_ended]
+        for name in ended:
+            self._executors[name].start()
+        for name in [*self._cluster.revive(), *ended]:
             logger.info("%s has ended by itself", name)
             self.revivals += 1
 

@@ -22,6 +22,9 @@ _MOST_LINES = 10_000_000
 class Harness:
     """Works from `run` until `stop`."""
 
+    # True if its commands outlive the executor.
+    is_durable = False
+
     def __init__(self, name: str, url: str, token: str, folder: Path) -> None:
         self.name = name
         self.connections = Connections()
@@ -55,7 +58,7 @@ class Harness:
         async with asyncio.TaskGroup() as tasks:
             begun = tasks.create_task(stream.until(lambda stream: stream.lines > 0))
             begun.add_done_callback(lambda _: self.has_begun.set())
-            await stream.run(client)
+            await stream.run(client, durable=self.is_durable)
             begun.cancel()
         self.bytes += stream.bytes
         self.longest = max(self.longest, stream.longest)
@@ -64,6 +67,9 @@ class Harness:
 
 class Flood(Harness):
     """Output at full speed, of one command after the other."""
+
+    size = _FLOOD_BYTES
+    between = 0.0
 
     def __init__(self, name: str, url: str, token: str, folder: Path, *, pause: float) -> None:
         super().__init__(name, url, token, folder)
@@ -74,10 +80,11 @@ class Flood(Harness):
         number = 0
         while not self._has_enough:
             mark = self._folder / f"{self.name}.{number}"
-            lines = _FLOOD_BYTES // _FLOOD_LINE
+            lines = self.size // _FLOOD_LINE
             stream = spoken(mark, stop, length=_FLOOD_LINE, pause=self._pause, most=lines)
             await self._follow(stream, client)
             number += 1
+            await asyncio.sleep(self.between)
 
     def stop(self) -> None:
         super().stop()
@@ -108,6 +115,22 @@ class Echoes(Harness):
 
     def stop(self) -> None:
         self._echo.stop()
+
+
+class DurableFlood(Flood):
+    """Shorter ones, because all of their output is kept on the disk, and durable."""
+
+    is_durable = True
+    size = 4 * _MIB
+    between = 0.5
+
+
+class DurableTicks(Ticks):
+    is_durable = True
+
+
+class DurableEchoes(Echoes):
+    is_durable = True
 
 
 class Files(Harness):

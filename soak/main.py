@@ -18,12 +18,24 @@ import pytest
 from exec_server.cli.event_loop import in_loop
 from soak import report
 from soak.chaos import CONNECTIONS, Chaos
-from soak.harnesses import Echoes, Files, Flood, Harness, Ticks, Visits
+from soak.harnesses import (
+    DurableEchoes,
+    DurableFlood,
+    DurableTicks,
+    Echoes,
+    Files,
+    Flood,
+    Harness,
+    Ticks,
+    Visits,
+)
 from tests.support.balancer import Balancer
 from tests.support.cluster import Cluster
 from tests.support.nats import free_ports
 
+# An executor that is left alone, and those that are killed, whose jobs are durable.
 _NAME = "soak"
+_DURABLE = ("durable-0", "durable-1")
 # The time that all harnesses have to finish after the last kill.
 _FINISH_SECONDS = 90.0
 
@@ -61,7 +73,7 @@ def _options(words: list[str]) -> argparse.Namespace:
     add("--seconds", type=float, default=120.0, help="how long parts are killed [%(default)s]")
     add("--seed", type=int, help="decides what is killed when [default: a random one]")
     add("--each", type=int, default=2, help="harnesses of each kind [%(default)s]")
-    add("--only", nargs="*", default=[], help="kill only these: node-0, nats-1, ...")
+    add("--only", nargs="*", default=[], help="kill only these: node-0, durable-1, ...")
     add("--fast-pause", type=float, default=0.0, help="seconds between lines of fast output")
     add("--keep", action="store_true", help="keep the logs of all parts")
     return parser.parse_args(words)
@@ -74,11 +86,18 @@ async def _soak(cluster: Cluster, port: int, *, seed: int, options: argparse.Nam
     async with AsyncExitStack() as stack:
         balancer = await stack.enter_async_context(Balancer(cluster.ports, port=port).run())
         stack.enter_context(cluster.executor(balancer.url, _NAME, enrolment))
-        await cluster.until_online(_NAME, secret)
-        where = f"noise+{balancer.url}/{_NAME}"
+        executors = {
+            name: stack.enter_context(
+                cluster.executor(balancer.url, name, enrolment, state=cluster.folder / name)
+            )
+            for name in _DURABLE
+        }
+        for name in (_NAME, *executors):
+            await cluster.until_online(name, secret)
+        where = f"noise+{balancer.url}"
         harnesses = _harnesses(where, secret, cluster.folder, draw, options)
-        victims = options.only or [*cluster.names, CONNECTIONS]
-        chaos = Chaos(cluster, balancer, victims, draw)
+        victims = options.only or [*cluster.names, CONNECTIONS, *executors]
+        chaos = Chaos(cluster, balancer, victims, draw, executors)
         error = await _outlast(harnesses, chaos, options.seconds)
     print(report.text(harnesses, chaos), flush=True)
     if error is not None:
@@ -87,9 +106,10 @@ async def _soak(cluster: Cluster, port: int, *, seed: int, options: argparse.Nam
 
 
 def _harnesses(
-    url: str, token: str, folder: Path, draw: random.Random, options: argparse.Namespace
+    registry: str, token: str, folder: Path, draw: random.Random, options: argparse.Namespace
 ) -> list[Harness]:
     made: list[Harness] = []
+    url = f"{registry}/{_NAME}"
     for number in range(options.each):
         marks = folder / f"marks-{number}"
         marks.mkdir()
@@ -100,6 +120,12 @@ def _harnesses(
             Echoes(f"echoes-{number}", url, token, marks),
             Files(f"files-{number}", url, token, marks, random.Random(draw.random())),
             Visits(f"visits-{number}", url, token, marks),
+        ]
+        kept = f"{registry}/{_DURABLE[number % len(_DURABLE)]}"
+        made += [
+            DurableFlood(f"durable-flood-{number}", kept, token, marks, pause=pause),
+            DurableTicks(f"durable-ticks-{number}", kept, token, marks),
+            DurableEchoes(f"durable-echoes-{number}", kept, token, marks),
         ]
     return made
 

@@ -15,7 +15,7 @@ def text(harnesses: Sequence[Harness], chaos: Chaos) -> str:
     kills = ", ".join(f"{name} {count}" for name, count in sorted(chaos.kills.items()))
     lines = [
         f"kills: {sum(chaos.kills.values())} ({kills}); {chaos.revivals} started again",
-        f"{'harness':12} {'MiB':>8} {'checked':>8} {'lost':>5} {'without':>9} {'silent':>9}",
+        f"{'harness':18} {'MiB':>8} {'checked':>8} {'lost':>5} {'without':>9} {'silent':>9}",
     ]
     lines += [
         *map(_line, harnesses),
@@ -29,7 +29,7 @@ def text(harnesses: Sequence[Harness], chaos: Chaos) -> str:
 def _line(harness: Harness) -> str:
     connections = harness.connections
     return (
-        f"{harness.name:12} {harness.bytes / _MIB:8.1f} {harness.checked:8} "
+        f"{harness.name:18} {harness.bytes / _MIB:8.1f} {harness.checked:8} "
         f"{connections.losses:5} {connections.longest:7.2f} s {harness.longest:7.2f} s"
     )
 

@@ -21,6 +21,7 @@ from exec_server.hub.access.tokens import digest_of, new_token
 from exec_server.hub.store.entities import Right
 from exec_server.hub.store.open_store import open_store
 from tests.support.daemon import ClosesAtExit, Daemon
+from tests.support.durable import end_jobs
 from tests.support.nats import NatsCluster, free_ports
 from tests.support.postgres import Postgres, binaries
 from tests.support.servers import OURS
@@ -184,18 +185,26 @@ class Cluster(ClosesAtExit):
                     return
 
     @contextlib.contextmanager
-    def executor(self, url: str, name: str, token: str) -> Iterator[Daemon]:
-        """Run `exec-server --remote URL`, which may not be connected yet; kill it at the end."""
+    def executor(
+        self, url: str, name: str, token: str, *, state: Path | None = None
+    ) -> Iterator[Daemon]:
+        """Run `exec-server --remote URL`, which may not be connected yet; kill it at the end.
+
+        Durable jobs are kept in *state*, and end as well.
+        """
         file = self.folder / f"{name}.token"
         file.write_text(token)
         file.chmod(0o600)
         words = ["--remote", url, "--environment-id", name, "--registry-token-file", str(file)]
+        words += ["--state", str(state)] if state is not None else []
         process = self._program(f"executor-{name}", words)
         process.start()
         try:
             yield process
         finally:
             process.kill()
+            if state is not None:
+                end_jobs(state)
 
 
 def _parts(name: str) -> tuple[str, int]:

@@ -63,10 +63,16 @@ class StateServers:
     def close(self) -> None:
         """End the server, the keeper and everything that they have started."""
         self._stack.close()
-        if (self.state / "keeper.lock").exists() and is_running(self.keeper_pid):
-            self.kill_keeper()
-            marks = [json.loads((job / "job.json").read_text())["mark"] for job in self.jobs]
-            kill_marked(marks)
+        end_jobs(self.state)
+
+
+def end_jobs(state: Path) -> None:
+    """End the keeper of *state*, and everything that it has started; it need not run."""
+    lock = state / "keeper.lock"
+    if lock.exists() and is_running(keeper := int(lock.read_text())):
+        os.kill(keeper, signal.SIGKILL)
+        files = (state / "jobs").glob("*/job.json")
+        kill_marked([json.loads(file.read_text())["mark"] for file in files])
 
 
 def is_running(pid: int) -> bool:

@@ -55,10 +55,10 @@ class Stream:
         # The longest time between two pieces of output.
         self.longest = 0.0
 
-    async def run(self, client: exec_server.ExecServerClient) -> None:
+    async def run(self, client: exec_server.ExecServerClient, *, durable: bool = False) -> None:
         """Start it once, and follow it to its end. Raises AssertionError for any difference."""
         process = await client.start(
-            self._argv, stdin=self._takes_input, ensure=True, on_gap="fail"
+            self._argv, stdin=self._takes_input, durable=durable, ensure=True, on_gap="fail"
         )
         self._heard_at = time.monotonic()
         async with asyncio.TaskGroup() as tasks:

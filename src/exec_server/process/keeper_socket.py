@@ -137,9 +137,18 @@ class KeeperSocket:
             end = 4 + int.from_bytes(self._input[:4], "big")
             if len(self._input) < end:
                 return
-            message = marshal.loads(self._input[4:end])
+            message = _decoded(self._input[4:end])
             del self._input[:end]
             self._on_message(message)
+
+
+def _decoded(data: bytearray) -> tuple[Any, ...]:
+    """A message; empty if it is none, which a keeper of another release may send."""
+    try:
+        message = marshal.loads(data)
+    except (ValueError, EOFError, TypeError):
+        return ()
+    return message if isinstance(message, tuple) else ()
 
 
 def connect(path: str, key: bytes) -> socket.socket | None:

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from exec_server.limits import Limits
 from exec_server.process.child import Child, Outlet, Sandbox
 from exec_server.process.durable.durable_job import DurableJob
-from exec_server.process.durable.durable_spawner import HeldJob
 from exec_server.process.durable.durable_stdin import DurableStdin
 from exec_server.process.durable.journal_log import Record
 from exec_server.process.durable.journal_pump import JournalPump
+from exec_server.process.durable.keeper_hello import HeldJob
 from exec_server.process.durable.state_directory import StoredJob, StoredStatus
 from exec_server.protocol import process
 from exec_server.sandbox.denial import is_denied

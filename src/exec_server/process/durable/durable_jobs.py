@@ -20,8 +20,9 @@ from exec_server.process.durable.durable_child import (
     DurableChild,
 )
 from exec_server.process.durable.durable_job import DurableJob
-from exec_server.process.durable.durable_spawner import DurableSpawner, HeldJob, kill_marked
+from exec_server.process.durable.durable_spawner import DurableSpawner, kill_marked
 from exec_server.process.durable.journal_log import Bounds
+from exec_server.process.durable.keeper_hello import HeldJob
 from exec_server.process.durable.state_directory import (
     StateDirectory,
     StoredJob,
@@ -89,7 +90,8 @@ class DurableJobs:
     async def load(self) -> list[LeftSession]:
         """Own the directory, if it exists, and find what earlier servers have left.
 
-        Raises ConfigurationError if another server uses it.
+        Raises ConfigurationError if another server uses it, or a keeper of another release has it
+        that this server does not understand.
         """
         if not self.state.open(create=False):
             return []

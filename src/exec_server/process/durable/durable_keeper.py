@@ -28,7 +28,8 @@ those of keeper.py::
 
 From this keeper::
 
-    ("hello", version, {"pid", "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
+    ("hello", version, {"pid", "oldest", "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
+                                   oldest: the oldest version that it still understands;
                                    status: None while it runs; input: "none", "open" or "closing"
     ("spawned", token, pid, fds)   stdout, stderr; or the terminal and both ends of a pipe behind it
     ("fds", token, fds)            the same for a job that runs already; -1 if there is no room
@@ -36,6 +37,12 @@ From this keeper::
     ("wrote", token)               the bytes are accepted, now or by an earlier write with this id
     ("exited", pid, status[, reason])
     ("error", kind, text)          the message was not understood, or it could not be handled
+
+Both say hello first, and that message has this form in every version. A change that the other end
+has to know makes a new version; a new field of `facts` or a new kind of message does not. A newer
+server knows what older keepers speak, from its own `OLDEST` on. A newer keeper speaks as the
+server's hello asks, from its own `OLDEST` on; it leaves a server that is older still, and keeps its
+jobs for another one.
 
 A byte that was accepted for stdin is only in this process's memory and in the pipe, never on disk.
 The module is long because it is one program: one loop over one socket and the descriptors of jobs.
@@ -77,7 +84,9 @@ else:
     keeper, journal = load("keeper.py"), load("journal.py")
     kept_input = load("durable", "kept_input.py")
 
+# The version of the messages above, and the oldest one that both ends of this release understand.
 VERSION = 1
+OLDEST = 1
 SOCKET, LOCK, KEY = "keeper.sock", "keeper.lock", "keeper.key"
 KEY_BYTES = 32
 # Connections that have not sent the key yet; the oldest gives way to a new one.
@@ -338,7 +347,13 @@ class DurableKeeper(keeper.Keeper):
         self._alone_until = 0.0
         self._watch(sock.fileno(), self._serve)
         jobs = [job.described() for job in self._jobs.values()]
-        self._send(("hello", VERSION, {"pid": os.getpid(), "jobs": jobs}))
+        facts = {"pid": os.getpid(), "oldest": OLDEST, "jobs": jobs}
+        self._send(("hello", VERSION, facts))
+
+    def _hear_hello(self, version: object, *_: object) -> None:
+        if not isinstance(version, int) or version < OLDEST:
+            # It would misunderstand; our hello tells it why.
+            self._lose_server()
 
     def _serve(self) -> None:
         if not self._receive():
@@ -370,7 +385,7 @@ class DurableKeeper(keeper.Keeper):
     def _handle(self, message: tuple[Any, ...]) -> bool:
         kind, *rest = message
         handlers: dict[str, Callable[..., object]] = {
-            "hello": lambda *_: None,
+            "hello": self._hear_hello,
             "fds": self._send_outputs,
             "write": self._write,
             "finish": self._finish,

@@ -13,11 +13,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from exec_server.errors import InternalError, StartPart
+from exec_server.errors import ConfigurationError, InternalError, StartPart
 from exec_server.process import keeper
 from exec_server.process.durable import durable_keeper
+from exec_server.process.durable.keeper_hello import HeldJob, UnknownKeeper, silent, understood
 from exec_server.process.durable.state_directory import StateDirectory
 from exec_server.process.keeper_socket import KeeperSocket, connect, listen
 from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
@@ -31,18 +32,6 @@ _ROUNDS = 20
 # So often a keeper is asked for descriptors that did not fit, at this interval.
 _FD_ROUNDS = 100
 _FD_PAUSE = 0.02
-
-
-class HeldJob(NamedTuple):
-    """A job as the keeper knows it."""
-
-    name: str
-    pid: int
-    mark: int
-    # None while it runs.
-    status: int | None
-    # "none", "open" or "closing".
-    input: str
 
 
 class DurableSpawner:
@@ -72,7 +61,10 @@ class DurableSpawner:
     # The keeper.
 
     async def connect(self) -> list[HeldJob]:
-        """Go on with the keeper of an earlier server; its jobs, none if it has ended."""
+        """Go on with the keeper of an earlier server; its jobs, none if it has ended.
+
+        Raises ConfigurationError if it does not answer, or not as this server understands.
+        """
         sock = connect(self._state.socket_path, self._state.key())
         if sock is None:
             return []
@@ -81,8 +73,13 @@ class DurableSpawner:
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
                 jobs = await asyncio.shield(self._hello)
-        except (TimeoutError, InternalError):
-            # It was about to end, or it hangs: its jobs are lost.
+        except UnknownKeeper as exc:
+            raise ConfigurationError(str(exc)) from exc
+        except TimeoutError as exc:
+            self.close()
+            raise ConfigurationError(silent(self._state.path)) from exc
+        except InternalError:
+            # It was about to end.
             self.close()
             return []
         self._fetch(jobs)
@@ -271,9 +268,11 @@ class DurableSpawner:
     # Messages of the keeper.
 
     def _handle(self, message: tuple[Any, ...]) -> None:
-        kind, *rest = message
+        if self._hello is not None and not self._hello.done():
+            self._on_hello(message)
+            return
+        kind, *rest = message or ("",)
         handlers: dict[str, Callable[..., object]] = {
-            "hello": self._on_hello,
             "spawned": self._on_spawned,
             "failed": self._on_failed,
             "fds": self._on_fds,
@@ -285,12 +284,19 @@ class DurableSpawner:
         else:
             logger.error("the durable keeper says %.500r", message)
 
-    def _on_hello(self, _version: int, facts: dict[str, Any]) -> None:
+    def _on_hello(self, message: object) -> None:
+        assert self._hello is not None
+        is_new = self._starter is not None
         self._reap_starter()
-        self.keeper_pid = facts["pid"]
-        if self._hello is not None and not self._hello.done():
-            names = HeldJob._fields
-            jobs = [HeldJob(*(job[name] for name in names)) for job in facts["jobs"]]
+        try:
+            self.keeper_pid, jobs = understood(message, self._state.path, is_new=is_new)
+        except UnknownKeeper as exc:
+            # It is left alone, and nothing of it is touched.
+            if self._link is not None:
+                self._link.close()
+                self._link = None
+            self._settle(exc)
+        else:
             self._hello.set_result(jobs)
 
     def _on_spawned(self, token: int, pid: int, count: int) -> None:
@@ -347,9 +353,9 @@ class DurableSpawner:
             on_exit(None)
         self._settle()
 
-    def _settle(self) -> None:
+    def _settle(self, error: InternalError | None = None) -> None:
         """There will be no more answers."""
-        error = InternalError("the durable keeper died")
+        error = error or InternalError("the durable keeper died")
         pending, self._pending = self._pending, {}
         waiting: list[asyncio.Future[Any]] = [future for future, *_ in pending.values()]
         waiting += self._fds.values()
