@@ -60,7 +60,7 @@ class DurableSpawner:
         self._fds: dict[int, asyncio.Future[list[int] | None]] = {}
         # Of jobs that were found and not yet adopted: their outputs, and exits that came meanwhile.
         self._fetched: dict[str, asyncio.Future[list[int] | None]] = {}
-        self._early: dict[str, int | None] = {}
+        self._early: dict[str, tuple[int | None, str | None]] = {}
         self._writes: dict[int, Callable[[], None]] = {}
         # By pid: what to call when the program exits, and its mark.
         self._live: dict[int, tuple[OnExit, int]] = {}
@@ -206,7 +206,10 @@ class DurableSpawner:
         for job in jobs:
             self._fetched[job.name] = self._ask_outputs(job)
             if job.status is None:
-                self._live[job.pid] = (partial(self._early.__setitem__, job.name), job.mark)
+                self._live[job.pid] = (partial(self._note_early, job.name), job.mark)
+
+    def _note_early(self, name: str, status: int | None, reason: str | None = None, /) -> None:
+        self._early[name] = (status, reason)
 
     def _ask_outputs(self, job: HeldJob) -> asyncio.Future[list[int] | None]:
         future: asyncio.Future[list[int] | None] = asyncio.get_running_loop().create_future()
@@ -226,7 +229,7 @@ class DurableSpawner:
         else:
             raise InternalError("the durable keeper cannot send descriptors")
         if job.name in self._early:
-            on_exit(self._early.pop(job.name))
+            on_exit(*self._early.pop(job.name))
         elif job.pid in self._live:
             self._live[job.pid] = (on_exit, job.mark)
         return fds
