@@ -267,6 +267,21 @@ async def test_commands_that_end_at_once_are_not_blamed_for_it(wire, root):
         assert (done.exit_code, done.stderr) == (0, b"")
 
 
+@requirement("security/walls:ended")
+async def test_a_name_may_contain_a_carriage_return(wire, root):
+    workspace = root / "odd\rname"
+    workspace.mkdir()
+    await wire.start("other", WAITS, pipeStdin=True)
+    await wire.output_until("other", b"ready")
+    make(workspace)
+    # A URI spells it like this.
+    await waiting(wire, closed(root / "odd%0Dname"))
+    replaced(workspace / "secret")
+    assert told(workspace / "secret") in (await ended(wire)).stderr
+    await wire.write("other", b"go\n")
+    assert Finished(await wire.events_until_closed("other")).exit_code == 0
+
+
 @requirement("security/walls:quiet")
 async def test_nothing_is_watched_any_more_when_no_command_runs(root):
     with start_server() as server:

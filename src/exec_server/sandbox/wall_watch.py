@@ -209,7 +209,8 @@ class _MountTable:
         text = b""
         while piece := os.read(fd, _READ_BYTES):
             text += piece
-        mounts = [_MountLine(line) for line in text.splitlines()]
+        # A path may contain a carriage return, which also ends a line for `splitlines`.
+        mounts = [_MountLine(line) for line in text.split(b"\n") if line]
         numbers = {mount.number for mount in mounts}
         self._on = {(mount.parent, mount.path): mount for mount in mounts}
         self._root = next((mount for mount in mounts if mount.parent not in numbers), None)
