@@ -188,6 +188,21 @@ async def test_a_keeper_that_does_not_answer_fails_the_start(no_leaks, tmp_path,
         holder.kill()
 
 
+async def test_a_keeper_that_never_begins_fails_the_start(no_leaks, tmp_path, monkeypatch):
+    monkeypatch.setattr(durable_spawner, "_HELLO_SECONDS", 0.3)
+    interpreter = tmp_path / "python"
+    interpreter.write_text("#!/bin/sh\nexec sleep 60\n")
+    interpreter.chmod(0o700)
+    async with serve(state_directory=tmp_path / "state") as running, Wire(running.url) as wire:
+        await wire.initialize()
+        # The usual keeper has begun.
+        await wire.run("b", ["true"])
+        monkeypatch.setattr(sys, "executable", str(interpreter))
+        refusal = await wire.error("process/start", start_params("a", ["true"], durable=True))
+        assert "keeper" in refusal["message"]
+        assert (await wire.run("c", ["true"])).exit_code == 0
+
+
 HOLD = """
 import fcntl, sys, time
 file = open(sys.argv[1], "w")

@@ -371,11 +371,13 @@ class DurableSpawner:
             self._gone.set_result(None)
 
     def _reap_starter(self) -> None:
-        """The process that has started the keeper ends at once."""
+        """The process that has started the keeper ends at once, or its keeper has never begun."""
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
         if self._starter is not None:
+            # Without this, the server would stand still if it hangs.
+            self._starter.kill()
             self._starter.wait()
             self._starter = None
 
