@@ -52,6 +52,26 @@ async def test_if_the_keeper_is_killed_its_jobs_are_lost_and_the_server_serves_o
         assert (data, answer["exitCode"]) == (b"again\n", 0)
 
 
+@requirement("durable:keeper-killed")
+async def test_a_job_whose_folder_was_removed_does_not_hide_the_loss_of_others(servers):
+    async with Wire(servers.url) as wire:
+        await wire.initialize()
+        await wire.start("a", PRINTER, durable=True)
+        await wire.output_until("a", b"before")
+        (folder,) = servers.jobs
+        await wire.start("b", PRINTER, durable=True)
+        await wire.output_until("b", b"before")
+        shutil.rmtree(folder)
+        servers.kill_keeper()
+        for name in ("a", "b"):
+            exited = await wire.event(name, "process/exited")
+            assert (exited["exitCode"], exited["lost"]) == (None, "the keeper died")
+        # A new keeper is started.
+        await wire.start("c", ["sh", "-c", "echo again"], durable=True)
+        data, answer = await read_all(wire, "c")
+        assert (data, answer["exitCode"]) == (b"again\n", 0)
+
+
 @requirement("durable:both-killed")
 async def test_if_both_are_killed_jobs_are_lost_once(servers):
     async with Wire(servers.url) as wire:

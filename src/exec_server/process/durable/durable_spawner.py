@@ -347,7 +347,11 @@ class DurableSpawner:
             logger.error("the durable keeper died; ending its %d jobs", len(live))
             kill_marked({mark for _, mark in live.values()}, leaders=set(live))
         for on_exit, _ in live.values():
-            on_exit(None)
+            try:
+                on_exit(None)
+            except Exception:
+                # The other jobs, and all that waits for the keeper, have to be told as well.
+                logger.exception("the loss of a durable job could not be recorded")
         self._settle()
 
     def _settle(self) -> None:
