@@ -218,6 +218,31 @@ def test_without_holes_what_remains_is_copied(folder, pipe, monkeypatch):
     journal.close()
 
 
+def test_a_copy_waits_for_a_free_descriptor(folder, monkeypatch):
+    without_holes(monkeypatch)
+    journal = create(folder, max_bytes=100, max_records=10)
+    expected = b""
+
+    def refuse(_folder: str) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    for refuses in (True, False, True):
+        with monkeypatch.context() as patch:
+            if refuses:
+                patch.setattr(journals, "open_folder", refuse)
+            for number in range(100):
+                data = b"%010d" % number
+                assert journal.append("stdout", data)
+                expected += data
+    journal.close()
+    journal = reopen(folder)
+    assert not journal.damage
+    kept = output(journal, "stdout")
+    assert kept and expected.endswith(kept)
+    assert len(kept) + journal.dropped_bytes == len(expected)
+    journal.close()
+
+
 def test_an_interrupted_copy_is_completed_or_removed(folder, monkeypatch):
     without_holes(monkeypatch)
     journal = create(folder, max_bytes=100)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import select
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from exec_server.sandbox import wall_watch
 from exec_server.sandbox.backends import HERE
 from tests.requirements import requirement
 from tests.sandbox.escape.users import user
@@ -41,6 +45,7 @@ pytestmark = [
 
 _AT_FDCWD, _EXCHANGE = -100, 2
 KILLED = 128 + 9
+UNWATCHED = "exec-server: the sandbox could not be watched: Cannot allocate memory"
 # It says that it runs, and then waits for a line.
 WAITS = ["sh", "-c", "echo ready; read line; echo done"]
 
@@ -265,6 +270,47 @@ async def test_commands_that_end_at_once_are_not_blamed_for_it(wire, root):
     for number in range(20):
         done = await wire.run(f"p{number}", ["true"], sandbox=workspace_write(root))
         assert (done.exit_code, done.stderr) == (0, b"")
+
+
+@requirement("security/walls:ended")
+async def test_a_name_may_contain_a_carriage_return(wire, root):
+    workspace = root / "odd\rname"
+    workspace.mkdir()
+    await wire.start("other", WAITS, pipeStdin=True)
+    await wire.output_until("other", b"ready")
+    make(workspace)
+    # A URI spells it like this.
+    await waiting(wire, closed(root / "odd%0Dname"))
+    replaced(workspace / "secret")
+    assert told(workspace / "secret") in (await ended(wire)).stderr
+    await wire.write("other", b"go\n")
+    assert Finished(await wire.events_until_closed("other")).exit_code == 0
+
+
+@requirement("security/walls:ended")
+def test_a_sandbox_that_cannot_be_watched_any_more_is_ended_alone(monkeypatch):
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    watch = wall_watch.WallWatch(select.poll())
+    assert watch.add(1, os.getpid(), ()) is None
+    monkeypatch.setattr(wall_watch, "_MountTable", fail)
+    ready = set(map(int, os.listdir("/proc/self/fd")))
+    assert watch.lost(ready) == [(1, UNWATCHED)]
+    watch.remove(1)
+
+
+@requirement("security/walls:quiet")
+def test_a_watch_ends_although_no_thread_can_be_started(monkeypatch):
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    watch = wall_watch.WallWatch(select.poll())
+    before = os.listdir("/proc/self/fd")
+    watch.add(1, os.getpid(), ())
+    monkeypatch.setattr(wall_watch, "_thread", SimpleNamespace(start_new_thread=fail))
+    watch.remove(1)
+    assert os.listdir("/proc/self/fd") == before
 
 
 @requirement("security/walls:quiet")

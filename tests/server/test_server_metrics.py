@@ -82,6 +82,20 @@ async def test_the_metrics_follow_what_happens(no_leaks):
 
 
 @requirement("metrics:counts")
+@pytest.mark.skipif(sys.platform != "linux", reason="durable jobs need Linux")
+async def test_durable_processes_count_too(no_leaks, tmp_path):
+    async with serve(metrics=True, state_directory=tmp_path / "state") as server:
+        async with Wire(server.url) as wire:
+            await wire.initialize()
+            await wire.start("p", ["cat"], durable=True, pipeStdin=True)
+            await wire.start("q", ["cat"], pipeStdin=True)
+            assert (await scrape(server))["processes"] == 2
+            await wire.call("process/terminate", {"processId": "p"})
+            await wire.event("p", "process/closed")
+            assert (await scrape(server))["processes"] == 1
+
+
+@requirement("metrics:counts")
 async def test_lines_on_a_unix_socket_count_too(no_leaks, tmp_path):
     async with serve(f"unix://{tmp_path}/socket", metrics=True) as server:
         async with Wire(server.url) as wire:
@@ -168,5 +182,7 @@ async def test_a_server_that_cannot_start_commands_is_not_ready(no_leaks, monkey
             b"commands cannot be started: Too many open files (os error 24)\n",
         )
         assert (await get(server, "/healthz")).status == 200
+        # The one who asked was not refused.
+        assert not any(name.startswith("refusals_total") for name in await scrape(server))
         monkeypatch.undo()
         assert (await get(server, "/readyz", **UPGRADE)).status == 200

@@ -527,9 +527,13 @@ class Journal:
         before = self._slots_from
         begin = self._place_of(self._first)
         size = (self.next_seq - self._first + RESERVED) * SLOT_BYTES
-        self._slots_from = self._first
         old, new = self._index, -1
-        place = open_folder(self._folder)
+        try:
+            place = open_folder(self._folder)
+        except OSError:
+            # This process has too many descriptors, for example. The next bound tries it again.
+            return
+        self._slots_from = self._first
         try:
             new = create_file("new", place)
             copy(old, begin, new, HEADER_BYTES, size)
@@ -546,9 +550,12 @@ class Journal:
             os.close(place)
 
     def _replacement(self, name: str, fd: int, begin: int, size: int) -> int:
-        """A new file *name* with a part of *fd*; -1 if the disk is full."""
+        """A new file *name* with a part of *fd*; -1 if that is impossible now."""
         new = -1
-        place = open_folder(self._folder)
+        try:
+            place = open_folder(self._folder)
+        except OSError:
+            return -1
         try:
             new = create_file("new", place)
             copy(fd, begin, new, 0, size)

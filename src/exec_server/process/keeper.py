@@ -362,7 +362,7 @@ class Keeper:
         try:
             reason = self._live[pid].watched_by(self._walls, pid)
         except OSError as exc:
-            reason = f"exec-server: the sandbox could not be watched: {exc.strerror}"
+            reason = self._walls.unwatched(exc)
         if reason is not None:
             self._end_unwalled([(pid, reason)])
 

@@ -76,6 +76,11 @@ class Mount:
         self.type = rest.split(b" ", 1)[0]
 
 
+def lines_of(table: bytes) -> list[bytes]:
+    """The lines of a list of mounts. A path in it may contain a carriage return."""
+    return table.removesuffix(b"\n").split(b"\n") if table else []
+
+
 def unescaped(word: bytes) -> bytes:
     """A path as it was before the kernel wrote it into a list of mounts."""
     if b"\\" not in word:
@@ -194,7 +199,7 @@ def _enter(pid: int) -> None:
 
 def _mounts(fd: int) -> dict[int, Mount]:
     with open(fd, "rb") as file:
-        found = [Mount(line) for line in file.read().splitlines()]
+        found = [Mount(line) for line in lines_of(file.read())]
     return {mount.number: mount for mount in found}
 
 

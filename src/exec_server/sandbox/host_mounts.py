@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from exec_server.sandbox.guard import unescaped
+from exec_server.sandbox.guard import lines_of, unescaped
 from exec_server.sandbox.policy import is_within
 
 _TABLE = "/proc/self/mountinfo"
@@ -59,7 +59,7 @@ def read() -> HostMounts:
             text += piece
     finally:
         os.close(fd)
-    lines = [line.split(b" ", 5) for line in text.splitlines()]
+    lines = [line.split(b" ", 5) for line in lines_of(text)]
     return HostMounts((words[2], unescaped(words[3]), unescaped(words[4])) for words in lines)
 
 

@@ -108,6 +108,11 @@ class WallWatch:
         self._poll.register(mounts, select.POLLPRI)
         return self._look(pid, sandbox)
 
+    @staticmethod
+    def unwatched(exc: OSError) -> str:
+        """The reason to end a sandbox that cannot be watched."""
+        return f"exec-server: the sandbox could not be watched: {exc.strerror}"
+
     def remove(self, pid: int) -> None:
         """The sandbox of *pid* has ended, or was never watched."""
         sandbox = self._sandboxes.pop(pid, None)
@@ -122,7 +127,11 @@ class WallWatch:
         self._poll.unregister(sandbox.mounts)
         del self._by_mounts[sandbox.mounts]
         # The last one that closes it takes all mounts of the namespace apart, which takes a while.
-        _thread.start_new_thread(os.close, (sandbox.mounts,))
+        try:
+            _thread.start_new_thread(os.close, (sandbox.mounts,))
+        except RuntimeError:
+            # The user has as many processes as allowed.
+            os.close(sandbox.mounts)
 
     def lost(self, ready: set[int]) -> list[tuple[int, str]]:
         """The sandboxes without a wall that they had, and the reason to end each.
@@ -135,8 +144,15 @@ class WallWatch:
         if self._compared and time.monotonic() >= self._next_comparison:
             suspects |= self._compared
             self._next_comparison = time.monotonic() + _SECONDS
-        found = [(pid, self._look(pid, self._sandboxes[pid])) for pid in suspects]
+        found = [(pid, self._look_safely(pid)) for pid in suspects]
         return [(pid, reason) for pid, reason in found if reason is not None]
+
+    def _look_safely(self, pid: int) -> str | None:
+        """As `_look`. A sandbox that cannot be watched ends alone, not with all programs."""
+        try:
+            return self._look(pid, self._sandboxes[pid])
+        except OSError as exc:
+            return self.unwatched(exc)
 
     def _look(self, pid: int, sandbox: _Walled) -> str | None:
         # The watches come first: what is renamed in between is seen in the list of mounts. They
@@ -209,7 +225,8 @@ class _MountTable:
         text = b""
         while piece := os.read(fd, _READ_BYTES):
             text += piece
-        mounts = [_MountLine(line) for line in text.splitlines()]
+        # A path may contain a carriage return, which also ends a line for `splitlines`.
+        mounts = [_MountLine(line) for line in text.split(b"\n") if line]
         numbers = {mount.number for mount in mounts}
         self._on = {(mount.parent, mount.path): mount for mount in mounts}
         self._root = next((mount for mount in mounts if mount.parent not in numbers), None)

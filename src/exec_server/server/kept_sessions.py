@@ -57,6 +57,11 @@ class KeptSessions:
     def children(self) -> tuple[DurableChild, ...]:
         return self._jobs.children
 
+    @property
+    def running(self) -> int:
+        """The number of durable jobs that have not ended."""
+        return self._jobs.running
+
     def make_room(self) -> None:
         """Keep all journals together within their bound, which is otherwise done now and then."""
         self._jobs.make_room()
@@ -164,7 +169,7 @@ class KeptSessions:
             if self._ends_jobs:
                 await self._jobs.end_all()
         finally:
-            self.left_running = self._jobs.running
+            self.left_running = self.running
             for session in sessions:
                 session.processes.leave_durable()
             self._jobs.close()

@@ -99,7 +99,7 @@ class ServerMetrics:
                 "processes",
                 "gauge",
                 "Processes that run, helpers of sandboxed file requests included.",
-                spawner.live_count,
+                spawner.live_count + (0 if core.jobs is None else core.jobs.running),
             ),
             Metric(
                 "known_processes",

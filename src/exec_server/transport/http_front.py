@@ -248,7 +248,8 @@ class HttpFront(asyncio.Protocol):
         """Log why the request is refused, and answer; a wrong token is answered more slowly."""
         without_body = head is not None and head.method == "HEAD"
         peer = self._transport.get_extra_info("peername") or "a Unix socket"
-        if answer.status >= 400:
+        # A fault of the server refuses no one.
+        if 400 <= answer.status < 500:
             self._log_refusal(peer, answer, head)
         delay = self._delays.failed(_shown(peer, with_port=False)) if answer.status == 401 else 0.0
         if not delay:

@@ -75,6 +75,11 @@ def test_devices_have_the_pace_of_their_file_system(mounts):
         assert mounts.pace_of(os.makedev(major, minor)) is pace
 
 
+def test_a_mount_point_may_contain_a_carriage_return(mounts):
+    mounts._take(TABLE + b"30 22 0:50 / /odd\rname rw - fuse.far far rw\n")
+    assert not mounts.is_plain(b"/odd\rname/file")
+
+
 @requirement("fs:quick-is-slow")
 def test_some_file_systems_have_more_devices_than_mounts(mounts):
     mounts._take(TABLE + b"30 22 0:50 / /data rw - btrfs /dev/vdc rw\n")

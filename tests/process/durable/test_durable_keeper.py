@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import marshal
 import os
 import select
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from exec_server.process.durable import durable_keeper
-from exec_server.process.durable.durable_spawner import kill_marked
+from exec_server.process.durable.durable_spawner import DurableSpawner, kill_marked
+from exec_server.process.durable.state_directory import StateDirectory
 from exec_server.process.journal import Journal
 from tests.requirements import requirement
 from tests.support.durable import is_running, until
@@ -229,7 +231,35 @@ def test_a_start_that_fails_leaves_no_sign_of_a_start(folder):
     server.sock.close()
 
 
-def wait_gone(pid: int) -> None:
-    import asyncio
+@requirement("durable:exit-kept")
+async def test_an_exit_between_the_greeting_and_the_adoption_is_reported(folder):
+    path = make_job(folder, "ee")
+    server = connect(folder)
+    server.hello()
+    _, fds = server.spawn("ee", "read go; exit 3")
+    for fd in fds:
+        os.close(fd)
+    server.sock.close()
+    state = StateDirectory(folder)
+    assert state.open(create=True)
+    spawner = DurableSpawner(state, child_descriptors=None)
+    try:
+        (job,) = await spawner.connect()
+        spawner.write(job.name, None, b"go\n", lambda: None)
+        await until((path / durable_keeper.STATUS).exists)
+        # The keeper answers this after it has told of the exit.
+        is_answered = asyncio.Event()
+        spawner.write(job.name, None, b"", is_answered.set)
+        await asyncio.wait_for(is_answered.wait(), PATIENCE)
+        exits: list[int | None] = []
+        for fd in await spawner.adopt(job, lambda status, _reason=None: exits.append(status)):
+            os.close(fd)
+        assert exits == [3 << 8]
+        spawner.release(job.name)
+    finally:
+        spawner.close()
+        state.close()
 
+
+def wait_gone(pid: int) -> None:
     asyncio.run(until(lambda: not is_running(pid), "the keeper has not ended"))

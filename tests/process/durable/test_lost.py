@@ -52,6 +52,26 @@ async def test_if_the_keeper_is_killed_its_jobs_are_lost_and_the_server_serves_o
         assert (data, answer["exitCode"]) == (b"again\n", 0)
 
 
+@requirement("durable:keeper-killed")
+async def test_a_job_whose_folder_was_removed_does_not_hide_the_loss_of_others(servers):
+    async with Wire(servers.url) as wire:
+        await wire.initialize()
+        await wire.start("a", PRINTER, durable=True)
+        await wire.output_until("a", b"before")
+        (folder,) = servers.jobs
+        await wire.start("b", PRINTER, durable=True)
+        await wire.output_until("b", b"before")
+        shutil.rmtree(folder)
+        servers.kill_keeper()
+        for name in ("a", "b"):
+            exited = await wire.event(name, "process/exited")
+            assert (exited["exitCode"], exited["lost"]) == (None, "the keeper died")
+        # A new keeper is started.
+        await wire.start("c", ["sh", "-c", "echo again"], durable=True)
+        data, answer = await read_all(wire, "c")
+        assert (data, answer["exitCode"]) == (b"again\n", 0)
+
+
 @requirement("durable:both-killed")
 async def test_if_both_are_killed_jobs_are_lost_once(servers):
     async with Wire(servers.url) as wire:
@@ -186,6 +206,21 @@ async def test_a_keeper_that_does_not_answer_fails_the_start(no_leaks, tmp_path,
             assert "keeper" in refusal["message"]
             assert list((state / "jobs").iterdir()) == []
         holder.kill()
+
+
+async def test_a_keeper_that_never_begins_fails_the_start(no_leaks, tmp_path, monkeypatch):
+    monkeypatch.setattr(durable_spawner, "_HELLO_SECONDS", 0.3)
+    interpreter = tmp_path / "python"
+    interpreter.write_text("#!/bin/sh\nexec sleep 60\n")
+    interpreter.chmod(0o700)
+    async with serve(state_directory=tmp_path / "state") as running, Wire(running.url) as wire:
+        await wire.initialize()
+        # The usual keeper has begun.
+        await wire.run("b", ["true"])
+        monkeypatch.setattr(sys, "executable", str(interpreter))
+        refusal = await wire.error("process/start", start_params("a", ["true"], durable=True))
+        assert "keeper" in refusal["message"]
+        assert (await wire.run("c", ["true"])).exit_code == 0
 
 
 HOLD = """

@@ -101,7 +101,8 @@ class Mounts:
         points: dict[bytes, Pace] = {}
         paces: dict[int, Pace] = {}
         kinds: set[bytes] = set()
-        for line in table.splitlines():
+        # A path may contain a carriage return, which also ends a line for `splitlines`.
+        for line in filter(None, table.split(b"\n")):
             _, _, device, _, point, *rest = line.split(b" ")
             kind = rest[rest.index(b"-") + 1]
             kinds.add(kind)

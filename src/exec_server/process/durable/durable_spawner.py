@@ -49,7 +49,7 @@ class DurableSpawner:
         self._fds: dict[int, asyncio.Future[list[int] | None]] = {}
         # Of jobs that were found and not yet adopted: their outputs, and exits that came meanwhile.
         self._fetched: dict[str, asyncio.Future[list[int] | None]] = {}
-        self._early: dict[str, int | None] = {}
+        self._early: dict[str, tuple[int | None, str | None]] = {}
         self._writes: dict[int, Callable[[], None]] = {}
         # By pid: what to call when the program exits, and its mark.
         self._live: dict[int, tuple[OnExit, int]] = {}
@@ -203,7 +203,10 @@ class DurableSpawner:
         for job in jobs:
             self._fetched[job.name] = self._ask_outputs(job)
             if job.status is None:
-                self._live[job.pid] = (partial(self._early.__setitem__, job.name), job.mark)
+                self._live[job.pid] = (partial(self._note_early, job.name), job.mark)
+
+    def _note_early(self, name: str, status: int | None, reason: str | None = None, /) -> None:
+        self._early[name] = (status, reason)
 
     def _ask_outputs(self, job: HeldJob) -> asyncio.Future[list[int] | None]:
         future: asyncio.Future[list[int] | None] = asyncio.get_running_loop().create_future()
@@ -223,7 +226,7 @@ class DurableSpawner:
         else:
             raise InternalError("the durable keeper cannot send descriptors")
         if job.name in self._early:
-            on_exit(self._early.pop(job.name))
+            on_exit(*self._early.pop(job.name))
         elif job.pid in self._live:
             self._live[job.pid] = (on_exit, job.mark)
         return fds
@@ -350,7 +353,11 @@ class DurableSpawner:
             logger.error("the durable keeper died; ending its %d jobs", len(live))
             kill_marked({mark for _, mark in live.values()}, leaders=set(live))
         for on_exit, _ in live.values():
-            on_exit(None)
+            try:
+                on_exit(None)
+            except Exception:
+                # The other jobs, and all that waits for the keeper, have to be told as well.
+                logger.exception("the loss of a durable job could not be recorded")
         self._settle()
 
     def _settle(self, error: InternalError | None = None) -> None:
@@ -374,11 +381,13 @@ class DurableSpawner:
             self._gone.set_result(None)
 
     def _reap_starter(self) -> None:
-        """The process that has started the keeper ends at once."""
+        """The process that has started the keeper ends at once, or its keeper has never begun."""
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
         if self._starter is not None:
+            # Without this, the server would stand still if it hangs.
+            self._starter.kill()
             self._starter.wait()
             self._starter = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,7 +102,12 @@ class JournalLog:
     @property
     def written_at(self) -> int:
         """When the last event was recorded; in milliseconds since 1970."""
-        return (self._folder / "index").stat().st_mtime_ns // 1_000_000
+        try:
+            written = (self._folder / "index").stat().st_mtime_ns
+        except OSError:
+            # The folder was removed. If the journal is open, the event was recorded just now.
+            written = time.time_ns()
+        return written // 1_000_000
 
     @property
     def notes(self) -> dict[str, Record]:

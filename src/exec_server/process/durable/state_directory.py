@@ -129,14 +129,25 @@ class StateDirectory:
             return False
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._check_content()
             for folder in (self.path, self._jobs, self._sessions):
                 _make_private(folder)
             self._lock = self._take_lock()
             self._folder = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as exc:
+            self.close()
             text = f"the state directory {self.path} cannot be used: {exc.strerror or exc}"
             raise ConfigurationError(text) from exc
         return True
+
+    def _check_content(self) -> None:
+        """Raise OSError if it is a directory for something else, such as /tmp.
+
+        Other users would lose it when it becomes private.
+        """
+        is_private = stat.S_IMODE(self.path.stat().st_mode) == 0o700
+        if not is_private and os.listdir(self.path) and not self._jobs.is_dir():
+            raise FileExistsError(0, "it holds other files; name an empty directory")
 
     def close(self) -> None:
         """Let another server use the directory."""
@@ -264,7 +275,9 @@ def _write(path: Path, data: bytes) -> None:
     flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(path, flags, 0o600)
     try:
-        os.write(fd, data)
+        # A disk that is almost full takes a part.
+        while data:
+            data = data[os.write(fd, data) :]
     finally:
         os.close(fd)
 
