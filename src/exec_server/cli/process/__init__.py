@@ -18,6 +18,7 @@ terminal_bridge.py        connects a process to this program's terminal, pipes a
 terminal_io.py            reads and writes this program's descriptors in threads
 shortened_output.py       the beginning and the end of a long output, for `--max-output`
 terminal_modes.py         the modes that a program switches on in a terminal
+terminal_queries.py       leaves old queries to a terminal out of the output that it shows
 type_ahead.py             the buffer for input that was not passed on yet
 escape_keys.py            finds `~.`, `~d`, `~?` and `~~` in the input
 connection_notices.py     reports lost connections on stderr

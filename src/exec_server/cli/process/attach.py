@@ -109,6 +109,7 @@ async def _attach(
         at_end="leave",
         redraws=process.is_terminal,
         modes=session.modes,
+        queries_after=process.wake_seq if has_keys else None,
     )
     if process.is_truncated:
         say("output is missing here: the server did not retain all of it")

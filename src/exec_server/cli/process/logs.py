@@ -96,7 +96,7 @@ async def _follow(client: ExecServerClient, session: SavedSession, notices: Noti
     if process.is_truncated:
         _tell_missing(process.dropped_bytes)
     async with TerminalBridge(
-        process, BridgeOptions(has_input=False, at_end="leave"), notices
+        process, BridgeOptions(has_input=False, at_end="leave", queries_after=None), notices
     ) as bridge:
         try:
             status = await bridge.follow()
@@ -125,9 +125,11 @@ async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> 
     output = LocalOutput()
     if session.tty:
         await output.track_modes()
+        output.leave_queries_out()
     try:
         for chunk in answer.chunks:
             await output.write(2 if chunk.stream == "stderr" else 1, chunk.chunk.data)
+        await output.show_queries()
     finally:
         await output.restore_modes(_LAST_WORDS)
     if lost is not None:

@@ -65,6 +65,9 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     redraws: bool = False
     # The modes of the terminal that the program has switched on before, as `modes` has told them.
     modes: bytes = b""
+    # Queries of the program to its terminal are shown after this event, or never: the answers to
+    # older ones would be typed into the program, or left for the shell here.
+    queries_after: int | None = 0
 
 
 class TerminalBridge:
@@ -143,6 +146,8 @@ class TerminalBridge:
         """
         if self._process.is_terminal:
             await self._output.track_modes(self._options.modes)
+            if self._options.queries_after != 0:
+                self._output.leave_queries_out()
         if self._options.has_input:
             self._help(self._forward_input())
         copying = self._copying = self._loop.create_task(self._copy())
@@ -178,7 +183,10 @@ class TerminalBridge:
     async def _copy(self) -> None:
         limit = self._options.max_output
         short = {} if limit is None else {fd: ShortenedOutput(limit) for fd in (_STDOUT, _STDERR)}
+        queries_after = self._options.queries_after
         async for chunk in self._process:
+            if queries_after is not None and chunk.seq > queries_after:
+                await self._output.show_queries()
             is_error = chunk.stream == "stderr"
             if self._options.collected is not None:
                 self._options.collected["stderr" if is_error else "stdout"] += chunk.data
@@ -187,6 +195,7 @@ class TerminalBridge:
             await self._output.write(fd, short[fd].show(chunk.data) if short else chunk.data)
         for fd, shortened in short.items():
             await self._output.write(fd, shortened.rest())
+        await self._output.show_queries()
 
     # Input.
 

@@ -16,6 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 
 from exec_server.cli.process.terminal_modes import TerminalModes
+from exec_server.cli.process.terminal_queries import TerminalQueries
 from exec_server.cli.standard_streams import OutputFailed, output_errors
 
 _READ_BYTES = 64 * 1024
@@ -56,6 +57,7 @@ class LocalOutput:
         self._is_file: dict[int, bool] = {}
         # The modes of the terminal that programs have switched on, if they are tracked.
         self._modes: TerminalModes | None = None
+        self._queries: TerminalQueries | None = None
         self._last: asyncio.Future[None] | None = None
 
     async def write(self, fd: int, data: bytes) -> None:
@@ -66,6 +68,8 @@ class LocalOutput:
         """
         if self._modes is not None and fd == _STDOUT:
             self._modes.feed(data)
+        if self._queries is not None and fd == _STDOUT:
+            data = self._queries.remove(data)
         await self._put(fd, data)
 
     async def _put(self, fd: int, data: bytes) -> None:
@@ -92,6 +96,17 @@ class LocalOutput:
         self._modes = TerminalModes()
         self._modes.feed(before)
         await self._control(self._modes.enter())
+
+    def leave_queries_out(self) -> None:
+        """From now on, leave out what a terminal would answer; other outputs get every byte."""
+        if os.isatty(_STDOUT):
+            self._queries = TerminalQueries()
+
+    async def show_queries(self) -> None:
+        """Show everything from now on."""
+        if self._queries is not None:
+            rest, self._queries = self._queries.rest(), None
+            await self._put(_STDOUT, rest)
 
     async def repeat_modes(self) -> None:
         """Switch the modes on again, because another program has used the terminal."""
