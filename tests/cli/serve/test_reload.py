@@ -234,7 +234,7 @@ async def test_a_server_ends_with_its_terminal_but_not_at_another_hangup(tmp_pat
 
     level = tmp_path / "level"
     level.write_text("info\n")
-    options = (*LISTEN, "--log-level-file", str(level))
+    options = ("--listen", "ws://127.0.0.1:0", "--log-level-file", str(level))
     with start_server(*options, log=log, preexec_fn=take_terminal) as server:
         os.close(slave)
         await reload(server, log, DONE)
