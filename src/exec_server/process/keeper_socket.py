@@ -7,6 +7,7 @@ import contextlib
 import errno
 import marshal
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,8 @@ _RECV_BYTES = keeper.RECV_BYTES
 _RECV_FDS = socket.CMSG_SPACE(keeper.MAX_FDS * keeper.FD.size)
 # Both ends may run different interpreters, and all of them know this format.
 _MARSHAL_VERSION = 4
+# The kernel itself takes a connection, unless many others wait already.
+_CONNECT_SECONDS = 5.0
 
 
 class KeeperSocket:
@@ -151,15 +154,21 @@ def _decoded(data: bytearray) -> tuple[Any, ...]:
     return message if isinstance(message, tuple) else ()
 
 
-def connect(path: str, key: bytes) -> socket.socket | None:
-    """A connection to the keeper that listens at *path* and knows *key*; None if there is none."""
+def connect(path: str, key: bytes, *, seconds: float = _CONNECT_SECONDS) -> socket.socket | None:
+    """A connection to the keeper that listens at *path* and knows *key*; None if there is none.
+
+    A keeper that takes no connection for so many *seconds* hangs.
+    """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # With `settimeout` the kernel would refuse at once while others wait.
+    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
     with contextlib.ExitStack() as stack:
         stack.callback(sock.close)
         try:
             sock.connect(path)
             sock.sendall(key)
-        except (FileNotFoundError, ConnectionError):
+        except (FileNotFoundError, ConnectionError, BlockingIOError):
             return None
         stack.pop_all()
     return sock

@@ -22,6 +22,7 @@ from exec_server.server.principals import no_principal, token_principal, user_pr
 from exec_server.server.server import ExecServer
 from exec_server.transport.address import (
     DEFAULT_LISTEN_URL,
+    ListenAddress,
     StdioAddress,
     SystemdAddress,
     TcpAddress,
@@ -92,15 +93,10 @@ async def serve(
     """
     has_auth = authenticator is not None or (tls is not None and tls.client_ca is not None)
     address = parse_listen_url(listen_url)
-    if isinstance(address, StdioAddress):
-        raise ConfigurationError("stdio serves one connection; use serve_stdio()")
-    if not isinstance(address, SystemdAddress):
-        _check(address, authenticator, tls, may_be_public=has_auth or insecure_no_auth)
     is_shared = unix_access.is_shared and isinstance(address, UnixAddress)
+    may_be_public = has_auth or insecure_no_auth
     # This takes the variables of systemd out of the environment, which the server copies.
-    bound = bind(address, unix_access)
-    with _closed_on_error(bound):
-        _check(bound.address, authenticator, tls, may_be_public=has_auth or insecure_no_auth)
+    bound = _bind(address, unix_access, authenticator, tls, may_be_public=may_be_public)
     core = ExecServer(
         limits=limits,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
@@ -112,7 +108,7 @@ async def serve(
             await core.restore()
         peers = LocalPeers(
             core,
-            allows_other_users=has_auth or insecure_no_auth or allow_other_users or is_shared,
+            allows_other_users=may_be_public or allow_other_users or is_shared,
         )
         access = LiveAccess(authenticator, core.serve)
         refusals = RefusalLog(asyncio.get_running_loop().time)
@@ -128,6 +124,26 @@ async def serve(
     finally:
         await core.stop()
         tell_farewell(core, on_stopped)
+
+
+def _bind(
+    address: ListenAddress,
+    access: UnixAccess,
+    authenticator: Authenticator | None,
+    tls: Certificate | None,
+    *,
+    may_be_public: bool,
+) -> BoundSocket:
+    """A socket that listens, if the options fit to its address. Raises ConfigurationError."""
+    if isinstance(address, StdioAddress):
+        raise ConfigurationError("stdio serves one connection; use serve_stdio()")
+    if not isinstance(address, SystemdAddress):
+        _check(address, authenticator, tls, may_be_public=may_be_public)
+    bound = bind(address, access)
+    # The address of a socket of systemd is known only now.
+    with _closed_on_error(bound):
+        _check(bound.address, authenticator, tls, may_be_public=may_be_public)
+    return bound
 
 
 @contextlib.contextmanager

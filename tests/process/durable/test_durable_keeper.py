@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import marshal
 import os
 import select
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from exec_server.process import keeper_socket
 from exec_server.process.durable import durable_keeper
 from exec_server.process.durable.durable_spawner import DurableSpawner, kill_marked
 from exec_server.process.durable.state_directory import StateDirectory
@@ -259,6 +261,19 @@ async def test_an_exit_between_the_greeting_and_the_adoption_is_reported(folder)
     finally:
         spawner.close()
         state.close()
+
+
+@requirement("durable:keeper-messages")
+def test_a_keeper_that_accepts_no_connection_is_not_awaited_for_ever(tmp_path):
+    path = str(tmp_path / "socket")
+    with keeper_socket.listen(path), contextlib.ExitStack() as stack:
+        # So many wait already that the kernel takes no more.
+        for _ in range(100):
+            waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                waiting.connect(path)
+        assert keeper_socket.connect(path, KEY, seconds=0.1) is None
 
 
 def wait_gone(pid: int) -> None:
