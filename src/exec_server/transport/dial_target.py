@@ -14,6 +14,9 @@ _UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 # TLS 1.3 and 1.2 name it differently.
 _CERTIFICATE_WANTED = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE")
 
+# The peer has answered in another protocol. New versions of OpenSSL have the second name.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+
 
 class DialTarget(NamedTuple):
     """An address, and what the request for a WebSocket says there."""
@@ -78,6 +81,8 @@ def _tls_advice(exc: Exception) -> str:
         return "; name the authority of the server with --ca-file (ca_file)"
     if getattr(exc, "reason", None) in _CERTIFICATE_WANTED:
         return "; the server wants a certificate: use --client-cert (client_cert)"
+    if getattr(exc, "reason", None) in _NO_TLS:
+        return "; the port may be without TLS: use ws://"
     return ""
 
 
