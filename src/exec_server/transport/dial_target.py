@@ -53,7 +53,7 @@ def parse_target(url: str) -> DialTarget:
         raise ConfigurationError(f"invalid URL: {exc}") from None
     if parts.scheme not in ("ws", "wss") or not host:
         raise ConfigurationError(
-            f"unsupported URL `{parts.scheme}:...`; expected `ws://HOST:PORT`, `wss://HOST`, "
+            f"unsupported URL {_beginning(parts.scheme)}; expected `ws://HOST:PORT`, `wss://HOST`, "
             "`unix://PATH` or `stdio:PROGRAM`"
         )
     if "@" in parts.netloc:
@@ -65,6 +65,11 @@ def parse_target(url: str) -> DialTarget:
     shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
     address = (host, (443 if is_secure else 80) if port is None else port)
     return DialTarget(shown, address, is_secure, parts.netloc, resource)
+
+
+def _beginning(scheme: str) -> str:
+    # The rest may hold a secret.
+    return f"`{scheme}:...`" if scheme else "without a scheme"
 
 
 def describe(exc: Exception) -> str:
