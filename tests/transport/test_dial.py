@@ -222,7 +222,7 @@ async def test_a_token_that_is_no_text_is_a_type_error(token: Any):
 
 @requirement("client/dial:url")
 async def test_a_url_without_a_scheme_is_told():
-    with pytest.raises(ConfigurationError, match="^unsupported URL without a scheme;"):
+    with pytest.raises(ConfigurationError, match=r"^unsupported URL without a scheme;"):
         await dial("127.0.0.1:8765", limits=LIMITS)
 
 

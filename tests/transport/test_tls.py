@@ -271,6 +271,8 @@ def test_files_that_cannot_be_used_are_refused(certificate_files, tmp_path):
     key = str(tmp_path / "text")
     with pytest.raises(ConfigurationError, match=f"{key} has to hold its key"):
         Certificate(pem, key)
+    with pytest.raises(ConfigurationError, match=f"{key} holds no certificates of authorities$"):
+        Certificate(pem, pem, client_ca=key)
 
 
 @requirement("tls:files")

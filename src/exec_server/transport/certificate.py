@@ -81,7 +81,10 @@ class Certificate:
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.load_cert_chain(self._certificate, self._key, _no_password)
         if self.client_ca is not None:
-            context.load_verify_locations(self.client_ca)
+            try:
+                context.load_verify_locations(self.client_ca)
+            except ssl.SSLError as exc:
+                raise ValueError(f"{self.client_ca} holds no certificates of authorities") from exc
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
