@@ -95,6 +95,14 @@ def test_no_retry_outlives_the_window(begin, lasting, errors):
     assert plan.message.endswith("recovery timed out after 25s")
 
 
+@requirement("reconnect/plan:window")
+def test_a_plan_that_has_run_out_tells_the_last_failure():
+    plan = Reconnect("lost", now=0.0, limits=Limits())
+    plan.failed(ConnectionClosed("HTTP 401 Unauthorized"), now=1.0)
+    plan.ran_out()
+    assert plan.message.endswith(": HTTP 401 Unauthorized; recovery timed out after 25s")
+
+
 @requirement("reconnect/recover-for")
 @given(lasting=st.lists(st.floats(0, 12), min_size=200, max_size=200))
 def test_a_long_window_is_tried_to_its_end_with_growing_pauses(lasting):

@@ -213,6 +213,19 @@ async def test_a_token_that_is_no_header_value_is_refused(token):
         await dial("ws://127.0.0.1:1", limits=LIMITS, bearer_token=token)
 
 
+@requirement("client/dial:bearer-token")
+@pytest.mark.parametrize("token", [5, b"token"])
+async def test_a_token_that_is_no_text_is_a_type_error(token: Any):
+    with pytest.raises(TypeError, match=f"^token must be str, not {type(token).__name__}$"):
+        await dial("ws://127.0.0.1:1", limits=LIMITS, bearer_token=token)
+
+
+@requirement("client/dial:url")
+async def test_a_url_without_a_scheme_is_told():
+    with pytest.raises(ConfigurationError, match=r"^unsupported URL without a scheme;"):
+        await dial("127.0.0.1:8765", limits=LIMITS)
+
+
 @requirement("client/dial:deadline")
 async def test_a_server_that_never_answers_is_given_up():
     async with answering(hold=True) as (url, _):

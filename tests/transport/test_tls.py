@@ -262,8 +262,17 @@ def test_files_that_cannot_be_used_are_refused(certificate_files, tmp_path):
     with pytest.raises(ConfigurationError, match="cannot use the certificate"):
         Certificate(str(tmp_path / "text"), pem)
     make_certificates(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"(?i)mismatch"):
-        Certificate(pem, str(tmp_path / "server.pem"))
+    other = str(tmp_path / "server.pem")
+    with pytest.raises(ConfigurationError, match=rf"{other} .*(?i:mismatch)"):
+        Certificate(pem, other)
+    missing = str(tmp_path / "missing")
+    with pytest.raises(ConfigurationError, match=f"{missing}: No such file or directory$"):
+        Certificate(pem, missing)
+    key = str(tmp_path / "text")
+    with pytest.raises(ConfigurationError, match=f"{key} has to hold its key"):
+        Certificate(pem, key)
+    with pytest.raises(ConfigurationError, match=f"{key} holds no certificates of authorities$"):
+        Certificate(pem, pem, client_ca=key)
 
 
 @requirement("tls:files")
@@ -293,6 +302,36 @@ async def test_a_client_says_which_file_it_cannot_use(options, text):
     with pytest.raises(ConfigurationError, match=text):
         async with exec_server.connect("wss://127.0.0.1:1", **options):
             pass
+
+
+@requirement("tls:client-files")
+async def test_a_client_names_the_key_that_it_cannot_use(certificate_files, tmp_path):
+    pem, missing = str(certificate_files / "server.pem"), str(tmp_path / "missing")
+    (tmp_path / "alone.pem").write_text(pem_of_certificate(pem))
+    alone = str(tmp_path / "alone.pem")
+    with pytest.raises(ConfigurationError, match=f"{missing}: No such file or directory$"):
+        async with exec_server.connect("wss://127.0.0.1:1", client_cert=pem, client_key=missing):
+            pass
+    with pytest.raises(ConfigurationError, match=f"{alone} has to hold its key"):
+        async with exec_server.connect("wss://127.0.0.1:1", client_cert=alone):
+            pass
+
+
+@requirement("tls:client-files")
+async def test_tls_with_a_port_without_tls_fails_at_once_and_says_so(server, caplog):
+    caplog.set_level(logging.WARNING)
+    url = server.url.replace("ws://", "wss://")
+    with pytest.raises(ConnectError, match="without TLS: use ws://"):
+        async with exec_server.connect(url, connect_timeout=600):
+            pass
+    assert "this port has no TLS: use ws://, not wss://" in caplog.text
+
+
+def pem_of_certificate(path: str) -> str:
+    """The first certificate of a file, without its key."""
+    text = Path(path).read_text()
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    return text[text.index(begin) : text.index(end) + len(end)] + "\n"
 
 
 async def test_files_for_tls_do_not_matter_without_tls(server):

@@ -30,19 +30,18 @@ def tls_context(options: ConnectOptions) -> SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=options.ca_file)
     except OSError as exc:
-        raise ConfigurationError(_unusable("CA file", options.ca_file, exc)) from exc
+        why = exc.strerror or str(exc)
+        raise ConfigurationError(f"cannot use the CA file {options.ca_file}: {why}") from exc
     if options.client_cert is not None:
         try:
             context.load_cert_chain(options.client_cert, options.client_key, _no_password)
         except (OSError, ValueError) as exc:
-            text = _unusable("client certificate", options.client_cert, exc)
+            from exec_server.transport.certificate import why_unusable
+
+            why = why_unusable(exc, options.client_cert, options.client_key)
+            text = f"cannot use the client certificate {options.client_cert}: {why}"
             raise ConfigurationError(text) from exc
     return context
-
-
-def _unusable(kind: str, path: str | None, exc: Exception) -> str:
-    why = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
-    return f"cannot use the {kind} {path}: {why}"
 
 
 def _no_password() -> str:

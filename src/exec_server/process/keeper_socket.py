@@ -157,7 +157,7 @@ def _decoded(data: bytearray) -> tuple[Any, ...]:
 def connect(path: str, key: bytes, *, seconds: float = _CONNECT_SECONDS) -> socket.socket | None:
     """A connection to the keeper that listens at *path* and knows *key*; None if there is none.
 
-    A keeper that takes no connection for so many *seconds* hangs.
+    Raises TimeoutError if a keeper takes no connection for so many *seconds*: it hangs.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # With `settimeout` the kernel would refuse at once while others wait.
@@ -168,8 +168,10 @@ def connect(path: str, key: bytes, *, seconds: float = _CONNECT_SECONDS) -> sock
         try:
             sock.connect(path)
             sock.sendall(key)
-        except (FileNotFoundError, ConnectionError, BlockingIOError):
+        except (FileNotFoundError, ConnectionError):
             return None
+        except BlockingIOError as exc:
+            raise TimeoutError from exc
         stack.pop_all()
     return sock
 

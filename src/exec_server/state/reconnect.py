@@ -54,21 +54,22 @@ class Reconnect:
         self._takes_over = takes_over
         self._refused_at: float | None = None
         self._limits = limits
-        self._last_error = ""
+        self._last_failure = self._last_error = ""
         # True if the server has answered that it does not know the session.
         self.is_forgotten = False
 
     def failed(self, error: ExecServerError, *, now: float) -> None:
         """An attempt has ended with *error*."""
+        self._last_failure = describe(error)
         if self.retry_at is not None and now - self.retry_at >= self.dial_seconds:
             self.dial_seconds *= 2
         if self._takes_over and isinstance(error, SessionAttached) and self._is_taken(now):
             self.retry_at = None
-            self._last_error = f"another client has taken the session over: {describe(error)}"
+            self._last_error = f"another client has taken the session over: {self._last_failure}"
         elif not is_retryable(error):
             self.is_forgotten = isinstance(error, InvalidRequest)
             self.retry_at = None
-            self._last_error = describe(error)
+            self._last_error = self._last_failure
         elif now + (pause := self._pause(now)) < self.deadline:
             self.retry_at = now + pause
         else:
@@ -90,7 +91,8 @@ class Reconnect:
     def ran_out(self) -> None:
         """The deadline has come while an attempt was under way."""
         self.retry_at = None
-        self._last_error = f"recovery timed out after {self._window:g}s"
+        before = f"{self._last_failure}; " if self._last_failure else ""
+        self._last_error = f"{before}recovery timed out after {self._window:g}s"
 
     @property
     def message(self) -> str:

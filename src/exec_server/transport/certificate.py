@@ -31,7 +31,8 @@ class Certificate:
             self._seen = self._stamps()
             self.context: ssl.SSLContext = self._load()
         except (OSError, ValueError) as exc:
-            raise ConfigurationError(f"cannot use the certificate {certificate}: {exc}") from exc
+            why = why_unusable(exc, certificate, key)
+            raise ConfigurationError(f"cannot use the certificate {certificate}: {why}") from exc
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -64,7 +65,8 @@ class Certificate:
             else:
                 self.context = fresh
         except (OSError, ValueError) as exc:
-            logger.error("the certificate was not read again: %s", exc)
+            why = why_unusable(exc, self._certificate, self._key)
+            logger.error("the certificate was not read again: %s", why)
             return False
         logger.info("the certificate was read again")
         return True
@@ -79,7 +81,10 @@ class Certificate:
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.load_cert_chain(self._certificate, self._key, _no_password)
         if self.client_ca is not None:
-            context.load_verify_locations(self.client_ca)
+            try:
+                context.load_verify_locations(self.client_ca)
+            except ssl.SSLError as exc:
+                raise ValueError(f"{self.client_ca} holds no certificates of authorities") from exc
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
@@ -99,6 +104,23 @@ class CertificateWatch:
 
     def close(self) -> None:
         self._timer.cancel()
+
+
+def why_unusable(exc: Exception, certificate: str, key: str | None) -> str:
+    """Say which of the two files is the culprit, and why; without *key* both are one file."""
+    key = key or certificate
+    if isinstance(exc, ssl.SSLError):
+        if exc.reason == "KEY_VALUES_MISMATCH":
+            return f"the key in {key} belongs to another certificate (key values mismatch)"
+        # OpenSSL has no reason for a file that is not PEM, or that lacks its part.
+        if not exc.reason:
+            return f"it has to hold a certificate, and {key} has to hold its key, both as PEM"
+        return str(exc)
+    if isinstance(exc, OSError) and exc.strerror:
+        files = (certificate, key)
+        unreadable = next((path for path in files if not os.access(path, os.R_OK)), certificate)
+        return f"{exc.filename or unreadable}: {exc.strerror}"
+    return str(exc)
 
 
 def _no_password() -> str:

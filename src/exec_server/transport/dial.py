@@ -108,6 +108,8 @@ async def _dial_program(url: str, *, limits: Limits) -> Connection:
 def _headers(bearer_token: str | None) -> list[tuple[str, str]]:
     if bearer_token is None:
         return []
+    if not isinstance(bearer_token, str):
+        raise TypeError(f"token must be str, not {type(bearer_token).__name__}")
     if not bearer_token or not all("!" <= c <= "~" for c in bearer_token):
         raise ConfigurationError("a bearer token is visible ASCII without blanks")
     return [("Authorization", f"Bearer {bearer_token}")]

@@ -14,6 +14,9 @@ _UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 # TLS 1.3 and 1.2 name it differently.
 _CERTIFICATE_WANTED = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE")
 
+# The peer has answered in another protocol. New versions of OpenSSL have the second name.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+
 
 class DialTarget(NamedTuple):
     """An address, and what the request for a WebSocket says there."""
@@ -50,7 +53,7 @@ def parse_target(url: str) -> DialTarget:
         raise ConfigurationError(f"invalid URL: {exc}") from None
     if parts.scheme not in ("ws", "wss") or not host:
         raise ConfigurationError(
-            f"unsupported URL `{parts.scheme}:...`; expected `ws://HOST:PORT`, `wss://HOST`, "
+            f"unsupported URL {_beginning(parts.scheme)}; expected `ws://HOST:PORT`, `wss://HOST`, "
             "`unix://PATH` or `stdio:PROGRAM`"
         )
     if "@" in parts.netloc:
@@ -62,6 +65,11 @@ def parse_target(url: str) -> DialTarget:
     shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
     address = (host, (443 if is_secure else 80) if port is None else port)
     return DialTarget(shown, address, is_secure, parts.netloc, resource)
+
+
+def _beginning(scheme: str) -> str:
+    # The rest may hold a secret.
+    return f"`{scheme}:...`" if scheme else "without a scheme"
 
 
 def describe(exc: Exception) -> str:
@@ -78,6 +86,8 @@ def _tls_advice(exc: Exception) -> str:
         return "; name the authority of the server with --ca-file (ca_file)"
     if getattr(exc, "reason", None) in _CERTIFICATE_WANTED:
         return "; the server wants a certificate: use --client-cert (client_cert)"
+    if getattr(exc, "reason", None) in _NO_TLS:
+        return "; the port may be without TLS: use ws://"
     return ""
 
 

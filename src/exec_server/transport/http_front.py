@@ -36,6 +36,8 @@ _REASONS = {
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(r"\r?\n")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# How a TLS handshake begins, and no HTTP request does.
+_TLS_HANDSHAKE = b"\x16\x03"
 # How much of a text that a stranger sent is logged.
 _LOGGED_CHARS = 100
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -205,6 +207,9 @@ class HttpFront(asyncio.Protocol):
         if self._is_answered:
             return
         self._data += data if self._data else data.lstrip(b"\r\n")
+        if self._data.startswith(_TLS_HANDSHAKE):
+            self._refuse(HttpAnswer(400, "this port has no TLS: use ws://, not wss://"), None)
+            return
         found = _HEAD_END.search(self._data)
         size = found.end() if found else len(self._data)
         if size > self._limits.http_head_bytes:
@@ -313,9 +318,9 @@ def _kind(answer: HttpAnswer, head: RequestHead | None) -> RefusalKind:
 
 def _why(answer: HttpAnswer, head: RequestHead | None) -> str:
     """The reason of a refusal, without anything secret and on one line."""
-    if head is None:
+    if head is None and not answer.body:
         return "the request is not HTTP" if answer.status == 400 else "the request head is too long"
-    if answer.body:
+    if answer.body or head is None:
         return answer.body
     if "origin" in head.headers:
         return f"it comes from a web page of {head.headers['origin'][:_LOGGED_CHARS]!a}"

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 _HOW_TO_USE = """\
 exec-server listens on {url}
   try it:   {program} run {url} -- uname -a
-  stop it:  Ctrl-C
+  stop it:  Ctrl-C, or {program} stop {url}
 """
 _WHERE_JOBS_ARE = """\
   jobs of `run --detach` go on without it; they are kept in {state}

@@ -1,4 +1,7 @@
-"""The server's side of the durable keeper: connect or start it, and ask it for jobs."""
+"""The server's side of the durable keeper: connect or start it, and ask it for jobs.
+
+The module is long because it is one end of one socket: every message, and how each can fail.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,10 @@ class DurableSpawner:
 
         Raises ConfigurationError if it does not answer, or not as this server understands.
         """
-        sock = connect(self._state.socket_path, self._state.key())
+        try:
+            sock = connect(self._state.socket_path, self._state.key())
+        except TimeoutError as exc:
+            raise ConfigurationError(silent(self._state.path)) from exc
         if sock is None:
             return []
         self._begin(self._linked(sock))
