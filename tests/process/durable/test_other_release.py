@@ -266,7 +266,7 @@ async def test_files_that_were_replaced_under_a_running_server_cost_a_start_and_
 def odd_keeper(tmp_path: Path) -> Iterator[Any]:
     """A keeper that begins with other words than a server knows."""
     state = tmp_path / "state"
-    state.mkdir()
+    state.mkdir(mode=0o700)
     (state / durable_keeper.KEY).write_bytes(bytes(durable_keeper.KEY_BYTES))
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(state / durable_keeper.SOCKET))
