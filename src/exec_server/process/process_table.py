@@ -312,6 +312,12 @@ class ProcessTable:
                 else:
                     child.release()
 
+    def release_durable(self) -> None:
+        """No client has come back: durable processes wait for their readers no longer."""
+        for child in self.durable_children():
+            if child.log.window is not None:
+                child.release()
+
     # The rest.
 
     def signal(self, process_id: str, signum: int) -> None:

@@ -90,6 +90,7 @@ class KeptSessions:
         session = make_session(session_id, saved.mark)
         session.owner = saved.owner
         await session.processes.restore(left.jobs)
+        self.detached(session)
         if not session.is_kept:
             # Nothing of it could be restored.
             self._sessions.pop(session_id).close()
@@ -104,6 +105,19 @@ class KeptSessions:
         )
         session.retained_seconds = session.processes.retained_seconds = seconds
         self.save(session, is_kept=True)
+
+    def detached(self, session: Session) -> None:
+        """A session has no client: its durable processes wait the usual time for their readers."""
+        if session.is_kept:
+            generation = self._attachments.generation(session.id)
+            seconds = self._limits.detached_session_seconds
+            self._loop.call_later(seconds, self._let_run, session, generation)
+
+    def _let_run(self, session: Session, generation: int) -> None:
+        if session.id not in self._sessions or session.is_attached:
+            return
+        if self._attachments.generation(session.id) == generation:
+            session.processes.release_durable()
 
     def _release(self, session: Session) -> None:
         """The last durable job of the session is forgotten."""

@@ -227,6 +227,8 @@ class ExecServer:
             is_kept=session.is_kept,
         )
         self._alarm.set()
+        if self.jobs is not None:
+            self.jobs.detached(session)
 
     async def wait_idle(self) -> None:
         """Wait until no connection is left."""

@@ -835,6 +835,14 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
     ) -> None:
         self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
 
+    def leave_running(self) -> None:
+        """Let the process run on when this client leaves it: it waits for no reader any more.
+
+        The server keeps the newest output. Of a durable process, that is all of it up to the bounds
+        of its journal.
+        """
+        self._portal.run(lambda: self._inner.leave_running())
+
     @property
     def process_id(self) -> str:
         """The id of the process in its session."""

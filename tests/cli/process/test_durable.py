@@ -437,3 +437,23 @@ async def test_a_command_that_ended_with_its_server_is_told_so(servers):
         told = (await command.stderr.read()).decode()
     assert told.startswith("Error: the server was restarted, or the connection was away")
     assert told.count("\n") == 1
+
+
+# Output that no one reads.
+
+
+@requirement("durable:window-ends")
+async def test_a_detached_job_does_not_wait_for_a_reader(servers):
+    # It is much more than the window of a client.
+    await detach(servers.url, "head -c 20000000 /dev/zero; exit 7")
+    await until(servers.url, lambda jobs: jobs[0]["state"] == "exited")
+    assert (await only(servers.url))["exitCode"] == 7
+
+
+@requirement("durable:window-ends")
+async def test_a_detached_job_does_not_wait_for_a_server(servers, cue):
+    await detach(servers.url, f"{cue.wait}; head -c 20000000 /dev/zero")
+    keeper = servers.keeper_pid
+    servers.kill()
+    await cue.give()
+    await eventually(lambda: not is_running(keeper), "the keeper has not ended")

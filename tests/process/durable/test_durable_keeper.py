@@ -58,10 +58,12 @@ class Server:
         assert (kind, version) == ("hello", durable_keeper.VERSION)
         return dict(facts)
 
-    def spawn(self, name: str, script: str, *, drains: bool = True) -> tuple[int, list[int]]:
+    def spawn(
+        self, name: str, script: str, *, drains: bool = True, holds: float = 30.0
+    ) -> tuple[int, list[int]]:
         argv = [b"sh", b"-c", script.encode()]
         env = {b"PATH": b"/usr/local/bin:/usr/bin:/bin"}
-        settings = {"name": name, "drains": drains, **BOUNDS}
+        settings = {"name": name, "drains": drains, "holds": holds, **BOUNDS}
         self.send("spawn", 1, b"sh", argv, env, b"/", None, True, None, MARK, settings)
         (kind, _, pid, count), fds = self.receive()
         assert (kind, count) == ("spawned", len(fds))
@@ -220,6 +222,33 @@ def test_a_job_that_is_not_drained_waits_for_its_reader(folder):
     assert server.receive()[0][:2] == ("exited", pid)
     server.send("release", "cc")
     server.sock.close()
+
+
+@requirement("durable:window-ends")
+def test_a_job_with_a_window_runs_on_when_no_server_comes_back(folder):
+    make_job(folder, "cc")
+    server = connect(folder)
+    keeper = server.hello()["pid"]
+    _, fds = server.spawn("cc", "seq 100000; exit 5", drains=False, holds=0.2)
+    for fd in fds:
+        os.close(fd)
+    server.sock.close()
+    wait_gone(keeper)
+    assert (folder / "jobs" / "cc" / "stdout").stat().st_size == 588_895
+
+
+@requirement("durable:window-ends")
+def test_an_exited_job_with_a_window_does_not_keep_the_keeper(folder):
+    make_job(folder, "cc")
+    server = connect(folder)
+    keeper = server.hello()["pid"]
+    _, fds = server.spawn("cc", "read go; echo last words", drains=False)
+    for fd in fds:
+        os.close(fd)
+    server.send("write", 2, "cc", None, b"go\n")
+    server.sock.close()
+    wait_gone(keeper)
+    assert (folder / "jobs" / "cc" / "stdout").read_bytes() == b"last words\n"
 
 
 def test_a_start_that_fails_leaves_no_sign_of_a_start(folder):

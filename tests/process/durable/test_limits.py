@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, KIB
 from exec_server.server.serving import serve
 from tests.requirements import requirement
-from tests.support.durable import jobs_of, read_all, until
+from tests.support.durable import PATIENCE, jobs_of, read_all, until
 from tests.support.wire import Wire, start_params
 
 LINES = "for i in $(seq 20000); do echo line $i; done"
@@ -191,3 +192,24 @@ async def test_a_state_directory_that_is_a_link_or_of_others_is_refused(no_leaks
     with pytest.raises(ConfigurationError, match="link cannot be used"):
         async with serve(state_directory=tmp_path / "link"):
             raise AssertionError("it was served")
+
+
+@requirement("durable:window-ends")
+async def test_a_client_that_stays_away_does_not_hold_its_job(tmp_path):
+    hasty = limits(detached_session_seconds=0.2)
+    async with serve(limits=hasty, state_directory=tmp_path / "state") as server:
+        async with Wire(server.url) as wire:
+            session = (await wire.initialize(concurrentRequests=4))["sessionId"]
+            script = f"{LINES}; exit 3"
+            await wire.start("a", ["sh", "-c", script], durable=True, flowWindow=16 * KIB)
+            await wire.output_until("a", b"line 1\n")
+        async with Wire(server.url) as wire:
+            await wire.initialize()
+            async with asyncio.timeout(PATIENCE):
+                while (await jobs_of(wire))[0]["exitCode"] != 3:
+                    pass
+        async with Wire(server.url) as wire:
+            await wire.initialize(resumeSessionId=session)
+            data, _ = await read_all(wire, "a")
+            assert data == TEXT
+            await wire.call("job/prune", {})

@@ -147,10 +147,14 @@ async def _detach(options: RunOptions, _: Collected) -> int:
             durable=durable,
         )
         try:
-            await start_command(client, options, process_id=session.process_id, durable=durable)
+            process = await start_command(
+                client, options, process_id=session.process_id, durable=durable
+            )
         except exit_codes.StatusError:
             store.remove(session.id)
             raise
+        if durable:
+            process.leave_running()
         try:
             detach.update(store, client, session)
         except ConfigurationError as exc:

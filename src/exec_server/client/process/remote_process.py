@@ -105,6 +105,14 @@ class RemoteProcess:
             # It is killed as soon as there is a connection.
             self.abandon()
 
+    def leave_running(self) -> None:
+        """Let the process run on when this client leaves it: it waits for no reader any more.
+
+        The server keeps the newest output. Of a durable process, that is all of it up to the bounds
+        of its journal.
+        """
+        self._tracked.give_up_window()
+
     # Facts.
 
     @property

@@ -283,6 +283,11 @@ class TrackedProcess:
             self.lost = reason
         self.fail(ProcessLost(reason))
 
+    def give_up_window(self) -> None:
+        """Let the process run although its output is not taken."""
+        if self.flow.has_window:
+            self._control.settle(self.process_id, None)
+
     def fail(self, error: ExecServerError) -> None:
         """No more events will come; output that is here can still be read."""
         if not self.is_settled:
@@ -291,8 +296,7 @@ class TrackedProcess:
             self.output.end(error)
             self._exit.set()
             self._wake()
-            if self.flow.has_window:
-                self._control.settle(self.process_id, None)
+            self.give_up_window()
             if self.span is not None:
                 self.span.failed(error)
 

@@ -32,6 +32,7 @@ class DurableJob:
         state: StateDirectory,
         spawner: DurableSpawner,
         bounds: Bounds,
+        hold_seconds: float,
         name: str | None = None,
     ) -> None:
         self.saved = saved
@@ -39,6 +40,7 @@ class DurableJob:
         self._state = state
         self._spawner = spawner
         self._bounds = bounds
+        self._hold_seconds = hold_seconds
         # Facts for the job's file that are known only when the program starts.
         self.describe: Callable[[], dict[str, Any]] = dict
 
@@ -60,8 +62,9 @@ class DurableJob:
             raise self._failed(exc) from exc
         settings = {
             "name": name,
-            # With a window, the program waits for its reader.
+            # With a window, the program waits for its reader, for so many seconds without a server.
             "drains": self.saved.flow_window is None,
+            "holds": self._hold_seconds,
             **self._bounds._asdict(),
         }
         try:

@@ -151,6 +151,7 @@ class DurableJobs:
             state=self.state,
             spawner=self.spawner,
             bounds=Bounds(limits.job_journal_bytes, limits.job_journal_records),
+            hold_seconds=limits.detached_session_seconds,
             name=name,
         )
 

@@ -16,9 +16,10 @@ ever need, and both ends say which version of these messages they speak. To this
 those of keeper.py::
 
     ("hello", version, {})
-    ("spawn", ..., mark, {"name", "drains", "max_bytes", "max_records"})
+    ("spawn", ..., mark, {"name", "drains", "holds", "max_bytes", "max_records"})
                                    name: of the job's folder; drains: False for a job that waits
-                                   for its reader; the rest: bounds of its journal
+                                   for its reader; holds: for how many seconds without a server;
+                                   the rest: bounds of its journal
     ("fds", token, name)           asks for the outputs of a job
     ("write", token, name, write_id, data)
     ("finish", name)               closes stdin after the queue; types Ctrl-D on a terminal
@@ -97,6 +98,8 @@ TAKE_BYTES = 1 << 16
 TAKES = 16
 # After a write to the disk has failed, it is tried again this much later.
 RETRY_SECONDS = 1.0
+# A job with a window waits so long for its reader, unless its settings say how long.
+HOLD_SECONDS = 30.0
 # The first server connects at once.
 FIRST_SERVER_SECONDS = 5.0
 
@@ -238,6 +241,8 @@ class DurableKeeper(keeper.Keeper):
         # When to try again what the disk has refused, and a bound for the first wait.
         self._retry_at: float | None = None
         self._alone_until = time.monotonic() + FIRST_SERVER_SECONDS
+        # When jobs with a window are drained, too, because no server has come back.
+        self._holds_until: float | None = None
         self._watch(self._wake, self._reap)
         self._watch(listener.fileno(), self._accept)
 
@@ -255,6 +260,8 @@ class DurableKeeper(keeper.Keeper):
                 self._call_handler(fd)
             if self._retry_at is not None and time.monotonic() >= self._retry_at:
                 self._retry()
+            if self._holds_until is not None and time.monotonic() >= self._holds_until:
+                self._hold_no_longer()
         return True
 
     def _call_handler(self, fd: int) -> None:
@@ -277,7 +284,7 @@ class DurableKeeper(keeper.Keeper):
 
     def _patience(self) -> float | None:
         now = time.monotonic()
-        ends = [self._retry_at] if self._retry_at is not None else []
+        ends = [end for end in (self._retry_at, self._holds_until) if end is not None]
         if self._server is None and not self._jobs and now < self._alone_until:
             ends.append(self._alone_until)
         if self._walls is not None and (wait := self._walls.wait_milliseconds) is not None:
@@ -344,6 +351,7 @@ class DurableKeeper(keeper.Keeper):
             self._stop_taking(job)
         sock.setblocking(True)
         self._sock = self._server = sock
+        self._holds_until = None
         self._alone_until = 0.0
         self._watch(sock.fileno(), self._serve)
         jobs = [job.described() for job in self._jobs.values()]
@@ -371,6 +379,8 @@ class DurableKeeper(keeper.Keeper):
         while self._fds:
             keeper.close_all(self._fds.pop())
         self._watch(self._listener.fileno(), self._accept)
+        held = [job.settings.get("holds", HOLD_SECONDS) for job in self._jobs.values()]
+        self._holds_until = time.monotonic() + max(held) if held else None
         for job in tuple(self._jobs.values()):
             if job.input is not None:
                 # These were never accepted: their clients repeat them.
@@ -478,8 +488,16 @@ class DurableKeeper(keeper.Keeper):
         if name in self._jobs:
             self._jobs[name].settings["drains"] = drains
 
+    def _hold_no_longer(self) -> None:
+        """No server has come back: jobs with a window run on as well."""
+        self._holds_until = None
+        for job in tuple(self._jobs.values()):
+            job.settings["drains"] = True
+            self._begin_taking(job)
+
     def _begin_taking(self, job: KeptJob) -> None:
-        if not job.settings.get("drains", True):
+        # Of a job that has exited, no more than its pipes hold is left.
+        if not job.settings.get("drains", True) and job.status is None:
             return
         for stream, fd in zip(job.streams, job.outputs, strict=False):
             if stream not in job.ended:
@@ -527,6 +545,8 @@ class DurableKeeper(keeper.Keeper):
                 job.say(reason, self._folder)
             self._store(job)
         super()._report_exit(pid, status, reason)
+        if self._server is None:
+            self._begin_taking(job)
         self._release_if_over(job)
 
     def _store(self, job: KeptJob) -> None:
