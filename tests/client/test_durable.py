@@ -179,3 +179,16 @@ def test_a_program_without_an_event_loop_has_them_too(servers):
         assert process.wait() == 3
         assert [job.exit_code for job in client.jobs()] == [3]
         assert client.prune_jobs() == 1
+
+
+@requirement("durable:window-ends")
+@pytest.mark.parametrize("keeps_handle", [True, False])
+async def test_a_client_that_leaves_holds_no_job(servers, tmp_path, keeps_handle):
+    done = tmp_path / "done"
+    async with connect(servers.url) as client:
+        # It is much more than the window of a client.
+        script = f"head -c 20000000 /dev/zero; touch {done}"
+        process = await client.start(["sh", "-c", script], durable=True)
+        if not keeps_handle:
+            del process
+    await eventually(done.exists)

@@ -153,8 +153,7 @@ async def _detach(options: RunOptions, _: Collected) -> int:
         except exit_codes.StatusError:
             store.remove(session.id)
             raise
-        if durable:
-            process.leave_running()
+        process.leave_running()
         try:
             detach.update(store, client, session)
         except ConfigurationError as exc:

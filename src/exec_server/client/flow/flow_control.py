@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from weakref import WeakValueDictionary
@@ -27,6 +28,8 @@ class FlowControl:
         self._acknowledgements = Acknowledgements(channel)
         # The references are weak: a process whose handle was dropped is not tracked.
         self._processes: WeakValueDictionary[str, ProcessFlow] = WeakValueDictionary()
+        # Processes with a window whose handles were dropped, perhaps by another thread.
+        self.dropped: deque[str] = deque()
 
     # The connection.
 
@@ -94,10 +97,12 @@ class FlowControl:
         """Acknowledge for the last time up to *seq*; None gives up the window."""
         self._acknowledgements.settle(process_id, seq)
 
-    def forget(self, process_id: str) -> None:
-        """The handle of a process was dropped: give up its window, unless there is a new handle."""
-        if process_id not in self._processes:
-            self.settle(process_id, None)
+    def forget_dropped(self) -> None:
+        """Give up the windows of dropped handles, unless their processes have new ones."""
+        while self.dropped:
+            process_id = self.dropped.popleft()
+            if process_id not in self._processes:
+                self.settle(process_id, None)
 
     def taken(self) -> dict[str, int]:
         """The processes with windows, and the number up to which the output of each was taken."""
@@ -109,6 +114,7 @@ class FlowControl:
 
     def release_all(self) -> None:
         """Give up all windows, because no client will be connected for long."""
+        self.forget_dropped()
         for process_id in self.taken():
             self.settle(process_id, None)
 
