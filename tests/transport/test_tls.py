@@ -324,7 +324,7 @@ async def test_tls_with_a_port_without_tls_fails_at_once_and_says_so(server, cap
     with pytest.raises(ConnectError, match="without TLS: use ws://"):
         async with exec_server.connect(url, connect_timeout=600):
             pass
-    assert "this port has no TLS: use ws://, not wss://" in caplog.text
+    assert "the request is not HTTP" in caplog.text
 
 
 def pem_of_certificate(path: str) -> str:

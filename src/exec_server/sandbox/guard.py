@@ -49,6 +49,8 @@ _MS_REC_PRIVATE = 1 << 14 | 1 << 18
 _FRESH = (b"/dev", b"/proc")
 # bubblewrap needs a few milliseconds, and longer for a plan with thousands of mounts.
 _SECONDS = 60.0
+# A process that is being killed is gone within this time.
+_ENDING_SECONDS = 0.2
 _SHORT_WAIT, _LONG_WAIT = 0.0002, 0.005
 _PATIENT_SECONDS = 0.05
 
@@ -134,9 +136,19 @@ def guard(info: int, waiting: int, expected: Iterable[Expected]) -> None:
     except (FileNotFoundError, ProcessLookupError) as exc:
         raise Gone from exc
     except OSError as exc:
-        if _has_ended(state):
+        if _ends(state):
             raise Gone from exc
         raise Refused(f"the sandbox could not be checked: {exc.strerror}") from exc
+
+
+def _ends(state: int) -> bool:
+    """True if the process has ended, or ends now: it has lost its namespaces a moment before."""
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while not _has_ended(state):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_ENDING_SECONDS / 40)
+    return True
 
 
 def _has_ended(state: int) -> bool:

@@ -208,7 +208,8 @@ class HttpFront(asyncio.Protocol):
             return
         self._data += data if self._data else data.lstrip(b"\r\n")
         if self._data.startswith(_TLS_HANDSHAKE):
-            self._refuse(HttpAnswer(400, "this port has no TLS: use ws://, not wss://"), None)
+            # The reference answers this, too.
+            self._refuse(HttpAnswer(400), None)
             return
         found = _HEAD_END.search(self._data)
         size = found.end() if found else len(self._data)
@@ -318,9 +319,9 @@ def _kind(answer: HttpAnswer, head: RequestHead | None) -> RefusalKind:
 
 def _why(answer: HttpAnswer, head: RequestHead | None) -> str:
     """The reason of a refusal, without anything secret and on one line."""
-    if head is None and not answer.body:
+    if head is None:
         return "the request is not HTTP" if answer.status == 400 else "the request head is too long"
-    if answer.body or head is None:
+    if answer.body:
         return answer.body
     if "origin" in head.headers:
         return f"it comes from a web page of {head.headers['origin'][:_LOGGED_CHARS]!a}"
