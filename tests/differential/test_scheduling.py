@@ -46,7 +46,7 @@ async def test_lanes_are_the_same(both_concurrent):
         await try_start(wire, "p", ["sleep", "60"])
         polls = [
             await wire.request("process/read", {"processId": "p", "waitMs": wait})
-            for wait in (600, 900)
+            for wait in (3000, 4000)
         ]
         behind = [
             await wire.request("process/write", {"processId": "p", "chunk": "", "writeId": "1"}),

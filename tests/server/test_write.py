@@ -272,7 +272,7 @@ async def test_a_terminal_gets_what_is_written_as_typed(wire):
 @requirement("process/write:waits-once")
 async def test_a_write_repeated_while_it_waits_for_room_is_done_once():
     block = base64.b64encode(bytes(1 << 20)).decode()
-    counts_when_told = "trap : USR1; echo ready; sleep 1000 & wait $!; wc -c"
+    counts_when_told = 'trap go=1 USR1; echo ready; until [ "$go" ]; do sleep .01; done; wc -c'
     async with (
         server_with(stdin_queue_writes=1) as server,
         connected(server.url, concurrentRequests=64) as wire,
