@@ -457,3 +457,5 @@ async def test_a_detached_job_does_not_wait_for_a_server(servers, cue):
     servers.kill()
     await cue.give()
     await eventually(lambda: not is_running(keeper), "the keeper has not ended")
+    (folder,) = servers.jobs
+    assert (folder / "stdout").stat().st_size == 20_000_000

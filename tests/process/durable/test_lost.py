@@ -111,6 +111,8 @@ async def test_after_a_restart_of_the_machine_jobs_are_lost(servers):
     (folder,) = servers.jobs
     saved = json.loads((folder / "job.json").read_text())
     (folder / "job.json").write_text(json.dumps({**saved, "bootId": "another"}))
+    # A restart of the machine ends the process, and so no server looks for it.
+    durable_spawner.kill_marked([saved["mark"]])
     servers.start()
     async with Wire(servers.url) as wire:
         await wire.initialize(resumeSessionId=session)
