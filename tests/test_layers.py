@@ -30,6 +30,7 @@ RULES = {
     "printable": "",
     "prometheus": "",
     "protocol": "errors limits",
+    "access": "protocol",
     "state": "protocol errors limits",
     "relay": "errors limits",
     # The edge: the event loop, sockets, and calls over them.
@@ -47,8 +48,8 @@ RULES = {
     "network": "printable protocol errors limits",
     "discovery": "host protocol errors limits",
     # These join the layers above. They do not import one another.
-    "server": "errors limits version printable prometheus timers protocol state transport rpc "
-    "sandbox process files outbound host discovery network",
+    "server": "access errors limits version printable prometheus timers protocol state transport "
+    "rpc sandbox process files outbound host discovery network",
     "client": "rpc transport version state protocol errors limits",
     "remote": "audit_lines timers protocol.registry relay transport errors limits",
     "hub": "audit_lines protocol.registry relay.frame relay.keys prometheus transport version "
@@ -64,7 +65,17 @@ RULES = {
     "client_urls remote_server",
     "__main__": "cli",
 }
-PURE = {"errors", "limits", "version", "printable", "prometheus", "protocol", "state", "relay"}
+PURE = {
+    "access",
+    "errors",
+    "limits",
+    "version",
+    "printable",
+    "prometheus",
+    "protocol",
+    "state",
+    "relay",
+}
 IMPURE_IMPORTS = set(
     "asyncio concurrent fcntl multiprocessing os picows pty random secrets select selectors signal "
     "socket ssl subprocess threading time uvloop".split()

@@ -11,6 +11,9 @@ hooks.py           our own types for msgspec
 lifecycle.py       `initialize`, `initialized` and `session/retain`
 process.py         `process/*`
 jobs.py            `job/*` and `server/stop`
+resources.py       limits of what a process may use
+ends.py            why a process ended, and what it used
+denials.py         what a sandbox refused
 env_policy.py      the variables that a process inherits
 fs.py              `fs/*`
 http.py            `http/*`

@@ -10,11 +10,13 @@ from msgspec import UNSET, UnsetType
 
 from exec_server.errors import InvalidParams
 from exec_server.protocol.base64 import Blob
+from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.method import Event, Method, Nothing
 from exec_server.protocol.network import ManagedNetwork, NetworkProxy
 from exec_server.protocol.numbers import Count, fits_u64
 from exec_server.protocol.paths import ForeignPath, to_native
+from exec_server.protocol.resources import GrantedLimit, ResourceLimits
 from exec_server.protocol.sandbox import OldSandbox, SandboxContext
 
 ProcessId = NewType("ProcessId", str)
@@ -76,6 +78,12 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     durable: bool = False
     # Ours: the answer has the pid, and the exit has the signal, if one has ended the process.
     details: bool = False
+    # Ours: what the process and its descendants may use.
+    limits: ResourceLimits | None = None
+    # Ours: the exit tells why the process ended and what it used.
+    report: bool = False
+    # Ours: the server records what the sandbox refuses.
+    denials: bool = False
     # The name of `sandbox` in the first revisions; its value moves to `sandbox`.
     sandbox_policy: OldSandbox | None = None
 
@@ -104,6 +112,8 @@ class StartResult(msgspec.Struct, rename="camel"):
     durable: bool | UnsetType = UNSET
     # Ours, with `details`: the process id of the program on the server's machine.
     pid: int | UnsetType = UNSET
+    # Ours, with `limits`: what became of each limit, by its name.
+    limits: dict[str, GrantedLimit] | UnsetType = UNSET
 
 
 class ReadParams(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -143,6 +153,9 @@ class ReadResult(msgspec.Struct, rename="camel"):
     has_more: bool | UnsetType = UNSET
     # Ours, with `details`: the number of the signal that has ended the process.
     signal: int | UnsetType = UNSET
+    # Ours, with `report`: why the process ended, and what it used.
+    end: EndReport | UnsetType = UNSET
+    usage: Usage | UnsetType = UNSET
 
     @property
     def why_lost(self) -> str | None:
@@ -218,6 +231,9 @@ class ProcessInfo(msgspec.Struct, rename="camel"):
     durable: bool | UnsetType = UNSET
     started_at: int | UnsetType = UNSET
     lost: str | UnsetType = UNSET
+    # Ours, with `report`: why the process ended, and what it used.
+    end: EndReport | UnsetType = UNSET
+    usage: Usage | UnsetType = UNSET
 
 
 class ListResult(msgspec.Struct, rename="camel"):
@@ -242,6 +258,9 @@ class ExitedEvent(msgspec.Struct, rename="camel"):
     lost: str | UnsetType = UNSET
     # Ours, with `details`: the number of the signal that has ended the process.
     signal: int | UnsetType = UNSET
+    # Ours, with `report`: why the process ended, and what it used.
+    end: EndReport | UnsetType = UNSET
+    usage: Usage | UnsetType = UNSET
 
 
 class ClosedEvent(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from exec_server.access.principal import Principal, unrestricted
 from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
@@ -107,6 +108,11 @@ class Context:
     def principal(self) -> str:
         """Whose connection this is."""
         return self.connection.principal or own_principal()
+
+    @cached_property
+    def who(self) -> Principal:
+        """The principal of the connection, with its rights and floors."""
+        return unrestricted(self.principal)
 
     @property
     def can_acknowledge(self) -> bool:
