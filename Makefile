@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop check format bench transfer soak durable memory races fuzz map proto reference system lock clean
+.PHONY: help run test interop check format bench transfer soak durable memory races fuzz map protocol proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -59,6 +59,9 @@ system: # install bubblewrap and libseccomp; without them the tests of the sandb
 
 map: .venv/.stamp ## rewrite the tree and the permissions in docs/architecture.md from the code
 	$(BIN)/python scripts/architecture.py
+
+protocol: .venv/.stamp ## write docs/protocol from the shapes of the protocol
+	$(BIN)/python scripts/protocol.py
 
 proto: .venv/.stamp ## make the module of relay.proto, which is checked in
 	scripts/proto.sh

@@ -45,11 +45,12 @@ RULES = {
     "files": "memory discovery sandbox protocol errors limits",
     "outbound": "printable protocol errors limits",
     "host": "protocol",
+    "schema": "protocol version errors",
     "network": "printable protocol errors limits",
     "discovery": "host protocol errors limits",
     # These join the layers above. They do not import one another.
     "server": "access errors limits version printable prometheus timers protocol state transport "
-    "rpc sandbox process files outbound host discovery network",
+    "rpc sandbox process files outbound host discovery network schema",
     "client": "rpc transport version state protocol errors limits",
     "remote": "audit_lines timers protocol.registry relay transport errors limits",
     "hub": "audit_lines protocol.registry relay.frame relay.keys prometheus transport version "
@@ -60,7 +61,7 @@ RULES = {
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
     "cli": "errors limits printable protocol transport sandbox relay server client remote hub "
-    "local_server client_urls remote_server",
+    "local_server client_urls remote_server schema",
     "__init__": "errors limits version protocol transport server client remote local_server "
     "client_urls remote_server",
     "__main__": "cli",

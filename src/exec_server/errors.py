@@ -5,8 +5,8 @@
     ExecServerError
     ├── RpcError                    sent to the peer; ``code`` is its JSON-RPC code
     │   ├── InvalidRequest          -32600  malformed, out of order, or about an unknown object
-    │   ├── MethodNotFound          -32601
-    │   ├── InvalidParams           -32602
+    │   ├── MethodNotFound          -32601  a method that this side does not have
+    │   ├── InvalidParams           -32602  parameters of another shape, or a value out of range
     │   ├── InternalError           -32603  the operating system refused the request
     │   ├── NotFound                -32004  a file that does not exist
     │   └── SessionAttached         -32010  another connection holds the session (retryable)

@@ -11,6 +11,8 @@ from typing import Any, Self
 
 import websockets
 
+from tests.support.schema_checks import SchemaCheck
+
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 PATIENCE = 10.0
 
@@ -34,6 +36,7 @@ class Wire:
         self._last_id = 0
         # What arrived while something else was awaited.
         self.unread: list[dict[str, Any]] = []
+        self._schemas = SchemaCheck()
 
     async def __aenter__(self) -> Self:
         async with asyncio.timeout(PATIENCE):
@@ -67,6 +70,7 @@ class Wire:
 
     async def send(self, message: Any) -> None:
         """Send an object as JSON, or a str or bytes as they are."""
+        self._schemas.sent(message)
         if not isinstance(message, (str, bytes)):
             message = json.dumps(message)
         await self.socket.send(message)
@@ -75,6 +79,7 @@ class Wire:
         """The next message as it arrives."""
         async with asyncio.timeout(PATIENCE):
             message: dict[str, Any] = json.loads(await self.socket.recv())
+        self._schemas.received(message)
         return message
 
     async def request(self, method: str, params: Any = None, **members: Any) -> int:

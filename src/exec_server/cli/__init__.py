@@ -19,6 +19,7 @@ env.py               `env`
 stop.py              `stop`
 keygen.py            `keygen`
 fingerprint.py       `fingerprint`
+protocol_command.py  `protocol`
 cert/                `cert`
 serve/               the server itself, and `forward`
 process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`, `jobs`

@@ -204,6 +204,12 @@ GROUPS = (
         "this program",
         (
             CommandEntry(
+                "protocol",
+                "",
+                "print the protocol as an OpenRPC document or as JSON Schemas",
+                "protocol_command:protocol_command",
+            ),
+            CommandEntry(
                 "completion",
                 "SHELL",
                 "print completions for bash, zsh or fish",

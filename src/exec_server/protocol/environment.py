@@ -210,21 +210,45 @@ class StatusResult(msgspec.Struct, rename="camel", frozen=True):
     status: str = "ready"
 
 
+# Tells facts about the server's machine, and the server's capabilities.
 INFO = Method(
-    "environment/info", Nothing, EnvironmentInfo, family="environment info", is_control=True
+    "environment/info",
+    Nothing,
+    EnvironmentInfo,
+    family="environment info",
+    is_control=True,
+    dialect="undocumented",
 )
+# Tells whether the environment is ready.
 STATUS = Method(
-    "environment/status", Nothing, StatusResult, family="environment status", is_control=True
+    "environment/status",
+    Nothing,
+    StatusResult,
+    family="environment status",
+    is_control=True,
+    dialect="undocumented",
 )
+# Reads the configuration of the server's machine.
 READ_CONFIG = Method(
-    "environmentConfig/read", ConfigReadParams, ConfigReadResult, family="environment config"
+    "environmentConfig/read",
+    ConfigReadParams,
+    ConfigReadResult,
+    family="environment config",
+    dialect="undocumented",
 )
+# Finds the skills and plugins below the given roots.
 DISCOVER_ROOTS = Method(
     "capabilityRoots/discoverV1",
     DiscoverRootsParams,
     DiscoverRootsResult,
     family="capability discovery",
+    dialect="undocumented",
 )
+# Finds the skills, plugins and instructions of an environment.
 DISCOVER = Method(
-    "capabilities/discoverV2", DiscoverParams, CapabilitiesResult, family="capability discovery"
+    "capabilities/discoverV2",
+    DiscoverParams,
+    CapabilitiesResult,
+    family="capability discovery",
+    dialect="undocumented",
 )

@@ -1,4 +1,7 @@
-"""`fs/*`: shapes and names."""
+"""`fs/*`: shapes and names.
+
+The module is long because one family of methods has all its shapes in one place.
+"""
 
 from __future__ import annotations
 
@@ -354,25 +357,68 @@ class SymlinkParams(Confined, rename="camel", omit_defaults=True):
     sandbox_policy: OldSandbox | None = None
 
 
-READ_FILE = Method("fs/readFile", ReadFileParams, ReadFileResult, family=FAMILY)
-OPEN = Method("fs/open", OpenParams, OpenResult, family=FAMILY)
-READ_BLOCK = Method("fs/readBlock", ReadBlockParams, ReadBlockResult, family=FAMILY)
-WRITE_BLOCK = Method("fs/writeBlock", WriteBlockParams, Nothing, family=FAMILY)
-CLOSE = Method("fs/close", CloseParams, Nothing, family=FAMILY, is_control=True)
-WRITE_FILE = Method("fs/writeFile", WriteFileParams, Nothing, family=FAMILY)
-CREATE_DIRECTORY = Method("fs/createDirectory", CreateDirectoryParams, Nothing, family=FAMILY)
-GET_METADATA = Method("fs/getMetadata", GetMetadataParams, Metadata, family=FAMILY)
-CANONICALIZE = Method("fs/canonicalize", CanonicalizeParams, CanonicalizeResult, family=FAMILY)
-READ_DIRECTORY = Method("fs/readDirectory", ReadDirectoryParams, ReadDirectoryResult, family=FAMILY)
-WALK = Method("fs/walk", WalkParams, WalkResult, family=FAMILY)
-REMOVE = Method("fs/remove", RemoveParams, Nothing, family=FAMILY)
-COPY = Method("fs/copy", CopyParams, Nothing, family=FAMILY)
-WATCH_MISSING = Method("fs/watchMissing", WatchMissingParams, WatchMissingResult, family=FAMILY)
+# Returns a whole file.
+READ_FILE = Method(
+    "fs/readFile", ReadFileParams, ReadFileResult, family=FAMILY, dialect="documented"
+)
+# Opens a file under an id of the client's choice, to read or write it in blocks.
+OPEN = Method("fs/open", OpenParams, OpenResult, family=FAMILY, dialect="documented")
+# Reads a block of an open file.
+READ_BLOCK = Method(
+    "fs/readBlock", ReadBlockParams, ReadBlockResult, family=FAMILY, dialect="documented"
+)
+# Writes a block of an open file.
+WRITE_BLOCK = Method(
+    "fs/writeBlock", WriteBlockParams, Nothing, family=FAMILY, dialect="undocumented"
+)
+# Closes an open file.
+CLOSE = Method(
+    "fs/close", CloseParams, Nothing, family=FAMILY, is_control=True, dialect="documented"
+)
+# Writes a whole file.
+WRITE_FILE = Method("fs/writeFile", WriteFileParams, Nothing, family=FAMILY, dialect="documented")
+# Makes a directory.
+CREATE_DIRECTORY = Method(
+    "fs/createDirectory", CreateDirectoryParams, Nothing, family=FAMILY, dialect="documented"
+)
+# Tells the kind, the size and the times of a file.
+GET_METADATA = Method(
+    "fs/getMetadata", GetMetadataParams, Metadata, family=FAMILY, dialect="documented"
+)
+# Resolves all links of a path.
+CANONICALIZE = Method(
+    "fs/canonicalize", CanonicalizeParams, CanonicalizeResult, family=FAMILY, dialect="documented"
+)
+# Lists a directory.
+READ_DIRECTORY = Method(
+    "fs/readDirectory",
+    ReadDirectoryParams,
+    ReadDirectoryResult,
+    family=FAMILY,
+    dialect="documented",
+)
+# Lists a tree of directories.
+WALK = Method("fs/walk", WalkParams, WalkResult, family=FAMILY, dialect="undocumented")
+# Removes a file, a link or a tree.
+REMOVE = Method("fs/remove", RemoveParams, Nothing, family=FAMILY, dialect="documented")
+# Copies a file or a tree on the server's machine.
+COPY = Method("fs/copy", CopyParams, Nothing, family=FAMILY, dialect="documented")
+# Asks for one notice when a missing file appears, or a present one changes.
+WATCH_MISSING = Method(
+    "fs/watchMissing", WatchMissingParams, WatchMissingResult, family=FAMILY, dialect="undocumented"
+)
+# Renames a file or a directory.
 RENAME = Method("fs/rename", RenameParams, Nothing, family=FAMILY)
+# Sets the mode of a file.
 SET_PERMISSIONS = Method("fs/setPermissions", SetPermissionsParams, Nothing, family=FAMILY)
+# Tells about a path without following a link at its end.
 LSTAT = Method("fs/lstat", LstatParams, Metadata, family=FAMILY)
+# Tells where a symbolic link points.
 READ_LINK = Method("fs/readLink", ReadLinkParams, LinkTarget, family=FAMILY)
+# Makes a symbolic link.
 SYMLINK = Method("fs/symlink", SymlinkParams, Nothing, family=FAMILY)
+# Appends to a file.
 APPEND = Method("fs/append", AppendParams, AppendResult, family=FAMILY)
 
-MISSING_CHANGED = Event("fs/missingChanged", MissingChangedEvent)
+# A file of `fs/watchMissing` has appeared or changed.
+MISSING_CHANGED = Event("fs/missingChanged", MissingChangedEvent, dialect="undocumented")

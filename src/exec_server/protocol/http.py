@@ -53,7 +53,7 @@ class RequestResult(msgspec.Struct, rename="camel"):
     # The names are in lower case; headers of the same name follow one another.
     headers: list[Header]
     # This is empty when the body is streamed.
-    body_base64: Blob = _NO_BODY
+    body_base64: Blob = msgspec.field(default_factory=lambda: _NO_BODY)
 
 
 class BodyDelta(msgspec.Struct, rename="camel"):
@@ -66,5 +66,9 @@ class BodyDelta(msgspec.Struct, rename="camel"):
     error: str | None = None
 
 
-REQUEST = Method("http/request", RequestParams, RequestResult, family="http")
-BODY_DELTA = Event("http/request/bodyDelta", BodyDelta)
+# Makes an HTTP request on the server's machine.
+REQUEST = Method(
+    "http/request", RequestParams, RequestResult, family="http", dialect="undocumented"
+)
+# A piece of the body of an answer that is streamed.
+BODY_DELTA = Event("http/request/bodyDelta", BodyDelta, dialect="undocumented")

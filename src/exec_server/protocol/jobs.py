@@ -58,6 +58,9 @@ class StopParams(msgspec.Struct, rename="camel", omit_defaults=True):
     jobs: bool = False
 
 
+# Lists the durable jobs of the client's principal, whatever session they are in.
 LIST = Method("job/list", Nothing, JobListResult, family="job", is_control=True)
+# Forgets durable jobs that are over, with their output.
 PRUNE = Method("job/prune", PruneParams, PruneResult, family="job", is_control=True)
+# Stops the server, and with `jobs` the durable jobs, too.
 STOP = Method("server/stop", StopParams, Nothing, family="server", is_control=True)

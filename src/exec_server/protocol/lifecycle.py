@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -69,9 +69,24 @@ class RetainResult(msgspec.Struct, rename="camel"):
     seconds: float
 
 
-INITIALIZE = Method("initialize", InitializeParams, InitializeResult, family="lifecycle")
-# This method is ours.
+class ProtocolDocument(msgspec.Struct):
+    """The protocol as an OpenRPC document."""
+
+    openrpc: str
+    info: dict[str, Any]
+    methods: list[dict[str, Any]]
+    components: dict[str, Any]
+
+
+# Opens a session, or resumes one whose connection was lost. It is the first request.
+INITIALIZE = Method(
+    "initialize", InitializeParams, InitializeResult, family="lifecycle", dialect="documented"
+)
+# Asks the server to keep the session longer than usual while no connection holds it.
 RETAIN = Method("session/retain", RetainParams, RetainResult, family="session", is_control=True)
-# Ours, in both directions: the answer shows that the other side is there.
+# Shows that the other side is there. Both sides may send it.
 PING = Method("session/ping", Nothing, Nothing, family="session", is_control=True)
-INITIALIZED = Event("initialized", Nothing)
+# Describes the protocol as an OpenRPC document.
+DISCOVER = Method("rpc.discover", Nothing, ProtocolDocument, family="session")
+# The client has read the answer to `initialize`. Other requests may follow.
+INITIALIZED = Event("initialized", Nothing, dialect="documented")

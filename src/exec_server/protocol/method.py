@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 P = TypeVar("P")
 R = TypeVar("R")
+
+# Where a method or an event comes from: Codex documents it, its server has it without a word in its
+# documents, or it is an extension of ours.
+Dialect = Literal["documented", "undocumented", "ours"]
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -31,10 +35,17 @@ Reply: TypeAlias = R | Encoded | Awaitable[R | Encoded]
 class Method(Generic[P, R]):
     """A request: its name, its parameters, its result, and the family that its errors name."""
 
-    __slots__ = ("family", "is_control", "name", "params", "result")
+    __slots__ = ("dialect", "family", "is_control", "name", "params", "result")
 
     def __init__(
-        self, name: str, params: type[P], result: type[R], *, family: str, is_control: bool = False
+        self,
+        name: str,
+        params: type[P],
+        result: type[R],
+        *,
+        family: str,
+        is_control: bool = False,
+        dialect: Dialect = "ours",
     ) -> None:
         self.name = name
         self.params = params
@@ -42,6 +53,7 @@ class Method(Generic[P, R]):
         self.family = family
         # Control methods have their own lane, so that long polls never delay them.
         self.is_control = is_control
+        self.dialect = dialect
 
     def __repr__(self) -> str:
         return f"Method({self.name!r})"
@@ -50,11 +62,12 @@ class Method(Generic[P, R]):
 class Event(Generic[P]):
     """A notification: its name and its parameters."""
 
-    __slots__ = ("name", "params")
+    __slots__ = ("dialect", "name", "params")
 
-    def __init__(self, name: str, params: type[P]) -> None:
+    def __init__(self, name: str, params: type[P], *, dialect: Dialect = "ours") -> None:
         self.name = name
         self.params = params
+        self.dialect = dialect
 
     def __repr__(self) -> str:
         return f"Event({self.name!r})"

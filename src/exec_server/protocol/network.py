@@ -125,8 +125,13 @@ class PolicyDecisionEvent(msgspec.Struct, rename="camel"):
     policy_override: bool = False
 
 
-# The server sends this request, and the client answers it.
+# The server asks whether a process may reach a host.
 POLICY_REQUEST = Method(
-    "network/policyRequest", PolicyRequestParams, PolicyRequestResult, family="network"
+    "network/policyRequest",
+    PolicyRequestParams,
+    PolicyRequestResult,
+    family="network",
+    dialect="undocumented",
 )
-POLICY_DECISION = Event("network/policyDecision", PolicyDecisionEvent)
+# The server tells what was decided about a host.
+POLICY_DECISION = Event("network/policyDecision", PolicyDecisionEvent, dialect="undocumented")

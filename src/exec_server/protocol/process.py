@@ -269,21 +269,39 @@ class ClosedEvent(msgspec.Struct, rename="camel", omit_defaults=True):
     seq: int | None = None
 
 
-START = Method("process/start", StartParams, StartResult, family="exec")
-READ = Method("process/read", ReadParams, ReadResult, family="exec")
-WRITE = Method("process/write", WriteParams, WriteResult, family="exec")
-SIGNAL = Method("process/signal", SignalParams, Nothing, family="exec", is_control=True)
-TERMINATE = Method(
-    "process/terminate", TerminateParams, TerminateResult, family="exec", is_control=True
+# Starts a program on pipes or on a terminal of its own.
+START = Method("process/start", StartParams, StartResult, family="exec", dialect="documented")
+# Returns retained output after a number, and waits for more if asked to.
+READ = Method("process/read", ReadParams, ReadResult, family="exec", dialect="documented")
+# Writes to the program's stdin or terminal. A repeated `writeId` is written once.
+WRITE = Method("process/write", WriteParams, WriteResult, family="exec", dialect="documented")
+# Sends a signal to the program's group.
+SIGNAL = Method(
+    "process/signal", SignalParams, Nothing, family="exec", is_control=True, dialect="undocumented"
 )
+# Ends the program's group, or with `tree` all that it has started.
+TERMINATE = Method(
+    "process/terminate",
+    TerminateParams,
+    TerminateResult,
+    family="exec",
+    is_control=True,
+    dialect="documented",
+)
+# Changes the size of the program's terminal.
 RESIZE = Method("process/resize", ResizeParams, Nothing, family="exec", is_control=True)
+# Ends the program's input after all that was written before.
 CLOSE_STDIN = Method("process/closeStdin", CloseStdinParams, WriteResult, family="exec")
+# Lists the processes of the session.
 LIST = Method("process/list", Nothing, ListResult, family="exec", is_control=True)
 
-OUTPUT = Event("process/output", OutputEvent)
-EXITED = Event("process/exited", ExitedEvent)
-CLOSED = Event("process/closed", ClosedEvent)
-# Ours. This is the only event that a client sends.
+# Output of a program. The numbers of a process have no gaps.
+OUTPUT = Event("process/output", OutputEvent, dialect="documented")
+# The program has ended. Output of processes that it has left behind may follow.
+EXITED = Event("process/exited", ExitedEvent, dialect="documented")
+# All output of the process has been sent.
+CLOSED = Event("process/closed", ClosedEvent, dialect="documented")
+# Output up to a number was taken, so that the server may send more. Clients send it.
 ACK = Event("process/ack", AckParams)
 
 

@@ -47,7 +47,7 @@ class PolicyContext(msgspec.Struct, frozen=True, rename="camel"):
     workspace_roots: tuple[PathUri, ...] = ()
 
 
-class _Wire(msgspec.Struct, frozen=True, rename="camel"):
+class SandboxWire(msgspec.Struct, frozen=True, rename="camel"):
     """All members of all dialects; unknown members are ignored."""
 
     permissions: Permissions | UnsetType = UNSET
@@ -231,7 +231,7 @@ def _intent(spelling: bytes) -> Intent:
     )
 
 
-def _current(wire: _Wire, permissions: Permissions) -> Intent:
+def _current(wire: SandboxWire, permissions: Permissions) -> Intent:
     anchors = wire.policy_context or PolicyContext(wire.cwd, wire.workspace_roots)
     return Intent(
         permissions,
@@ -250,7 +250,7 @@ def _path(kind: type, value: Any) -> PathUri:
     raise msgspec.ValidationError(f"Expected `str`, got `{type(value).__name__}`")
 
 
-_decoder = msgspec.json.Decoder(_Wire, dec_hook=_path)
+_decoder = msgspec.json.Decoder(SandboxWire, dec_hook=_path)
 
 
 @runtime_checkable

@@ -40,6 +40,7 @@ _OF_OURS = {
     "sessionTakeOverForce": True,
     "sessionPing": True,
     "serverInstance": True,
+    "rpcDiscover": True,
     "errorDetails": True,
     "fsRename": True,
     "fsSetPermissions": True,

@@ -6,4 +6,5 @@ jobs.py         `job/*` and `server/stop`
 fs.py           `fs/*`
 http.py         `http/*`
 environment.py  `environment/*`, configuration and the discovery of capabilities
+protocol.py     `rpc.discover`
 """
