@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop check format bench transfer soak durable memory races fuzz map protocol proto reference system lock clean
+.PHONY: help run test interop check format bench transfer soak durable memory races fuzz map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -62,6 +62,9 @@ map: .venv/.stamp ## rewrite the tree and the permissions in docs/architecture.m
 
 protocol: .venv/.stamp ## write docs/protocol from the shapes of the protocol
 	$(BIN)/python scripts/protocol.py
+
+protocol-check: .venv/.stamp ## let an OpenRPC validator, TypeScript and a client in TypeScript read docs/protocol
+	scripts/protocol_check.sh
 
 proto: .venv/.stamp ## make the module of relay.proto, which is checked in
 	scripts/proto.sh

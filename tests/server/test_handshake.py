@@ -26,6 +26,7 @@ GATED: dict[str, tuple[Any, str]] = {
     "process/closeStdin": ({"processId": "p"}, "exec"),
     "process/list": ({}, "exec"),
     "session/retain": ({"seconds": 1}, "session"),
+    "rpc.discover": (None, "session"),
     "job/list": ({}, "job"),
     "job/prune": ({}, "job"),
     "server/stop": ({}, "server"),

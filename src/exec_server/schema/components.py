@@ -50,7 +50,9 @@ def schemas() -> dict[str, Schema]:
     text = msgspec.json.encode(found)
     components: dict[str, Schema] = msgspec.json.decode(_QUALIFIED.sub(_short_name, text))
     for kind in _all_structs(shapes):
-        _describe(kind, components[name_of(kind, components)])
+        name = name_of(kind, components)
+        components[name]["title"] = name
+        _describe(kind, components[name])
     return dict(sorted(components.items()))
 
 
