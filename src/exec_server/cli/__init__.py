@@ -20,6 +20,7 @@ stop.py              `stop`
 keygen.py            `keygen`
 fingerprint.py       `fingerprint`
 protocol_command.py  `protocol`
+conformance_command.py  `conformance`
 cert/                `cert`
 serve/               the server itself, and `forward`
 process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`, `jobs`

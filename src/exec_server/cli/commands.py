@@ -210,6 +210,12 @@ GROUPS = (
                 "protocol_command:protocol_command",
             ),
             CommandEntry(
+                "conformance",
+                "URL",
+                "check any server that speaks the protocol",
+                "conformance_command:conformance_command",
+            ),
+            CommandEntry(
                 "completion",
                 "SHELL",
                 "print completions for bash, zsh or fish",

@@ -1,0 +1,111 @@
+"""`exec-server conformance`: check any server that speaks the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from exec_server.cli import exit_codes
+from exec_server.cli.log_setup import print_error
+from exec_server.cli.parser import Flag, Parser
+
+if TYPE_CHECKING:
+    from exec_server.conformance.check import Check, CheckResult
+
+_SUITES = ("core", "files", "http", "sandbox", "extensions")
+_FORMATS = ("text", "json", "junit", "html")
+_DESCRIPTION = """\
+Check a server that speaks this protocol from the outside, with a small client of its own. Each
+check has an id and one requirement, and says what was seen. Commands run and files are made on the
+server, so it should be one for tests, on this machine.
+"""
+
+_EPILOG = """\
+exit status:
+  0    no check failed
+  1    a check failed, or the server cannot be reached
+  2    the command line is wrong
+
+examples:
+      exec-server conformance ws://127.0.0.1:41181
+      exec-server conformance --suite core -o junit 'stdio:codex exec-server --listen stdio'
+"""
+
+
+def conformance_command(words: list[str]) -> int:
+    """Run the checks that *words* choose."""
+    parser = Parser(
+        "exec-server conformance",
+        usage="[OPTIONS] URL",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add = parser.add_argument
+    add("url", metavar="URL", help="ws://HOST:PORT, wss://HOST:PORT or stdio:PROGRAM")
+    add("--suite", action="append", choices=_SUITES, help="run only this suite; may be repeated")
+    add("--check", action="append", metavar="<ID>", help="run only this check; may be repeated")
+    add("--list", action=Flag, help="print the ids and requirements, and run nothing")
+    add("--timeout", type=float, default=10.0, metavar="<SECONDS>", help="the longest wait [10]")
+    add("--token-file", metavar="<PATH>", help="a file with the server's bearer token")
+    add("-o", "--output", choices=_FORMATS, default="text", help="the format [text]")
+    values = parser.parse_words(words if "--list" not in words else [*words, "ws://none"])
+    try:
+        from exec_server.conformance.all_checks import CHECKS
+    except ImportError as exc:
+        print_error(f"{exc.name} is missing: pip install 'exec-server[conformance]'")
+        return exit_codes.FAILED
+    known = {each.id for each in CHECKS}
+    for name in values.check or ():
+        if name not in known:
+            parser.error(f"there is no check `{name}`; --list shows all")
+    chosen = [
+        each
+        for each in CHECKS
+        if each.suite in (values.suite or _SUITES) and each.id in (values.check or known)
+    ]
+    if values.list:
+        print("\n".join(f"{each.id:26} {each.suite:10} {each.requirement}" for each in chosen))
+        return exit_codes.OK
+    if not values.url.startswith(("ws://", "wss://", "stdio:")):
+        parser.error(f"`{values.url}` is not a ws://, wss:// or stdio: URL")
+    headers = {}
+    if values.token_file is not None:
+        try:
+            with open(values.token_file, encoding="utf-8") as file:
+                headers["Authorization"] = f"Bearer {file.read().strip()}"
+        except OSError as exc:
+            print_error(f"{values.token_file}: {exc.strerror}")
+            return exit_codes.FAILED
+    return asyncio.run(_checked(chosen, values.url, headers, values.timeout, values.output))
+
+
+async def _checked(
+    chosen: list[Check], target: str, headers: dict[str, str], patience: float, output: str
+) -> int:
+    from exec_server.conformance import report
+    from exec_server.conformance.check import judged_by_version, run_checks, version_of
+
+    version = await version_of(target, headers=headers, patience=patience)
+    if version is None:
+        print_error(f"{target} does not answer")
+        return exit_codes.FAILED
+    results: list[CheckResult] = []
+
+    def on_result(result: CheckResult) -> None:
+        results.append(judged_by_version(result, version))
+        if output == "text":
+            print(report.line(results[-1]), flush=True)
+        elif sys.stderr.isatty():
+            print(f"\r{len(results)} of {len(chosen)}", end="", file=sys.stderr, flush=True)
+
+    await run_checks(chosen, target, headers=headers, patience=patience, on_result=on_result)
+    if output == "json":
+        print(report.as_json(results, target, version))
+    elif output == "junit":
+        print(report.as_junit(results))
+    elif output == "html":
+        print(report.as_html(results, target, version))
+    else:
+        print(f"{target} ({version or 'unknown version'}): {report.summary(results)}")
+    return exit_codes.FAILED if any(r.verdict == "failed" for r in results) else exit_codes.OK

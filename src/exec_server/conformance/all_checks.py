@@ -1,0 +1,25 @@
+"""All checks of the kit, in the order in which they run."""
+
+from __future__ import annotations
+
+from exec_server.conformance import (
+    envelope_checks,
+    extension_checks,
+    file_checks,
+    http_checks,
+    process_checks,
+    sandbox_checks,
+    session_checks,
+)
+from exec_server.conformance.check import CHECKS
+
+__all__ = [
+    "CHECKS",
+    "envelope_checks",
+    "extension_checks",
+    "file_checks",
+    "http_checks",
+    "process_checks",
+    "sandbox_checks",
+    "session_checks",
+]
