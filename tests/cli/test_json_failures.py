@@ -30,6 +30,7 @@ WORDS = {
     "find": "find {} URL:/",
     "tree": "tree {} URL:/",
     "stat": "stat {} URL:/",
+    "conformance": "conformance {} URL",
     "env": "env {}",
     "doctor": "doctor {} URL",
     "pair": "pair {} --registry http://127.0.0.1:1 --code x",

@@ -10,7 +10,12 @@ import pytest
 
 import tests.conformance.faults  # noqa: F401 (declares the faults)
 from exec_server.conformance.all_checks import CHECKS
-from exec_server.conformance.check import CheckResult, judged_by_version, run_checks
+from exec_server.conformance.check import (
+    CheckResult,
+    ServerUnderTest,
+    judged_by_version,
+    run_checks,
+)
 from exec_server.conformance.deviations import DEVIATIONS
 from tests.conformance.planted import FAULTS, planted
 from tests.requirements import requirement
@@ -29,7 +34,7 @@ def ours():
 async def verdicts(url: str, *ids: str, patience: float = 20.0) -> list[CheckResult]:
     found: list[CheckResult] = []
     chosen = [BY_ID[each] for each in ids] if ids else CHECKS
-    await run_checks(chosen, url, headers={}, patience=patience, on_result=found.append)
+    await run_checks(chosen, ServerUnderTest(url, {}, patience), on_result=found.append)
     return found
 
 

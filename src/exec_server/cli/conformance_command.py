@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from exec_server.cli import exit_codes
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.parser import Flag, Parser
+from exec_server.cli.tables import print_json_failure
 
 if TYPE_CHECKING:
-    from exec_server.conformance.check import Check, CheckResult
+    from exec_server.conformance.check import CheckResult, ConformanceCheck, ServerUnderTest
 
 _SUITES = ("core", "files", "http", "sandbox", "extensions")
 _FORMATS = ("text", "json", "junit", "html")
@@ -47,14 +49,17 @@ def conformance_command(words: list[str]) -> int:
     add("--check", action="append", metavar="<ID>", help="run only this check; may be repeated")
     add("--list", action=Flag, help="print the ids and requirements, and run nothing")
     add("--timeout", type=float, default=10.0, metavar="<SECONDS>", help="the longest wait [10]")
+    add(
+        "--dialect",
+        choices=("newest", "first"),
+        default="newest",
+        help="`first` speaks to the first releases of Codex: paths instead of URIs [newest]",
+    )
     add("--token-file", metavar="<PATH>", help="a file with the server's bearer token")
     add("-o", "--output", choices=_FORMATS, default="text", help="the format [text]")
     values = parser.parse_words(words if "--list" not in words else [*words, "ws://none"])
-    try:
-        from exec_server.conformance.all_checks import CHECKS
-    except ImportError as exc:
-        print_error(f"{exc.name} is missing: pip install 'exec-server[conformance]'")
-        return exit_codes.FAILED
+    from exec_server.conformance.all_checks import CHECKS
+
     known = {each.id for each in CHECKS}
     for name in values.check or ():
         if name not in known:
@@ -69,27 +74,30 @@ def conformance_command(words: list[str]) -> int:
         return exit_codes.OK
     if not values.url.startswith(("ws://", "wss://", "stdio:")):
         parser.error(f"`{values.url}` is not a ws://, wss:// or stdio: URL")
+    if not values.url.startswith("stdio:") and find_spec("websockets") is None:
+        return _failed(
+            "this needs websockets: pip install 'exec-server[conformance]'", values.output
+        )
     headers = {}
     if values.token_file is not None:
         try:
             with open(values.token_file, encoding="utf-8") as file:
                 headers["Authorization"] = f"Bearer {file.read().strip()}"
         except OSError as exc:
-            print_error(f"{values.token_file}: {exc.strerror}")
-            return exit_codes.FAILED
-    return asyncio.run(_checked(chosen, values.url, headers, values.timeout, values.output))
+            return _failed(f"{values.token_file}: {exc.strerror}", values.output)
+    from exec_server.conformance.check import ServerUnderTest
+
+    target = ServerUnderTest(values.url, headers, values.timeout, values.dialect == "first")
+    return asyncio.run(_checked(chosen, target, values.output))
 
 
-async def _checked(
-    chosen: list[Check], target: str, headers: dict[str, str], patience: float, output: str
-) -> int:
+async def _checked(chosen: list[ConformanceCheck], target: ServerUnderTest, output: str) -> int:
     from exec_server.conformance import report
     from exec_server.conformance.check import judged_by_version, run_checks, version_of
 
-    version = await version_of(target, headers=headers, patience=patience)
+    version = await version_of(target)
     if version is None:
-        print_error(f"{target} does not answer")
-        return exit_codes.FAILED
+        return _failed(f"{target.url} does not answer", output)
     results: list[CheckResult] = []
 
     def on_result(result: CheckResult) -> None:
@@ -99,13 +107,20 @@ async def _checked(
         elif sys.stderr.isatty():
             print(f"\r{len(results)} of {len(chosen)}", end="", file=sys.stderr, flush=True)
 
-    await run_checks(chosen, target, headers=headers, patience=patience, on_result=on_result)
+    await run_checks(chosen, target, on_result=on_result)
     if output == "json":
-        print(report.as_json(results, target, version))
+        print(report.as_json(results, target.url, version))
     elif output == "junit":
         print(report.as_junit(results))
     elif output == "html":
-        print(report.as_html(results, target, version))
+        print(report.as_html(results, target.url, version))
     else:
-        print(f"{target} ({version or 'unknown version'}): {report.summary(results)}")
+        print(f"{target.url} ({version or 'unknown version'}): {report.summary(results)}")
     return exit_codes.FAILED if any(r.verdict == "failed" for r in results) else exit_codes.OK
+
+
+def _failed(text: str, output: str) -> int:
+    print_error(text)
+    if output == "json":
+        print_json_failure(exit_codes.FAILED)
+    return exit_codes.FAILED

@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import Any, Literal, NamedTuple
 
-from exec_server.conformance.deviations import deviation
+from exec_server.conformance.deviations import FIRST, deviation
 from exec_server.conformance.kit_wire import ConnectionEnded, KitWire, open_wire
+
+_UNKNOWN_METHOD = -32601
 
 Suite = Literal["core", "files", "http", "sandbox", "extensions"]
 Verdict = Literal["passed", "failed", "deviation", "skipped"]
@@ -23,14 +25,25 @@ class CheckSkipped(Exception):
     """The server or its machine cannot show this."""
 
 
+class ServerUnderTest(NamedTuple):
+    """The server under test, and how to speak to it."""
+
+    url: str
+    headers: dict[str, str]
+    # The longest wait for a message, in seconds.
+    patience: float = 10.0
+    # True for the first releases: paths instead of URIs, and fewer methods.
+    is_old: bool = False
+
+
 class Kit:
     """What a check works with: connections to the server under test, closed at its end."""
 
-    def __init__(self, target: str, *, headers: dict[str, str], patience: float) -> None:
-        self.target = target
-        self.patience = patience
-        self._headers = headers
+    def __init__(self, target: ServerUnderTest) -> None:
+        self.patience = target.patience
+        self._target = target
         self._stack = AsyncExitStack()
+        self._wires: list[KitWire] = []
 
     async def __aenter__(self) -> Kit:
         return self
@@ -40,8 +53,15 @@ class Kit:
 
     async def connect(self) -> KitWire:
         """A new connection, before its handshake."""
-        opened = open_wire(self.target, headers=self._headers, patience=self.patience)
-        return await self._stack.enter_async_context(opened)
+        target = self._target
+        opened = open_wire(
+            target.url,
+            headers=target.headers,
+            patience=target.patience,
+            has_native_paths=target.is_old,
+        )
+        self._wires.append(await self._stack.enter_async_context(opened))
+        return self._wires[-1]
 
     async def ready(self, **params: Any) -> KitWire:
         """A new connection whose handshake is complete."""
@@ -51,10 +71,19 @@ class Kit:
 
     @property
     def is_stdio(self) -> bool:
-        return self.target.startswith("stdio:")
+        return self._target.url.startswith("stdio:")
+
+    @property
+    def lacks_a_method(self) -> bool:
+        """True if the server has said that it does not know a method of the protocol."""
+        return any(
+            message.get("error", {}).get("code") == _UNKNOWN_METHOD
+            for wire in self._wires
+            for message in wire.history
+        )
 
 
-class Check(NamedTuple):
+class ConformanceCheck(NamedTuple):
     """One requirement, and the function that tries it."""
 
     id: str
@@ -66,14 +95,14 @@ class Check(NamedTuple):
 class CheckResult(NamedTuple):
     """What one check has shown."""
 
-    check: Check
+    check: ConformanceCheck
     verdict: Verdict
     # What was seen, if the check did not pass.
     seen: str
     seconds: float
 
 
-CHECKS: list[Check] = []
+CHECKS: list[ConformanceCheck] = []
 
 
 def check(
@@ -83,7 +112,7 @@ def check(
 
     def declare(function: Callable[[Kit], Awaitable[None]]) -> Callable[[Kit], Awaitable[None]]:
         assert all(check_id != known.id for known in CHECKS), f"two checks are called {check_id}"
-        CHECKS.append(Check(check_id, suite, requirement, function))
+        CHECKS.append(ConformanceCheck(check_id, suite, requirement, function))
         return function
 
     return declare
@@ -102,27 +131,25 @@ def expect_that(is_so: bool, what: str, seen: Any = "") -> None:
 
 
 async def run_checks(
-    checks: Iterable[Check],
-    target: str,
+    checks: Iterable[ConformanceCheck],
+    target: ServerUnderTest,
     *,
-    headers: dict[str, str],
-    patience: float,
     on_result: Callable[[CheckResult], None],
 ) -> None:
     """Run one check after the other, each with connections of its own."""
     for each in checks:
         began = time.monotonic()
-        verdict, seen = await _judged(each, target, headers, patience)
+        kit = Kit(target)
+        verdict, seen = await _judged(each, kit)
+        if verdict == "failed" and target.is_old and kit.lacks_a_method:
+            verdict = "skipped"
         on_result(CheckResult(each, verdict, seen, time.monotonic() - began))
 
 
-async def _judged(
-    each: Check, target: str, headers: dict[str, str], patience: float
-) -> tuple[Verdict, str]:
+async def _judged(each: ConformanceCheck, kit: Kit) -> tuple[Verdict, str]:
     try:
-        async with asyncio.timeout(6 * patience):
-            async with Kit(target, headers=headers, patience=patience) as kit:
-                await each.try_it(kit)
+        async with asyncio.timeout(6 * kit.patience), kit:
+            await each.try_it(kit)
     except CheckSkipped as exc:
         return "skipped", str(exc)
     except CheckFailed as exc:
@@ -130,7 +157,7 @@ async def _judged(
     except ConnectionEnded as exc:
         return "failed", f"the connection ended: {exc}"
     except TimeoutError:
-        return "failed", f"nothing came within {patience:g} seconds"
+        return "failed", f"nothing came within {kit.patience:g} seconds"
     except (KeyError, TypeError, ValueError) as exc:
         return "failed", f"a message of another shape: {type(exc).__name__}: {exc}"
     except OSError as exc:
@@ -138,15 +165,16 @@ async def _judged(
     return "passed", ""
 
 
-async def version_of(target: str, *, headers: dict[str, str], patience: float) -> str | None:
+async def version_of(target: ServerUnderTest) -> str | None:
     """The version that the server tells, "" if it tells none; None if it does not answer."""
     try:
-        async with Kit(target, headers=headers, patience=patience) as kit:
+        async with Kit(target) as kit:
             wire = await kit.ready()
             answer = await wire.answer(await wire.request("environment/info"))
     except (OSError, TimeoutError, ConnectionEnded, ValueError):
         return None
-    return str((answer.get("result") or {}).get("executorVersion") or "")
+    told = str((answer.get("result") or {}).get("executorVersion") or "")
+    return told or (FIRST if target.is_old else "")
 
 
 def judged_by_version(result: CheckResult, version: str) -> CheckResult:

@@ -19,7 +19,7 @@ class ConnectionEnded(Exception):
     """The server has ended the connection."""
 
 
-class Channel(Protocol):
+class TextChannel(Protocol):
     """A way to send and receive texts."""
 
     async def send(self, text: str | bytes) -> None: ...
@@ -30,9 +30,10 @@ class Channel(Protocol):
 class KitWire:
     """One connection. Every wait has a deadline."""
 
-    def __init__(self, channel: Channel, *, patience: float) -> None:
+    def __init__(self, channel: TextChannel, *, patience: float, has_native_paths: bool) -> None:
         self.channel = channel
         self.patience = patience
+        self._has_native_paths = has_native_paths
         # Messages that arrived while another one was awaited.
         self.unread: list[Message] = []
         # All that was received, in the order of arrival.
@@ -41,9 +42,9 @@ class KitWire:
 
     async def send(self, message: Any) -> None:
         """Send an object as JSON, or a text or bytes as they are."""
-        await self.channel.send(
-            message if isinstance(message, str | bytes) else json.dumps(message)
-        )
+        if not isinstance(message, str | bytes):
+            message = json.dumps(_native(message) if self._has_native_paths else message)
+        await self.channel.send(message)
 
     async def request(self, method: str, params: Any = None) -> int:
         """Send a request and return its id."""
@@ -107,18 +108,28 @@ class KitWire:
                 self.unread.append(await self.receive())
 
 
+def _native(value: Any) -> Any:
+    """A message of an older client, which has paths where newer ones have URIs."""
+    if isinstance(value, dict):
+        return {name: _native(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_native(member) for member in value]
+    is_uri = isinstance(value, str) and value.startswith("file:///")
+    return value.removeprefix("file://") if is_uri else value
+
+
 def _same(seen: Any, wanted: Any) -> bool:
     return type(seen) is type(wanted) and bool(seen == wanted)
 
 
 @asynccontextmanager
 async def open_wire(
-    target: str, *, headers: dict[str, str], patience: float
+    target: str, *, headers: dict[str, str], patience: float, has_native_paths: bool
 ) -> AsyncIterator[KitWire]:
     """A connection to *target*, which is a ws:// or wss:// URL or `stdio:PROGRAM`."""
     if target.startswith("stdio:"):
-        async with _stdio(target.removeprefix("stdio:"), patience) as channel:
-            yield KitWire(channel, patience=patience)
+        async with _stdio(target.removeprefix("stdio:"), patience) as lines:
+            yield KitWire(lines, patience=patience, has_native_paths=has_native_paths)
         return
     from websockets.asyncio.client import connect
 
@@ -132,7 +143,8 @@ async def open_wire(
         open_timeout=patience,
         close_timeout=1,
     ) as socket:
-        yield KitWire(_WebSocketChannel(socket), patience=patience)
+        channel = _WebSocketChannel(socket)
+        yield KitWire(channel, patience=patience, has_native_paths=has_native_paths)
 
 
 class _WebSocketChannel:
