@@ -22,6 +22,8 @@ those of keeper.py::
                                    the rest: bounds of its journal
     ("fds", token, name)           asks for the outputs of a job
     ("write", token, name, write_id, data)
+    ("share", token, name)         asks to write the stdin of a job through a log; see kept_input.py
+    ("unshare", name)              the server has closed its descriptors of that
     ("finish", name)               closes stdin after the queue; types Ctrl-D on a terminal
     ("drains", name, drains)       changes what the spawn has said
     ("release", name)              the server has recorded the exit and all output, or does not
@@ -29,12 +31,15 @@ those of keeper.py::
 
 From this keeper::
 
-    ("hello", version, {"pid", "oldest", "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
+    ("hello", version, {"pid", "oldest", "shares_input",
+                        "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
                                    oldest: the oldest version that it still understands;
+                                   shares_input: True if it knows "share";
                                    status: None while it runs; input: "none", "open" or "closing"
     ("spawned", token, pid, fds)   stdout, stderr; or the terminal and both ends of a pipe behind it
     ("fds", token, fds)            the same for a job that runs already; -1 if there is no room
                                    for descriptors under way, 0 for an unknown job
+    ("shared", token, count)       stdin and the log; 0 if the server cannot have them
     ("wrote", token)               the bytes are accepted, now or by an earlier write with this id
     ("exited", pid, status[, reason])
     ("error", kind, text)          the message was not understood, or it could not be handled
@@ -45,7 +50,7 @@ server knows what older keepers speak, from its own `OLDEST` on. A newer keeper 
 server's hello asks, from its own `OLDEST` on; it leaves a server that is older still, and keeps its
 jobs for another one.
 
-A byte that was accepted for stdin is only in this process's memory and in the pipe, never on disk.
+A byte that was accepted for stdin is only in memory and in the pipe, never on disk.
 The module is long because it is one program: one loop over one socket and the descriptors of jobs.
 """
 
@@ -168,6 +173,25 @@ class KeptJob:
             self.input = kept_input.KeptInput(
                 fd, is_terminal=stdio.terminal is not None, forget=forget
             )
+
+    def share_input(self) -> kept_input.InputLog | None:
+        """A log through which the server writes the input; None if that is impossible now."""
+        assert self.input is not None
+        try:
+            fd = os.memfd_create("exec-server-input", os.MFD_CLOEXEC)
+            try:
+                kept = keeper.descriptors.kept(fd)
+            finally:
+                os.close(fd)
+        except (AttributeError, OSError):
+            return None
+        try:
+            log = self.input.share(kept)
+        except OSError:
+            log = None
+        if log is None:
+            os.close(kept)
+        return log
 
     def take(self, stream: str, folder: str) -> None:
         """Move output into the journal. Sets `ended`; the journal says if it is stalled."""
@@ -355,7 +379,7 @@ class DurableKeeper(keeper.Keeper):
         self._alone_until = 0.0
         self._watch(sock.fileno(), self._serve)
         jobs = [job.described() for job in self._jobs.values()]
-        facts = {"pid": os.getpid(), "oldest": OLDEST, "jobs": jobs}
+        facts = {"pid": os.getpid(), "oldest": OLDEST, "shares_input": True, "jobs": jobs}
         self._send(("hello", VERSION, facts))
 
     def _hear_hello(self, version: object, *_: object) -> None:
@@ -385,6 +409,8 @@ class DurableKeeper(keeper.Keeper):
             if job.input is not None:
                 # These were never accepted: their clients repeat them.
                 job.input.waiting.clear()
+                job.input.take_back()
+                self._flush(job)
             self._begin_taking(job)
             self._release_if_over(job)
 
@@ -398,6 +424,8 @@ class DurableKeeper(keeper.Keeper):
             "hello": self._hear_hello,
             "fds": self._send_outputs,
             "write": self._write,
+            "share": self._share,
+            "unshare": self._unshare,
             "finish": self._finish,
             "drains": self._set_drains,
             "release": self._release,
@@ -471,6 +499,30 @@ class DurableKeeper(keeper.Keeper):
         job = self._jobs.get(name)
         if job is not None and job.input is not None:
             job.input.finish()
+            self._flush(job)
+
+    def _share(self, token: int, name: str) -> None:
+        job = self._jobs.get(name)
+        log = None
+        if job is not None and job.input is not None:
+            self._unwatch(job.input.fd)
+            log = job.share_input()
+        if log is None:
+            self._send(("shared", token, 0))
+            self._unshare(name)
+            return
+        assert job is not None and job.input is not None
+        try:
+            self._send(("shared", token, 2), [job.input.fd, log.fd])
+        except OSError:
+            # The kernel bounds how many descriptors may be in flight.
+            self._send(("shared", token, 0))
+            self._unshare(name)
+
+    def _unshare(self, name: str) -> None:
+        job = self._jobs.get(name)
+        if job is not None and job.input is not None:
+            job.input.take_back()
             self._flush(job)
 
     def _flush(self, job: KeptJob) -> None:

@@ -54,6 +54,9 @@ class DurableSpawner:
         self._fetched: dict[str, asyncio.Future[list[int] | None]] = {}
         self._early: dict[str, tuple[int | None, str | None]] = {}
         self._writes: dict[int, Callable[[], None]] = {}
+        # By token: the job, and what to call with the descriptors of its input.
+        self._shares: dict[int, tuple[str, Callable[[list[int]], None]]] = {}
+        self._shares_input = False
         # By pid: what to call when the program exits, and its mark.
         self._live: dict[int, tuple[OnExit, int]] = {}
         self._gone: asyncio.Future[None] | None = None
@@ -171,6 +174,7 @@ class DurableSpawner:
                 keeper.close_all(future.result() or ())
         # Their clients are not told that these were accepted; they repeat them.
         self._writes.clear()
+        self._shares.clear()
         self._settle()
 
     async def stop(self, *, grace: float, within: float) -> None:
@@ -249,6 +253,22 @@ class DurableSpawner:
         """Close the stdin of a job after what was written; on a terminal, type Ctrl-D."""
         self._send(("finish", name))
 
+    def share_input(self, name: str, shared: Callable[[list[int]], None]) -> None:
+        """Ask whether this server may write the stdin of a job; until *shared* is called, it waits.
+
+        *shared* gets stdin and the log of accepted writes, or an empty list.
+        """
+        if self._link is None or not self._shares_input:
+            asyncio.get_running_loop().call_soon(shared, [])
+            return
+        token = self._next_token()
+        self._shares[token] = (name, shared)
+        self._send(("share", token, name))
+
+    def give_back_input(self, name: str) -> None:
+        """This server does not write the stdin of a job any more; both descriptors are closed."""
+        self._send(("unshare", name))
+
     def set_drains(self, name: str, drains: bool) -> None:
         """Say whether the keeper moves the output of a job while no server is there."""
         self._send(("drains", name, drains))
@@ -285,6 +305,7 @@ class DurableSpawner:
             "spawned": self._on_spawned,
             "failed": self._on_failed,
             "fds": self._on_fds,
+            "shared": self._on_shared,
             "wrote": self._on_wrote,
             "exited": self._on_exited,
         }
@@ -298,7 +319,7 @@ class DurableSpawner:
         is_new = self._starter is not None
         self._reap_starter()
         try:
-            self.keeper_pid, jobs = understood(message, self._state.path, is_new=is_new)
+            hello = understood(message, self._state.path, is_new=is_new)
         except UnknownKeeper as exc:
             # It is left alone, and nothing of it is touched.
             if self._link is not None:
@@ -306,7 +327,8 @@ class DurableSpawner:
                 self._link = None
             self._settle(exc)
         else:
-            self._hello.set_result(jobs)
+            self.keeper_pid, self._shares_input = hello.pid, hello.shares_input
+            self._hello.set_result(hello.jobs)
 
     def _on_spawned(self, token: int, pid: int, count: int) -> None:
         assert self._link is not None
@@ -339,6 +361,17 @@ class DurableSpawner:
             fds, count = [], -1
         if not future.done():
             future.set_result(None if count < 0 else fds)
+
+    def _on_shared(self, token: int, count: int) -> None:
+        assert self._link is not None
+        fds = self._link.take_fds() if count else []
+        name, shared = self._shares.pop(token)
+        if len(fds) != count:
+            # This process has no room for more descriptors.
+            keeper.close_all(fds)
+            self.give_back_input(name)
+            fds = []
+        shared(fds)
 
     def _on_wrote(self, token: int) -> None:
         accepted = self._writes.pop(token, None)
@@ -383,6 +416,9 @@ class DurableSpawner:
         writes, self._writes = self._writes, {}
         for accepted in writes.values():
             accepted()
+        shares, self._shares = self._shares, {}
+        for _, shared in shares.values():
+            shared([])
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
