@@ -105,6 +105,8 @@ TAKES = 16
 RETRY_SECONDS = 1.0
 # A job with a window waits so long for its reader, unless its settings say how long.
 HOLD_SECONDS = 30.0
+# Jobs whose state directory was removed have so many seconds after SIGTERM.
+REMOVED_GRACE = 2.0
 # The first server connects at once.
 FIRST_SERVER_SECONDS = 5.0
 
@@ -245,9 +247,11 @@ class KeptJob:
 class DurableKeeper(keeper.Keeper):
     """Keeps the jobs of the state directory *folder*, and serves who connects to *listener*."""
 
-    def __init__(self, listener: socket.socket, folder: str) -> None:
+    def __init__(self, listener: socket.socket, folder: str, lock: int) -> None:
         # There is no server yet.
         super().__init__(listener)
+        # The open lock file of the state directory.
+        self._lock = lock
         with open(os.path.join(folder, KEY), "rb") as file:
             self._key = file.read()
         # What each connection has sent of the key.
@@ -413,6 +417,7 @@ class DurableKeeper(keeper.Keeper):
                 self._flush(job)
             self._begin_taking(job)
             self._release_if_over(job)
+        self._stop_if_removed()
 
     def _send(self, message: tuple[Any, ...], fds: list[int] | None = None) -> None:
         if self._server is not None:
@@ -642,18 +647,49 @@ class DurableKeeper(keeper.Keeper):
 
     def _retry(self) -> None:
         self._retry_at = None
+        self._stop_if_removed()
         for job in tuple(self._jobs.values()):
+            if self._server is None and not os.path.isdir(os.path.join(self._folder, job.name)):
+                self._give_up(job)
+                continue
             if job.status is not None and not job.is_stored:
                 self._store(job)
             if self._server is None:
                 self._begin_taking(job)
                 self._release_if_over(job)
 
+    # What no server can find any more.
+
+    def _stop_if_removed(self) -> None:
+        """End all jobs if the state directory was removed while no server is there."""
+        if self._server is None and self._jobs and not os.fstat(self._lock).st_nlink:
+            print("the state directory was removed: its jobs are ended", file=sys.stderr)
+            self.stop_grace = REMOVED_GRACE
+            self._is_stopping = True
+
+    def _give_up(self, job: KeptJob) -> None:
+        """End a job whose folder was removed."""
+        print(f"the folder of job {job.name} was removed: it is ended", file=sys.stderr)
+        self._stop_taking(job)
+        self._release(job.name)
+        if job.status is None:
+            self._ending.add((job.mark, (1 << 63) - 1))
+            self._kill_marked()
+
 
 def is_same(said: bytes, key: bytes) -> bool:
     """True if both are the same key; takes as long for each wrong one."""
     differences = sum(a != b for a, b in zip(said, key, strict=False))
     return len(said) == len(key) == KEY_BYTES and not differences
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """What tells a file from any other; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def load_everything() -> None:
@@ -677,15 +713,16 @@ def main() -> None:
     keeper.descriptors.raise_own(of_children)
     keeper.become_subreaper()
     load_everything()
-    durable = DurableKeeper(keeper.take_socket(), folder)
+    durable = DurableKeeper(keeper.take_socket(), folder, lock)
+    path = os.path.join(folder, SOCKET)
+    mine = identity(path)
     try:
         durable.run()
     finally:
-        # A server that connected to a keeper without work sees the end, and starts another one.
-        try:
-            os.unlink(os.path.join(folder, SOCKET))
-        except OSError:
-            pass
+        # A server that connected to a keeper without work sees the end, and starts another one,
+        # which may have its socket there already.
+        if mine is not None and identity(path) == mine:
+            os.unlink(path)
         durable.end_trees(grace=durable.stop_grace, has_server=durable.has_server)
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from exec_server.errors import ConfigurationError, InternalError, StartPart
 from exec_server.process import keeper
@@ -27,6 +27,8 @@ from exec_server.process.keeper_socket import KeeperSocket, connect, listen
 from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
 
 logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 # A keeper that listens answers at once, unless it is about to end.
 _HELLO_SECONDS = 10.0
@@ -50,8 +52,9 @@ class DurableSpawner:
         self._tokens = 0
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
         self._fds: dict[int, asyncio.Future[list[int] | None]] = {}
-        # Of jobs that were found and not yet adopted: their outputs, and exits that came meanwhile.
-        self._fetched: dict[str, asyncio.Future[list[int] | None]] = {}
+        # Of jobs that were found and not yet adopted: their outputs (None if they cannot be sent),
+        # and exits that came meanwhile.
+        self._fetched: dict[str, list[int] | None] = {}
         self._early: dict[str, tuple[int | None, str | None]] = {}
         self._writes: dict[int, Callable[[], None]] = {}
         # By token: the job, and what to call with the descriptors of its input.
@@ -69,7 +72,8 @@ class DurableSpawner:
     async def connect(self) -> list[HeldJob]:
         """Go on with the keeper of an earlier server; its jobs, none if it has ended.
 
-        Raises ConfigurationError if it does not answer, or not as this server understands.
+        Raises ConfigurationError if it does not answer, or not as this server understands; then
+        nothing of it was touched.
         """
         try:
             sock = connect(self._state.socket_path, self._state.key())
@@ -80,19 +84,26 @@ class DurableSpawner:
         self._begin(self._linked(sock))
         assert self._hello is not None
         try:
-            async with asyncio.timeout(_HELLO_SECONDS):
-                jobs = await asyncio.shield(self._hello)
+            jobs = await self._answered(self._hello)
         except UnknownKeeper as exc:
             raise ConfigurationError(str(exc)) from exc
-        except TimeoutError as exc:
-            self.close()
-            raise ConfigurationError(silent(self._state.path)) from exc
         except InternalError:
             # It was about to end.
             self.close()
             return []
-        self._fetch(jobs)
+        # If it dies now, what it has written counts.
+        with contextlib.suppress(InternalError):
+            await self._fetch(jobs)
         return jobs
+
+    async def _answered(self, answer: asyncio.Future[Answer]) -> Answer:
+        """An answer of the keeper. Raises ConfigurationError if none comes for some seconds."""
+        try:
+            async with asyncio.timeout(_HELLO_SECONDS):
+                return await asyncio.shield(answer)
+        except TimeoutError as exc:
+            self.close()
+            raise ConfigurationError(silent(self._state.path)) from exc
 
     def start(self) -> None:
         """Start a keeper unless one is connected. Raises InternalError if that is impossible."""
@@ -169,9 +180,7 @@ class DurableSpawner:
         self._reap_starter()
         self._live.clear()
         while self._fetched:
-            _, future = self._fetched.popitem()
-            if future.done() and not future.cancelled() and future.exception() is None:
-                keeper.close_all(future.result() or ())
+            keeper.close_all(self._fetched.popitem()[1] or ())
         # Their clients are not told that these were accepted; they repeat them.
         self._writes.clear()
         self._shares.clear()
@@ -208,12 +217,21 @@ class DurableSpawner:
         self._send(("spawn", token, *launch[:-1], mark, settings), launch.fds)
         return future
 
-    def _fetch(self, jobs: list[HeldJob]) -> None:
+    async def _fetch(self, jobs: list[HeldJob]) -> None:
         """Ask for the outputs of all jobs at once; waiting for each answer would take long."""
+        answers = []
         for job in jobs:
-            self._fetched[job.name] = self._ask_outputs(job)
+            answers.append(self._ask_outputs(job))
             if job.status is None:
                 self._live[job.pid] = (partial(self._note_early, job.name), job.mark)
+        for job, answer in zip(jobs, answers, strict=True):
+            fds = await self._answered(answer)
+            for _ in range(_FD_ROUNDS):
+                if fds is not None:
+                    break
+                await asyncio.sleep(_FD_PAUSE)
+                fds = await self._answered(self._ask_outputs(job))
+            self._fetched[job.name] = fds
 
     def _note_early(self, name: str, status: int | None, reason: str | None = None, /) -> None:
         self._early[name] = (status, reason)
@@ -225,16 +243,14 @@ class DurableSpawner:
         self._send(("fds", token, job.name))
         return future
 
-    async def adopt(self, job: HeldJob, on_exit: OnExit) -> list[int]:
-        """The outputs of a job of an earlier server, whose exit is reported from now on."""
-        fds = await self._fetched.pop(job.name)
-        for _ in range(_FD_ROUNDS):
-            if fds is not None:
-                break
-            await asyncio.sleep(_FD_PAUSE)
-            fds = await self._ask_outputs(job)
-        else:
-            raise InternalError("the durable keeper cannot send descriptors")
+    def adopt(self, job: HeldJob, on_exit: OnExit) -> list[int] | None:
+        """The outputs of a job of an earlier server, whose exit is reported from now on.
+
+        None if the keeper has died meanwhile, or cannot send them.
+        """
+        fds = self._fetched.pop(job.name, None)
+        if fds is None:
+            return None
         if job.name in self._early:
             on_exit(*self._early.pop(job.name))
         elif job.pid in self._live:
