@@ -37,6 +37,8 @@ async def test_a_message_that_cannot_be_handled_keeps_no_other_one_back():
     with theirs:
         theirs.sendall(framed("bad", 1) + framed("one"))
         socket.send_fds(theirs, [framed("bad", 2)], [first])
+        # The kernel joins these two.
+        theirs.sendall(framed("two"))
         socket.send_fds(theirs, [framed("file")], [second])
         theirs.sendall(framed("last"))
         link = KeeperSocket(
@@ -45,7 +47,7 @@ async def test_a_message_that_cannot_be_handled_keeps_no_other_one_back():
         async with asyncio.timeout(PATIENCE):
             await has_all.wait()
         link.close()
-    assert [kind for kind, _ in got] == ["one", "file", "last"]
+    assert [kind for kind, _ in got] == ["one", "two", "file", "last"]
     assert [str(fault["exception"]) for fault in faults] == ["1", "2"]
     ((fd,),) = (fds for kind, fds in got if kind == "file")
     assert os.fstat(fd).st_ino == os.fstat(second).st_ino

@@ -45,8 +45,8 @@ class KeeperSocket:
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self._input = bytearray()
-        # How much of what has ever come was handled. The descriptors of each message that was not,
-        # with the place where it begins.
+        # How much has come before `_input`, up to the end of the message that is being handled; and
+        # descriptors that no message has taken, each with a place in its message.
         self._handled = 0
         self._fds: deque[tuple[int, list[int]]] = deque()
         # Messages that wait for room, each with the descriptors that leave with its first byte.
@@ -68,7 +68,9 @@ class KeeperSocket:
 
     def take_fds(self) -> list[int]:
         """The descriptors of the message that is being handled."""
-        return self._fds.popleft()[1] if self._fds and self._fds[0][0] == self._handled else []
+        if not self._fds or self._fds[0][0] > self._handled:
+            return []
+        return self._fds.popleft()[1]
 
     def close(self) -> None:
         if self._is_closed:
@@ -130,11 +132,11 @@ class KeeperSocket:
             return None
         except OSError:
             return b""
-        # The kernel never joins messages that carry descriptors. If this process has no room for
-        # more descriptors, a message comes without them and is marked as truncated.
+        # The kernel returns no byte that was sent after those with which the descriptors came. If
+        # this process has no room for more descriptors, they are missing, and a flag says so.
         if ancillary or flags & socket.MSG_CTRUNC:
             fds = [fd for *_, raw in ancillary for (fd,) in keeper.FD.iter_unpack(raw)]
-            self._fds.append((self._handled + len(self._input), fds))
+            self._fds.append((self._handled + len(self._input) + len(data), fds))
         return data
 
     def _on_data(self, data: bytes) -> None:
@@ -145,9 +147,9 @@ class KeeperSocket:
                 return
             message = _decoded(self._input[4:end])
             del self._input[:end]
+            self._handled += end
             self._deliver(message)
             keeper.close_all(self.take_fds())
-            self._handled += end
 
     def _deliver(self, message: tuple[Any, ...]) -> None:
         try:
