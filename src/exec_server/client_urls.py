@@ -7,7 +7,6 @@ The client knows `ws://`, `wss://`, `unix://` and `stdio:`. This module adds, as
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Unpack
@@ -17,6 +16,7 @@ from exec_server.client.client import ExecServerClient, open_url
 from exec_server.client.client_tls import tls_context
 from exec_server.client.connect_keywords import UrlKeywords
 from exec_server.client.connect_options import ConnectOptions, UrlOptions, with_keywords_of
+from exec_server.client.environments.bearer_tokens import RenewedToken
 from exec_server.client.environments.kinds import RendezvousEnvironment
 from exec_server.client.session_link import Dialler
 from exec_server.errors import ConfigurationError
@@ -87,7 +87,7 @@ def noise_dialler(
     return NoiseDialler(
         registry_url,
         environment_id,
-        HarnessToken(token),
+        HarnessToken(RenewedToken(token)),
         identity=harness_identity(environ),
         trust=Trust(registry_url, environment_id, pin=options.pin, environ=environ),
         limits=options.limits,
@@ -104,7 +104,7 @@ def rendezvous(environment: RendezvousEnvironment, options: ConnectOptions) -> N
     from exec_server.remote.identity import harness_identity
 
     registry_url, environment_id = environment.registry_url, environment.environment_id
-    token = options.token or environment.token()
+    token = RenewedToken(options.token or environment.token)
     return NoiseDialler(
         registry_url,
         environment_id,
@@ -133,13 +133,15 @@ def _plaintext(url: str, options: UrlOptions) -> Dialler | None:
         raise ConfigurationError("in the older relay executors have no keys that could be pinned")
     from exec_server.remote.harness.harness_connection import dial_plaintext
 
-    return functools.partial(
-        dial_plaintext,
+    token = None if options.token is None else RenewedToken(options.token)
+    ssl_context = tls_context(options)
+
+    return lambda: dial_plaintext(
         url,
-        bearer_token=options.token,
+        bearer_token=None if token is None else token(),
         limits=options.limits,
         connect_timeout=options.connect_timeout,
-        ssl_context=tls_context(options),
+        ssl_context=ssl_context,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exec_server.limits import DEFAULT_LIMITS
-from exec_server.remote.retry_delays import Redial, registry_pause
+from exec_server.remote.retry_delays import Recovery, Redial, registry_pause
 from tests.requirements import requirement
 
 
@@ -41,6 +41,34 @@ def test_only_a_lasting_socket_begins_the_pauses_anew():
     assert redial.next_pause() == 2
     redial.lived(120.0)
     assert redial.next_pause() == 1
+
+
+@requirement("remote/delays:offline")
+def test_an_executor_that_is_restarted_again_and_again_is_asked_for_soon():
+    recovery = Recovery(random=lambda: 1.0)
+    assert recovery.next_pause(lived=60) == 0
+    # A connection that ends at once is not replaced at once.
+    assert recovery.next_pause(lived=0.1) == 0.75
+    pauses = []
+    for _ in range(25):
+        recovery.failed(is_offline=True)
+        pauses.append(recovery.next_pause(lived=60))
+    assert pauses == [0.75] * 20 + [1.5] * 5
+    recovery.succeeded()
+    assert recovery.next_pause(lived=60) == 0
+
+
+@requirement("remote/delays:offline")
+def test_a_registry_that_fails_is_asked_less_and_less_often():
+    recovery = Recovery(random=lambda: 0.0)
+    recovery.failed(is_offline=True)
+    pauses = []
+    for _ in range(4):
+        recovery.failed(is_offline=False)
+        pauses.append(recovery.next_pause(lived=60))
+    assert pauses == [2, 2, 2, 2]
+    recovery.failed(is_offline=True)
+    assert recovery.next_pause(lived=60) == 0.5
 
 
 @requirement("remote/limits:shipped")

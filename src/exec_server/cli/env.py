@@ -137,6 +137,7 @@ def env_command(words: list[str]) -> int:
     async def env() -> int:
         if values.registry is not None:
             token = server_token(parser, values)
+            token = token() if callable(token) else token
             return await _list_registry(values.registry, token, values.names, is_json=is_json)
         manager = server_access.environments()
         for text in manager.warnings:

@@ -11,6 +11,7 @@ from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import (
     TOKEN_HELP,
     TOKEN_VARIABLE,
+    Token,
     add_connection_options,
     server_token,
     tls_files,
@@ -76,7 +77,7 @@ def fingerprint_command(words: list[str]) -> int:
     return run_to_exit_status(fingerprint, log_level=values.log_level)
 
 
-def _dialler(text: str, token: str | None, pin: str | None) -> NoiseDialler | None:
+def _dialler(text: str, token: Token | None, pin: str | None) -> NoiseDialler | None:
     """The dialler of an environment; None if *text* is the name of a file."""
     from exec_server.client.connect_options import ConnectOptions, UrlOptions
     from exec_server.client.environments.kinds import RendezvousEnvironment

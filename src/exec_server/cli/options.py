@@ -6,13 +6,16 @@ This module loads little: the server's parser uses it, too.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 from exec_server.cli.parser import Append, Flag, Parser, label, path, seconds
 from exec_server.errors import ConfigurationError
 
+# A token, or a function that reads it again for each connection.
+Token = str | Callable[[], str]
 # An option can be declared on a parser, or on a group of one.
 Options = Parser | argparse._ArgumentGroup
 
@@ -108,8 +111,8 @@ def tls_files() -> TlsFiles:
     }
 
 
-def server_token(parser: Parser, values: argparse.Namespace) -> str | None:
-    """The token that the command line gives, by `add_connection_options`.
+def server_token(parser: Parser, values: argparse.Namespace) -> Token | None:
+    """The token that the command line gives, by `add_connection_options`; a file is read again.
 
     Giving it in both ways is a usage error. Raises ConfigurationError for a file that cannot be
     read.
@@ -118,7 +121,13 @@ def server_token(parser: Parser, values: argparse.Namespace) -> str | None:
         parser.error("the argument '--token <TOKEN>' cannot be used with '--token-file <PATH>'")
     if values.token is not None:
         return str(values.token)
-    return None if values.token_file is None else read_token_file(values.token_file)
+    return None if values.token_file is None else token_in_file(values.token_file)
+
+
+def token_in_file(name: str) -> Callable[[], str]:
+    """A function that reads the token in a file. Raises ConfigurationError if it fails now."""
+    read_token_file(name)
+    return functools.partial(read_token_file, os.path.abspath(name))
 
 
 def read_token_file(name: str) -> str:

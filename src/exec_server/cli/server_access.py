@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from exec_server.cli.options import TOKEN_VARIABLE, tls_files
+from exec_server.cli.options import TOKEN_VARIABLE, Token, tls_files
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol.registry import NOISE_SCHEMES
 
@@ -72,7 +72,7 @@ def open_server(
     server: str,
     *,
     client_name: str,
-    token: str | None = None,
+    token: Token | None = None,
     pin: str | None = None,
     session_token: str | None = None,
     take_over: bool = False,

@@ -6,7 +6,13 @@ import asyncio
 
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
-from exec_server.cli.options import TOKEN_HELP, add_connection_options, add_output, server_token
+from exec_server.cli.options import (
+    TOKEN_HELP,
+    Token,
+    add_connection_options,
+    add_output,
+    server_token,
+)
 from exec_server.cli.parser import Flag, Parser
 from exec_server.cli.tables import failure_teller, print_json
 from exec_server.client.client import ExecServerClient
@@ -77,7 +83,7 @@ def stop_command(words: list[str]) -> int:
     return run_to_exit_status(stop, log_level=values.log_level, tell=failure_teller(values.output))
 
 
-async def _stop(server: str, token: str | None, pin: str | None, *, end_jobs: bool) -> int:
+async def _stop(server: str, token: Token | None, pin: str | None, *, end_jobs: bool) -> int:
     """Stop *server*, and return the number of its durable jobs that were running."""
     lost = asyncio.Event()
 

@@ -22,7 +22,7 @@ class ConnectKeywords(TypedDict, total=False):
     client_name: str
     call_timeout: float | None
     recover_for: float | None
-    token: str | None
+    token: str | Callable[[], str] | None
     pin: str | None
     session_token: str | None
     take_over: bool

@@ -79,8 +79,9 @@ class RemoteExecServerConnectArgs(SessionOptions, frozen=True, kw_only=True):
 class ConnectOptions(SessionOptions, frozen=True, kw_only=True):
     """Options that a caller may give for any environment; see `connect`."""
 
-    # It replaces the token that is configured for the environment.
-    token: str | None = None
+    # It replaces the token that is configured for the environment. A function is called for each
+    # connection, so that the token can be replaced while the client runs.
+    token: str | Callable[[], str] | None = None
     # For a server behind a registry: the fingerprint of its key, or `first-use`. It is refused for
     # other servers.
     pin: str | None = None

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from exec_server.client.client_tls import tls_context
 from exec_server.client.connect_options import UrlOptions
+from exec_server.client.environments.bearer_tokens import RenewedToken
 from exec_server.client.session_link import Dialler
 from exec_server.errors import ConfigurationError
 from exec_server.transport.connection import Connection
@@ -25,13 +26,14 @@ def find_dialler(url: str, options: UrlOptions, schemes: Schemes) -> Dialler:
     if options.pin is not None:
         raise ConfigurationError("only a server behind a registry has a key that can be pinned")
 
+    token = None if options.token is None else RenewedToken(options.token)
     ssl_context = tls_context(options) if url.startswith("wss:") else None
 
     def dial_directly() -> Awaitable[Connection]:
         return dial(
             url,
             limits=options.limits,
-            bearer_token=options.token,
+            bearer_token=None if token is None else token(),
             connect_timeout=options.connect_timeout,
             ssl_context=ssl_context,
         )

@@ -45,8 +45,10 @@ class KeeperSocket:
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self._input = bytearray()
-        # The descriptors of each message that was begun and not yet handled.
-        self._fds: deque[list[int]] = deque()
+        # How much has come before `_input`, up to the end of the message that is being handled; and
+        # descriptors that no message has taken, each with a place in its message.
+        self._handled = 0
+        self._fds: deque[tuple[int, list[int]]] = deque()
         # Messages that wait for room, each with the descriptors that leave with its first byte.
         self._outbox: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._loop.add_reader(sock, self._on_readable)
@@ -66,7 +68,9 @@ class KeeperSocket:
 
     def take_fds(self) -> list[int]:
         """The descriptors of the message that is being handled."""
-        return self._fds.popleft() if self._fds else []
+        if not self._fds or self._fds[0][0] > self._handled:
+            return []
+        return self._fds.popleft()[1]
 
     def close(self) -> None:
         if self._is_closed:
@@ -76,7 +80,7 @@ class KeeperSocket:
         self._loop.remove_writer(self._sock)
         self._sock.close()
         while self._fds:
-            keeper.close_all(self._fds.popleft())
+            keeper.close_all(self._fds.popleft()[1])
         self._clear_outbox()
 
     def _flush(self) -> None:
@@ -128,10 +132,11 @@ class KeeperSocket:
             return None
         except OSError:
             return b""
-        # The kernel never joins messages that carry descriptors. If this process has no room for
-        # more descriptors, a message comes without them and is marked as truncated.
+        # The kernel returns no byte that was sent after those with which the descriptors came. If
+        # this process has no room for more descriptors, they are missing, and a flag says so.
         if ancillary or flags & socket.MSG_CTRUNC:
-            self._fds.append([fd for *_, raw in ancillary for (fd,) in keeper.FD.iter_unpack(raw)])
+            fds = [fd for *_, raw in ancillary for (fd,) in keeper.FD.iter_unpack(raw)]
+            self._fds.append((self._handled + len(self._input) + len(data), fds))
         return data
 
     def _on_data(self, data: bytes) -> None:
@@ -142,7 +147,17 @@ class KeeperSocket:
                 return
             message = _decoded(self._input[4:end])
             del self._input[:end]
+            self._handled += end
+            self._deliver(message)
+            keeper.close_all(self.take_fds())
+
+    def _deliver(self, message: tuple[Any, ...]) -> None:
+        try:
             self._on_message(message)
+        except Exception as exc:
+            # The messages behind it are for others, who wait for them.
+            text = f"a message of a keeper was not handled: {message[:1]!r:.80}"
+            self._loop.call_exception_handler({"message": text, "exception": exc})
 
 
 def _decoded(data: bytearray) -> tuple[Any, ...]:

@@ -142,7 +142,7 @@ class ProcessTable:
         assert self._durable is not None
         for left in jobs:
             try:
-                child = await self._durable.restored(
+                child = self._durable.restored(
                     left,
                     outlet=self._outlet,
                     limits=self._limits,

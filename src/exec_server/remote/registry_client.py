@@ -200,8 +200,13 @@ def may_connect_later(error: RegistryError) -> bool:
     if status is None:
         return True
     if status == HTTPStatus.CONFLICT:
-        return error.error_code == ENVIRONMENT_OFFLINE
+        return is_executor_offline(error)
     return _may_pass(status)
+
+
+def is_executor_offline(error: RegistryError) -> bool:
+    """True if the registry has answered that no executor is connected."""
+    return error.error_code == ENVIRONMENT_OFFLINE
 
 
 def _may_pass(status: int) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import marshal
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,8 +17,9 @@ from typing import Any
 
 import pytest
 
+from exec_server.errors import ConfigurationError
 from exec_server.process import keeper_socket
-from exec_server.process.durable import durable_keeper
+from exec_server.process.durable import durable_keeper, durable_spawner
 from exec_server.process.durable.durable_spawner import DurableSpawner, kill_marked
 from exec_server.process.durable.state_directory import StateDirectory
 from exec_server.process.journal import Journal
@@ -26,6 +28,7 @@ from tests.support.durable import is_running, until
 
 PATIENCE = 20.0
 MARK = 1 << 62 | 12345 << 24 | 1
+OTHER_MARK = MARK + 1
 BOUNDS = {"max_bytes": 1 << 20, "max_records": 1000}
 
 
@@ -59,12 +62,18 @@ class Server:
         return dict(facts)
 
     def spawn(
-        self, name: str, script: str, *, drains: bool = True, holds: float = 30.0
+        self,
+        name: str,
+        script: str,
+        *,
+        drains: bool = True,
+        holds: float = 30.0,
+        mark: int = MARK,
     ) -> tuple[int, list[int]]:
         argv = [b"sh", b"-c", script.encode()]
         env = {b"PATH": b"/usr/local/bin:/usr/bin:/bin"}
         settings = {"name": name, "drains": drains, "holds": holds, **BOUNDS}
-        self.send("spawn", 1, b"sh", argv, env, b"/", None, True, None, MARK, settings)
+        self.send("spawn", 1, b"sh", argv, env, b"/", None, True, None, mark, settings)
         (kind, _, pid, count), fds = self.receive()
         assert (kind, count) == ("spawned", len(fds))
         return pid, fds
@@ -87,7 +96,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             timeout=PATIENCE,
         )
     yield tmp_path
-    kill_marked({MARK})
+    kill_marked({MARK, OTHER_MARK})
 
 
 KEY = bytes(range(durable_keeper.KEY_BYTES))
@@ -283,7 +292,7 @@ async def test_an_exit_between_the_greeting_and_the_adoption_is_reported(folder)
         spawner.write(job.name, None, b"", is_answered.set)
         await asyncio.wait_for(is_answered.wait(), PATIENCE)
         exits: list[int | None] = []
-        for fd in await spawner.adopt(job, lambda status, _reason=None: exits.append(status)):
+        for fd in spawner.adopt(job, lambda status, _reason=None: exits.append(status)) or ():
             os.close(fd)
         assert exits == [3 << 8]
         spawner.release(job.name)
@@ -304,6 +313,80 @@ def test_a_keeper_that_accepts_no_connection_is_not_awaited_for_ever(tmp_path):
                 waiting.connect(path)
         with pytest.raises(TimeoutError):
             keeper_socket.connect(path, KEY, seconds=0.1)
+
+
+@requirement("durable:keeper-silent")
+async def test_a_keeper_that_hangs_after_its_greeting_is_not_awaited_for_ever(
+    tmp_path, monkeypatch, no_leaks
+):
+    monkeypatch.setattr(durable_spawner, "_HELLO_SECONDS", 0.2)
+    state = StateDirectory(tmp_path / "state")
+    assert state.open(create=True)
+    job = {"name": "aa", "pid": 1 << 30, "mark": MARK, "status": None, "input": "none"}
+    hello = ("hello", durable_keeper.VERSION, {"pid": 1, "oldest": 1, "jobs": [job, job]})
+    data = marshal.dumps(hello, 4)
+    with keeper_socket.listen(state.socket_path) as listener:
+        state.new_key()
+        spawner = DurableSpawner(state, child_descriptors=None)
+        connecting = asyncio.create_task(spawner.connect())
+        listener.setblocking(False)
+        accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
+        with accepted:
+            accepted.sendall(len(data).to_bytes(4, "big") + data)
+            with pytest.raises(ConfigurationError, match="does not answer; its jobs run on"):
+                await asyncio.wait_for(connecting, PATIENCE)
+    state.close()
+
+
+@requirement("durable:removed-state")
+def test_jobs_whose_directory_was_removed_end_and_so_does_their_keeper(folder):
+    make_job(folder, "aa")
+    server = connect(folder)
+    keeper = server.hello()["pid"]
+    pid, fds = server.spawn("aa", "echo ready; exec sleep 1000")
+    assert read(fds[0]) == b"ready\n"
+    shutil.rmtree(folder)
+    for fd in fds:
+        os.close(fd)
+    server.sock.close()
+    wait_gone(keeper)
+    assert not is_running(pid)
+
+
+@requirement("durable:removed-state")
+def test_a_job_whose_folder_was_removed_ends_and_others_run_on(folder):
+    server = connect(folder)
+    keeper = server.hello()["pid"]
+    found = {}
+    for name, mark in (("aa", MARK), ("bb", OTHER_MARK)):
+        make_job(folder, name)
+        found[name], fds = server.spawn(name, "read go; echo more; exec sleep 1000", mark=mark)
+        for fd in fds:
+            os.close(fd)
+    shutil.rmtree(folder / "jobs" / "aa")
+    for name in found:
+        server.send("write", 1, name, None, b"go\n")
+    server.sock.close()
+    # It has output, for which there is no journal.
+    wait_gone(found["aa"])
+    server = connect(folder)
+    assert [job["name"] for job in server.hello()["jobs"]] == ["bb"]
+    assert is_running(found["bb"])
+    server.send("stop", 0)
+    wait_gone(keeper)
+    server.sock.close()
+
+
+def test_a_keeper_that_ends_leaves_the_socket_of_the_next_one(folder):
+    server = connect(folder)
+    keeper = server.hello()["pid"]
+    path = folder / durable_keeper.SOCKET
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as successor:
+        successor.bind(str(path))
+        server.sock.close()
+        wait_gone(keeper)
+        assert path.exists()
 
 
 def wait_gone(pid: int) -> None:

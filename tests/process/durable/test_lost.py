@@ -188,7 +188,13 @@ async def test_a_job_whose_description_is_damaged_is_ended_and_others_are_served
         await wire.initialize(resumeSessionId=session)
         assert [job["processId"] for job in await jobs_of(wire)] == ["b"]
         await until(lambda: not is_running(pids["a"]))
-    shutil.rmtree(broken)
+    servers.restart()
+    assert broken in servers.jobs
+    # As long as other output is kept, this one is kept as well.
+    for file in broken.iterdir():
+        os.utime(file, (0, 0))
+    servers.restart()
+    assert broken not in servers.jobs
 
 
 async def test_a_keeper_that_does_not_answer_fails_the_start(no_leaks, tmp_path, monkeypatch):

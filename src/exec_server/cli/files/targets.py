@@ -8,6 +8,7 @@ import re
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from exec_server.cli.options import Token
 from exec_server.cli.server_access import environments, is_url, open_server
 from exec_server.client.client import ExecServerClient
 from exec_server.client.files.remote_files import RemoteFiles
@@ -111,7 +112,7 @@ def _is_socket(text: str) -> bool:
 class Servers:
     """One client for each server that is used; all are closed at the end of the block."""
 
-    def __init__(self, *, token: str | None, pin: str | None = None, client_name: str) -> None:
+    def __init__(self, *, token: Token | None, pin: str | None = None, client_name: str) -> None:
         self._token = token
         self._pin = pin
         self._client_name = client_name

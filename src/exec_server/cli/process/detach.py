@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from exec_server.cli import server_access
-from exec_server.cli.options import read_token_file
+from exec_server.cli.options import Token, token_in_file
 from exec_server.cli.process.connection_notices import say
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.client.client import ExecServerClient
@@ -34,7 +34,7 @@ class ServerAccess(msgspec.Struct, frozen=True, kw_only=True):
     """How the commands for detached processes reach a server, as their options say."""
 
     client_name: str
-    token: str | None = None
+    token: Token | None = None
     token_file: str | None = None
     pin: str | None = None
 
@@ -176,7 +176,7 @@ async def open_saved(
 def _access_to(session: SavedSession, access: ServerAccess) -> ServerAccess:
     """How the server of *session* is reached: as the options say, or else as its record does."""
     if access.token is None and session.token_file is not None:
-        token = read_token_file(session.token_file)
+        token = token_in_file(session.token_file)
         access = msgspec.structs.replace(access, token=token)
     return msgspec.structs.replace(access, pin=access.pin or session.pin)
 

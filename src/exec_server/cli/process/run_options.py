@@ -12,6 +12,7 @@ import msgspec
 from exec_server.cli.exit_codes import RUN_STATUS_HELP
 from exec_server.cli.options import (
     TOKEN_HELP,
+    Token,
     add_connection_options,
     add_output,
     add_place_on_server,
@@ -105,7 +106,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep: float = DEFAULT_KEEP
     verbose: bool = False
     sandbox: Confinement | None = None
-    token: str | None = None
+    token: Token | None = None
     token_file: str | None = None
     pin: str | None = None
     log_level: str = "error"

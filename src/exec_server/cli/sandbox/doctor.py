@@ -9,7 +9,13 @@ import msgspec
 
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
-from exec_server.cli.options import TOKEN_HELP, add_connection_options, add_output, server_token
+from exec_server.cli.options import (
+    TOKEN_HELP,
+    Token,
+    add_connection_options,
+    add_output,
+    server_token,
+)
 from exec_server.cli.parser import Parser, path
 from exec_server.cli.server_access import SERVER_HELP
 from exec_server.cli.tables import failure_teller, print_json, readable
@@ -146,7 +152,7 @@ async def _here(directory: str | None) -> Diagnosis:
     return Diagnosis(sandbox_info(), await checks(), links)
 
 
-async def _there(server: str, token: str | None, pin: str | None) -> Diagnosis:
+async def _there(server: str, token: Token | None, pin: str | None) -> Diagnosis:
     opening = server_access.open_server(
         server, token=token, pin=pin, client_name="exec-server doctor"
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from exec_server.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 _TOKEN_BYTES = 64 << 10
 
@@ -45,6 +48,25 @@ class TokenFile:
         except (OSError, UnicodeDecodeError) as exc:
             why = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
             raise ConfigurationError(f"cannot read the token in `{self._path}`: {why}") from None
+
+
+class RenewedToken:
+    """A token for one connection after another: its source is asked for each.
+
+    A source that fails later than for the first time may be about to change, and the last token is
+    used meanwhile. Raises ConfigurationError if it fails at once.
+    """
+
+    def __init__(self, token: str | Callable[[], str]) -> None:
+        self._source = token if callable(token) else GivenToken(token)
+        self._last = self._source()
+
+    def __call__(self) -> str:
+        try:
+            self._last = self._source() or self._last
+        except ConfigurationError as exc:
+            logger.warning("the last token is used again: %s", exc)
+        return self._last
 
 
 def read_limited(path: Path, most: int) -> str:

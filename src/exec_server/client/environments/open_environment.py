@@ -16,6 +16,7 @@ from exec_server.client.environments.kinds import (
     LocalEnvironment,
     ProgramEnvironment,
     RendezvousEnvironment,
+    TokenSource,
     WebSocketEnvironment,
 )
 from exec_server.client.session_link import Dialler
@@ -99,10 +100,8 @@ def _tls_files(environment: WebSocketEnvironment, options: ConnectOptions) -> di
     return {name: getattr(options, name) or getattr(environment, name) for name in own}
 
 
-def _token(environment: WebSocketEnvironment, options: ConnectOptions) -> str | None:
-    if options.token is None and environment.token is not None:
-        return environment.token()
-    return options.token
+def _token(environment: WebSocketEnvironment, options: ConnectOptions) -> str | TokenSource | None:
+    return environment.token if options.token is None else options.token
 
 
 def _dialler(

@@ -3,7 +3,8 @@
     durable_jobs.py     the jobs of a server and of its sessions; what earlier servers have left
     durable_job.py      one job: its folder, its journal, its messages to the keeper
     durable_child.py    one process on a journal, started here or by an earlier server
-    durable_stdin.py    its input, which the keeper owns
+    durable_stdin.py    its input: this server writes it, or the keeper does
+    direct_input.py     the input that this server writes, through a log shared with the keeper
     journal_log.py      its output, numbered by the journal and read from it
     journal_pump.py     moves an output into the journal
     state_directory.py  the files: who owns them, jobs and sessions

@@ -97,10 +97,7 @@ class DurableChild(Child):
             self._pumps.append(pump)
         if self._stdin_state != "none":
             self.stdin = DurableStdin(
-                self.job.write,
-                self.job.finish,
-                is_terminal=self.is_tty,
-                is_closing=self._stdin_state == "closing",
+                self.job, is_terminal=self.is_tty, is_closing=self._stdin_state == "closing"
             )
 
     @property

@@ -104,6 +104,14 @@ class DurableJob:
         assert self.name is not None
         self._spawner.finish(self.name)
 
+    def share_input(self, shared: Callable[[list[int]], None]) -> None:
+        assert self.name is not None
+        self._spawner.share_input(self.name, shared)
+
+    def give_back_input(self) -> None:
+        assert self.name is not None
+        self._spawner.give_back_input(self.name)
+
     def give_up_window(self) -> None:
         """Its output waits for no reader any more, whichever server reads it."""
         if self.name is not None and self.saved.flow_window is not None:

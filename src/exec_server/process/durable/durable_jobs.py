@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from exec_server.errors import ConfigurationError, InternalError, InvalidRequest
+from exec_server.errors import ConfigurationError, InvalidRequest
 from exec_server.limits import Limits
 from exec_server.process import keeper
 from exec_server.process.child import Child, Outlet
@@ -99,7 +99,7 @@ class DurableJobs:
         sessions = {each.id: LeftSession(each, []) for each in self.state.sessions()}
         for name, saved in self.state.jobs():
             if saved is None:
-                logger.error("job %s in %s is damaged: job.json", name, self.state.path)
+                self._drop_damaged(name)
                 continue
             if saved.session_id not in sessions:
                 sessions[saved.session_id] = LeftSession(self._new_session(saved), [])
@@ -116,6 +116,15 @@ class DurableJobs:
             if not session.jobs:
                 self.state.remove_session(session.saved.id)
         return [session for session in sessions.values() if session.jobs]
+
+    def _drop_damaged(self, name: str) -> None:
+        """Keep the output of a job that no client can name for as long as that of others."""
+        folder = self.state.job_folder(name)
+        if self.state.age_of_job(name) < self._limits.job_keep_seconds:
+            logger.error("job.json in %s is damaged: no client can name the job", folder)
+            return
+        logger.warning("%s is removed: it is old, and its job.json is damaged", folder)
+        self.state.remove_job(name)
 
     def _new_session(self, job: StoredJob) -> StoredSession:
         """A session in place of one whose file is gone."""
@@ -280,7 +289,7 @@ class SessionJobs:
             pass
         return mark
 
-    async def restored(
+    def restored(
         self,
         left: LeftJob,
         *,
@@ -308,9 +317,7 @@ class SessionJobs:
             self.jobs.spawner.has_confined = True
         fds = None
         if left.kept is not None:
-            # If the keeper dies now, what it has written counts.
-            with contextlib.suppress(InternalError):
-                fds = await self.jobs.spawner.adopt(left.kept, child.reaped)
+            fds = self.jobs.spawner.adopt(left.kept, child.reaped)
         if left.kept is not None and fds is not None and "lost" not in job.log.notes:
             child.go_on(left.kept, fds, left.status)
         else:

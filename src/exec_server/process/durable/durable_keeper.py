@@ -22,6 +22,8 @@ those of keeper.py::
                                    the rest: bounds of its journal
     ("fds", token, name)           asks for the outputs of a job
     ("write", token, name, write_id, data)
+    ("share", token, name)         asks to write the stdin of a job through a log; see kept_input.py
+    ("unshare", name)              the server has closed its descriptors of that
     ("finish", name)               closes stdin after the queue; types Ctrl-D on a terminal
     ("drains", name, drains)       changes what the spawn has said
     ("release", name)              the server has recorded the exit and all output, or does not
@@ -29,12 +31,15 @@ those of keeper.py::
 
 From this keeper::
 
-    ("hello", version, {"pid", "oldest", "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
+    ("hello", version, {"pid", "oldest", "shares_input",
+                        "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
                                    oldest: the oldest version that it still understands;
+                                   shares_input: True if it knows "share";
                                    status: None while it runs; input: "none", "open" or "closing"
     ("spawned", token, pid, fds)   stdout, stderr; or the terminal and both ends of a pipe behind it
     ("fds", token, fds)            the same for a job that runs already; -1 if there is no room
                                    for descriptors under way, 0 for an unknown job
+    ("shared", token, count)       stdin and the log; 0 if the server cannot have them
     ("wrote", token)               the bytes are accepted, now or by an earlier write with this id
     ("exited", pid, status[, reason])
     ("error", kind, text)          the message was not understood, or it could not be handled
@@ -45,7 +50,7 @@ server knows what older keepers speak, from its own `OLDEST` on. A newer keeper 
 server's hello asks, from its own `OLDEST` on; it leaves a server that is older still, and keeps its
 jobs for another one.
 
-A byte that was accepted for stdin is only in this process's memory and in the pipe, never on disk.
+A byte that was accepted for stdin is only in memory and in the pipe, never on disk.
 The module is long because it is one program: one loop over one socket and the descriptors of jobs.
 """
 
@@ -100,6 +105,8 @@ TAKES = 16
 RETRY_SECONDS = 1.0
 # A job with a window waits so long for its reader, unless its settings say how long.
 HOLD_SECONDS = 30.0
+# Jobs whose state directory was removed have so many seconds after SIGTERM.
+REMOVED_GRACE = 2.0
 # The first server connects at once.
 FIRST_SERVER_SECONDS = 5.0
 
@@ -169,6 +176,25 @@ class KeptJob:
                 fd, is_terminal=stdio.terminal is not None, forget=forget
             )
 
+    def share_input(self) -> kept_input.InputLog | None:
+        """A log through which the server writes the input; None if that is impossible now."""
+        assert self.input is not None
+        try:
+            fd = os.memfd_create("exec-server-input", os.MFD_CLOEXEC)
+            try:
+                kept = keeper.descriptors.kept(fd)
+            finally:
+                os.close(fd)
+        except (AttributeError, OSError):
+            return None
+        try:
+            log = self.input.share(kept)
+        except OSError:
+            log = None
+        if log is None:
+            os.close(kept)
+        return log
+
     def take(self, stream: str, folder: str) -> None:
         """Move output into the journal. Sets `ended`; the journal says if it is stalled."""
         self._open_journal(folder)
@@ -221,9 +247,11 @@ class KeptJob:
 class DurableKeeper(keeper.Keeper):
     """Keeps the jobs of the state directory *folder*, and serves who connects to *listener*."""
 
-    def __init__(self, listener: socket.socket, folder: str) -> None:
+    def __init__(self, listener: socket.socket, folder: str, lock: int) -> None:
         # There is no server yet.
         super().__init__(listener)
+        # The open lock file of the state directory.
+        self._lock = lock
         with open(os.path.join(folder, KEY), "rb") as file:
             self._key = file.read()
         # What each connection has sent of the key.
@@ -355,7 +383,7 @@ class DurableKeeper(keeper.Keeper):
         self._alone_until = 0.0
         self._watch(sock.fileno(), self._serve)
         jobs = [job.described() for job in self._jobs.values()]
-        facts = {"pid": os.getpid(), "oldest": OLDEST, "jobs": jobs}
+        facts = {"pid": os.getpid(), "oldest": OLDEST, "shares_input": True, "jobs": jobs}
         self._send(("hello", VERSION, facts))
 
     def _hear_hello(self, version: object, *_: object) -> None:
@@ -385,8 +413,11 @@ class DurableKeeper(keeper.Keeper):
             if job.input is not None:
                 # These were never accepted: their clients repeat them.
                 job.input.waiting.clear()
+                job.input.take_back()
+                self._flush(job)
             self._begin_taking(job)
             self._release_if_over(job)
+        self._stop_if_removed()
 
     def _send(self, message: tuple[Any, ...], fds: list[int] | None = None) -> None:
         if self._server is not None:
@@ -398,6 +429,8 @@ class DurableKeeper(keeper.Keeper):
             "hello": self._hear_hello,
             "fds": self._send_outputs,
             "write": self._write,
+            "share": self._share,
+            "unshare": self._unshare,
             "finish": self._finish,
             "drains": self._set_drains,
             "release": self._release,
@@ -471,6 +504,30 @@ class DurableKeeper(keeper.Keeper):
         job = self._jobs.get(name)
         if job is not None and job.input is not None:
             job.input.finish()
+            self._flush(job)
+
+    def _share(self, token: int, name: str) -> None:
+        job = self._jobs.get(name)
+        log = None
+        if job is not None and job.input is not None:
+            self._unwatch(job.input.fd)
+            log = job.share_input()
+        if log is None:
+            self._send(("shared", token, 0))
+            self._unshare(name)
+            return
+        assert job is not None and job.input is not None
+        try:
+            self._send(("shared", token, 2), [job.input.fd, log.fd])
+        except OSError:
+            # The kernel bounds how many descriptors may be in flight.
+            self._send(("shared", token, 0))
+            self._unshare(name)
+
+    def _unshare(self, name: str) -> None:
+        job = self._jobs.get(name)
+        if job is not None and job.input is not None:
+            job.input.take_back()
             self._flush(job)
 
     def _flush(self, job: KeptJob) -> None:
@@ -590,18 +647,49 @@ class DurableKeeper(keeper.Keeper):
 
     def _retry(self) -> None:
         self._retry_at = None
+        self._stop_if_removed()
         for job in tuple(self._jobs.values()):
+            if self._server is None and not os.path.isdir(os.path.join(self._folder, job.name)):
+                self._give_up(job)
+                continue
             if job.status is not None and not job.is_stored:
                 self._store(job)
             if self._server is None:
                 self._begin_taking(job)
                 self._release_if_over(job)
 
+    # What no server can find any more.
+
+    def _stop_if_removed(self) -> None:
+        """End all jobs if the state directory was removed while no server is there."""
+        if self._server is None and self._jobs and not os.fstat(self._lock).st_nlink:
+            print("the state directory was removed: its jobs are ended", file=sys.stderr)
+            self.stop_grace = REMOVED_GRACE
+            self._is_stopping = True
+
+    def _give_up(self, job: KeptJob) -> None:
+        """End a job whose folder was removed."""
+        print(f"the folder of job {job.name} was removed: it is ended", file=sys.stderr)
+        self._stop_taking(job)
+        self._release(job.name)
+        if job.status is None:
+            self._ending.add((job.mark, (1 << 63) - 1))
+            self._kill_marked()
+
 
 def is_same(said: bytes, key: bytes) -> bool:
     """True if both are the same key; takes as long for each wrong one."""
     differences = sum(a != b for a, b in zip(said, key, strict=False))
     return len(said) == len(key) == KEY_BYTES and not differences
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """What tells a file from any other; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def load_everything() -> None:
@@ -625,15 +713,16 @@ def main() -> None:
     keeper.descriptors.raise_own(of_children)
     keeper.become_subreaper()
     load_everything()
-    durable = DurableKeeper(keeper.take_socket(), folder)
+    durable = DurableKeeper(keeper.take_socket(), folder, lock)
+    path = os.path.join(folder, SOCKET)
+    mine = identity(path)
     try:
         durable.run()
     finally:
-        # A server that connected to a keeper without work sees the end, and starts another one.
-        try:
-            os.unlink(os.path.join(folder, SOCKET))
-        except OSError:
-            pass
+        # A server that connected to a keeper without work sees the end, and starts another one,
+        # which may have its socket there already.
+        if mine is not None and identity(path) == mine:
+            os.unlink(path)
         durable.end_trees(grace=durable.stop_grace, has_server=durable.has_server)
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from exec_server.errors import ConfigurationError, InternalError, StartPart
 from exec_server.process import keeper
@@ -27,6 +27,8 @@ from exec_server.process.keeper_socket import KeeperSocket, connect, listen
 from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
 
 logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 # A keeper that listens answers at once, unless it is about to end.
 _HELLO_SECONDS = 10.0
@@ -50,10 +52,14 @@ class DurableSpawner:
         self._tokens = 0
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
         self._fds: dict[int, asyncio.Future[list[int] | None]] = {}
-        # Of jobs that were found and not yet adopted: their outputs, and exits that came meanwhile.
-        self._fetched: dict[str, asyncio.Future[list[int] | None]] = {}
+        # Of jobs that were found and not yet adopted: their outputs (None if they cannot be sent),
+        # and exits that came meanwhile.
+        self._fetched: dict[str, list[int] | None] = {}
         self._early: dict[str, tuple[int | None, str | None]] = {}
         self._writes: dict[int, Callable[[], None]] = {}
+        # By token: the job, and what to call with the descriptors of its input.
+        self._shares: dict[int, tuple[str, Callable[[list[int]], None]]] = {}
+        self._shares_input = False
         # By pid: what to call when the program exits, and its mark.
         self._live: dict[int, tuple[OnExit, int]] = {}
         self._gone: asyncio.Future[None] | None = None
@@ -66,7 +72,8 @@ class DurableSpawner:
     async def connect(self) -> list[HeldJob]:
         """Go on with the keeper of an earlier server; its jobs, none if it has ended.
 
-        Raises ConfigurationError if it does not answer, or not as this server understands.
+        Raises ConfigurationError if it does not answer, or not as this server understands; then
+        nothing of it was touched.
         """
         try:
             sock = connect(self._state.socket_path, self._state.key())
@@ -77,19 +84,26 @@ class DurableSpawner:
         self._begin(self._linked(sock))
         assert self._hello is not None
         try:
-            async with asyncio.timeout(_HELLO_SECONDS):
-                jobs = await asyncio.shield(self._hello)
+            jobs = await self._answered(self._hello)
         except UnknownKeeper as exc:
             raise ConfigurationError(str(exc)) from exc
-        except TimeoutError as exc:
-            self.close()
-            raise ConfigurationError(silent(self._state.path)) from exc
         except InternalError:
             # It was about to end.
             self.close()
             return []
-        self._fetch(jobs)
+        # If it dies now, what it has written counts.
+        with contextlib.suppress(InternalError):
+            await self._fetch(jobs)
         return jobs
+
+    async def _answered(self, answer: asyncio.Future[Answer]) -> Answer:
+        """An answer of the keeper. Raises ConfigurationError if none comes for some seconds."""
+        try:
+            async with asyncio.timeout(_HELLO_SECONDS):
+                return await asyncio.shield(answer)
+        except TimeoutError as exc:
+            self.close()
+            raise ConfigurationError(silent(self._state.path)) from exc
 
     def start(self) -> None:
         """Start a keeper unless one is connected. Raises InternalError if that is impossible."""
@@ -166,11 +180,10 @@ class DurableSpawner:
         self._reap_starter()
         self._live.clear()
         while self._fetched:
-            _, future = self._fetched.popitem()
-            if future.done() and not future.cancelled() and future.exception() is None:
-                keeper.close_all(future.result() or ())
+            keeper.close_all(self._fetched.popitem()[1] or ())
         # Their clients are not told that these were accepted; they repeat them.
         self._writes.clear()
+        self._shares.clear()
         self._settle()
 
     async def stop(self, *, grace: float, within: float) -> None:
@@ -204,12 +217,21 @@ class DurableSpawner:
         self._send(("spawn", token, *launch[:-1], mark, settings), launch.fds)
         return future
 
-    def _fetch(self, jobs: list[HeldJob]) -> None:
+    async def _fetch(self, jobs: list[HeldJob]) -> None:
         """Ask for the outputs of all jobs at once; waiting for each answer would take long."""
+        answers = []
         for job in jobs:
-            self._fetched[job.name] = self._ask_outputs(job)
+            answers.append(self._ask_outputs(job))
             if job.status is None:
                 self._live[job.pid] = (partial(self._note_early, job.name), job.mark)
+        for job, answer in zip(jobs, answers, strict=True):
+            fds = await self._answered(answer)
+            for _ in range(_FD_ROUNDS):
+                if fds is not None:
+                    break
+                await asyncio.sleep(_FD_PAUSE)
+                fds = await self._answered(self._ask_outputs(job))
+            self._fetched[job.name] = fds
 
     def _note_early(self, name: str, status: int | None, reason: str | None = None, /) -> None:
         self._early[name] = (status, reason)
@@ -221,16 +243,14 @@ class DurableSpawner:
         self._send(("fds", token, job.name))
         return future
 
-    async def adopt(self, job: HeldJob, on_exit: OnExit) -> list[int]:
-        """The outputs of a job of an earlier server, whose exit is reported from now on."""
-        fds = await self._fetched.pop(job.name)
-        for _ in range(_FD_ROUNDS):
-            if fds is not None:
-                break
-            await asyncio.sleep(_FD_PAUSE)
-            fds = await self._ask_outputs(job)
-        else:
-            raise InternalError("the durable keeper cannot send descriptors")
+    def adopt(self, job: HeldJob, on_exit: OnExit) -> list[int] | None:
+        """The outputs of a job of an earlier server, whose exit is reported from now on.
+
+        None if the keeper has died meanwhile, or cannot send them.
+        """
+        fds = self._fetched.pop(job.name, None)
+        if fds is None:
+            return None
         if job.name in self._early:
             on_exit(*self._early.pop(job.name))
         elif job.pid in self._live:
@@ -248,6 +268,22 @@ class DurableSpawner:
     def finish(self, name: str) -> None:
         """Close the stdin of a job after what was written; on a terminal, type Ctrl-D."""
         self._send(("finish", name))
+
+    def share_input(self, name: str, shared: Callable[[list[int]], None]) -> None:
+        """Ask whether this server may write the stdin of a job; until *shared* is called, it waits.
+
+        *shared* gets stdin and the log of accepted writes, or an empty list.
+        """
+        if self._link is None or not self._shares_input:
+            asyncio.get_running_loop().call_soon(shared, [])
+            return
+        token = self._next_token()
+        self._shares[token] = (name, shared)
+        self._send(("share", token, name))
+
+    def give_back_input(self, name: str) -> None:
+        """This server does not write the stdin of a job any more; both descriptors are closed."""
+        self._send(("unshare", name))
 
     def set_drains(self, name: str, drains: bool) -> None:
         """Say whether the keeper moves the output of a job while no server is there."""
@@ -285,6 +321,7 @@ class DurableSpawner:
             "spawned": self._on_spawned,
             "failed": self._on_failed,
             "fds": self._on_fds,
+            "shared": self._on_shared,
             "wrote": self._on_wrote,
             "exited": self._on_exited,
         }
@@ -298,7 +335,7 @@ class DurableSpawner:
         is_new = self._starter is not None
         self._reap_starter()
         try:
-            self.keeper_pid, jobs = understood(message, self._state.path, is_new=is_new)
+            hello = understood(message, self._state.path, is_new=is_new)
         except UnknownKeeper as exc:
             # It is left alone, and nothing of it is touched.
             if self._link is not None:
@@ -306,7 +343,8 @@ class DurableSpawner:
                 self._link = None
             self._settle(exc)
         else:
-            self._hello.set_result(jobs)
+            self.keeper_pid, self._shares_input = hello.pid, hello.shares_input
+            self._hello.set_result(hello.jobs)
 
     def _on_spawned(self, token: int, pid: int, count: int) -> None:
         assert self._link is not None
@@ -339,6 +377,17 @@ class DurableSpawner:
             fds, count = [], -1
         if not future.done():
             future.set_result(None if count < 0 else fds)
+
+    def _on_shared(self, token: int, count: int) -> None:
+        assert self._link is not None
+        fds = self._link.take_fds() if count else []
+        name, shared = self._shares.pop(token)
+        if len(fds) != count:
+            # This process has no room for more descriptors.
+            keeper.close_all(fds)
+            self.give_back_input(name)
+            fds = []
+        shared(fds)
 
     def _on_wrote(self, token: int) -> None:
         accepted = self._writes.pop(token, None)
@@ -383,6 +432,9 @@ class DurableSpawner:
         writes, self._writes = self._writes, {}
         for accepted in writes.values():
             accepted()
+        shares, self._shares = self._shares, {}
+        for _, shared in shares.values():
+            shared([])
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 

@@ -29,8 +29,17 @@ class UnknownKeeper(InternalError):
     """The keeper is of a release that this server cannot talk to."""
 
 
-def understood(hello: object, folder: Path, *, is_new: bool) -> tuple[int, list[HeldJob]]:
-    """The pid and the jobs of the keeper of *folder*, from its first message.
+class Hello(NamedTuple):
+    """What a keeper says first."""
+
+    pid: int
+    jobs: list[HeldJob]
+    # True if it can let the server write the input of jobs; older keepers cannot.
+    shares_input: bool
+
+
+def understood(hello: object, folder: Path, *, is_new: bool) -> Hello:
+    """What the keeper of *folder* says, from its first message.
 
     Raises UnknownKeeper if this server does not understand the keeper, or the keeper this server;
     *is_new* says that the server has just started it.
@@ -50,7 +59,7 @@ def silent(folder: Path) -> str:
     )
 
 
-def _understood(hello: object) -> tuple[int, list[HeldJob]]:
+def _understood(hello: object) -> Hello:
     match hello:
         case ("hello", int(version), dict(facts), *_):
             oldest = facts.get("oldest", version)
@@ -64,6 +73,7 @@ def _understood(hello: object) -> tuple[int, list[HeldJob]]:
         )
     try:
         names = HeldJob._fields
-        return facts["pid"], [HeldJob(*(job[name] for name in names)) for job in facts["jobs"]]
+        jobs = [HeldJob(*(job[name] for name in names)) for job in facts["jobs"]]
+        return Hello(facts["pid"], jobs, facts.get("shares_input") is True)
     except (LookupError, TypeError) as exc:
         raise UnknownKeeper(f"(pid {pid}) says hello without what is needed: {exc!r}") from exc

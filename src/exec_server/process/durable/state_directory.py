@@ -26,6 +26,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -218,6 +219,13 @@ class StateDirectory:
 
     def status(self, name: str) -> StoredStatus | None:
         return _read(self._jobs / name / STATUS, StoredStatus)
+
+    def age_of_job(self, name: str) -> float:
+        """Seconds since a file of the job was written."""
+        with contextlib.suppress(OSError):
+            files = [entry.stat(follow_symlinks=False) for entry in os.scandir(self._jobs / name)]
+            return time.time() - max((file.st_mtime for file in files), default=0)
+        return 0.0
 
     def remove_job(self, name: str) -> None:
         shutil.rmtree(self._jobs / name, ignore_errors=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit
 
@@ -30,9 +30,7 @@ class _Secret:
     """A token of visible ASCII characters, which is not printed."""
 
     def __init__(self, token: str) -> None:
-        if not token or not all("!" <= c <= "~" for c in token):
-            raise ConfigurationError("a token is visible ASCII without blanks")
-        self._token = token
+        self._token = _checked(token)
 
     def headers(self) -> Mapping[str, str]:
         return {"authorization": f"Bearer {self._token}"}
@@ -65,16 +63,19 @@ class BearerToken(_Secret):
 
 
 class HarnessToken(_Secret):
-    """The token of a harness for its registry, on any host."""
+    """The token of a harness for its registry, on any host; a function is called for each use."""
 
-    def __init__(self, token: str, *, account_id: str | None = None) -> None:
-        super().__init__(token)
+    def __init__(self, token: str | Callable[[], str], *, account_id: str | None = None) -> None:
+        super().__init__(token() if callable(token) else token)
+        self._source = token if callable(token) else None
         self._account_id = account_id
 
     def check_url(self, url: str) -> None:
         """Allow every host: the token and the registry are configured together."""
 
     def headers(self) -> Mapping[str, str]:
+        if self._source is not None:
+            self._token = _checked(self._source())
         return {**super().headers(), **account_headers(self._account_id)}
 
 
@@ -94,6 +95,12 @@ class ChatGptTokens(_Secret):
             **super().headers(),
             **account_headers(self._account_id, is_fedramp=self._is_fedramp),
         }
+
+
+def _checked(token: str) -> str:
+    if not token or not all("!" <= c <= "~" for c in token):
+        raise ConfigurationError("a token is visible ASCII without blanks")
+    return token
 
 
 def account_headers(account_id: str | None, *, is_fedramp: bool = False) -> dict[str, str]:

@@ -16,17 +16,20 @@ from exec_server.relay.keys import KeyPair, PublicKeys
 from exec_server.remote.credentials.credentials import Credentials, check_confidential
 from exec_server.remote.executor_trust import Trust
 from exec_server.remote.harness.harness_connection import dial_bundle, process_identity
-from exec_server.remote.registry_client import Bundle, Registry, may_connect_later
+from exec_server.remote.registry_client import (
+    Bundle,
+    Registry,
+    is_executor_offline,
+    may_connect_later,
+)
 from exec_server.remote.registry_http import Http
-from exec_server.remote.retry_delays import Random, registry_pause
+from exec_server.remote.retry_delays import Random, Recovery, registry_pause
 from exec_server.transport.connection import Connection
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
 _UNAUTHORIZED = 401
-# A session is kept for half a minute; longer pauses would leave only a few attempts.
-_RECOVERY_DOUBLINGS = 2
 
 
 def parse_url(url: str) -> tuple[str, str]:
@@ -79,7 +82,7 @@ class NoiseDialler:
         self._random = random
         # The time of the last connection; None before the first.
         self._opened_at: float | None = None
-        self._failures = 0
+        self._recovery = Recovery(random=random, limits=limits)
 
     async def __call__(self) -> Connection:
         """Return a new connection.
@@ -137,12 +140,16 @@ class NoiseDialler:
 
     async def _next(self, opened_at: float) -> Connection:
         lived = asyncio.get_running_loop().time() - opened_at
-        if self._failures or lived < self._limits.registry_pause:
-            attempt = min(self._failures, _RECOVERY_DOUBLINGS)
-            await asyncio.sleep(registry_pause(attempt, random=self._random, limits=self._limits))
-        self._failures += 1
-        connection = await self._open(await self._next_bundle())
-        self._failures = 0
+        if pause := self._recovery.next_pause(lived=lived):
+            await asyncio.sleep(pause)
+        try:
+            connection = await self._open(await self._next_bundle())
+        except BaseException as exc:
+            refusal = exc.__cause__
+            is_offline = isinstance(refusal, RegistryError) and is_executor_offline(refusal)
+            self._recovery.failed(is_offline=is_offline)
+            raise
+        self._recovery.succeeded()
         return connection
 
     async def _next_bundle(self) -> Bundle:
