@@ -153,7 +153,7 @@ class Processes:
         *sandbox* says what the program may access, for example `read_only()`. The handle's
         `sandbox_type` says how the server enforces it; a server without sandboxes does not.
 
-        *limits* says what the program and all that it starts may use: `ResourceLimits`, or a mapping
+        *limits* says what the program and all that it starts may use: `ResourceLimits` or a mapping
         such as `{"memory": "2G", "wall": 30}`. The handle's `limits` says how each is held. With
         `"require": True` a server that cannot hold them raises InvalidRequest or MethodNotFound.
 
