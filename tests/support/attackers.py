@@ -91,7 +91,8 @@ ATTACKERS: dict[str, Attacker] = {
         4 * MIB,
         "import os, time\n"
         "for number in range(10_000):\n"
-        "    with open(f\"{os.environ['PLACE']}/{number}\", 'wb') as file: file.write(b'x' * 4096)\n"
+        "    with open(f\"{os.environ['PLACE']}/{number}\", 'wb') as file:\n"
+        "        file.write(b'x' * 4096)\n"
         "time.sleep(60)",
     ),
     "daemon": Attacker(

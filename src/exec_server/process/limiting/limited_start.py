@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from exec_server.process.limiting.mechanisms import Choice
 
 _ERRNO = struct.Struct("i")
+# Other processes of the user may have so many threads.
+_MORE_PROCESSES = 1024
 
 
 class LimitedStart:
@@ -132,18 +134,37 @@ def _ignored() -> list[int]:
     return [each for each in signal.valid_signals() if signal.getsignal(each) == signal.SIG_IGN]
 
 
-def _rlimits(choices: Mapping[str, Choice]) -> list[tuple[int, int]]:
-    """The limits of each process; those of CPU time and disk are a second line."""
-    wanted = {
-        resource.RLIMIT_CPU: choices.get("cpuSeconds"),
-        resource.RLIMIT_FSIZE: choices.get("disk"),
-        resource.RLIMIT_NOFILE: choices.get("openFiles"),
-    }
-    found: list[tuple[int, int]] = []
-    for number, choice in wanted.items():
-        if choice is not None:
-            _, hard = resource.getrlimit(number)
-            # The watch should be the first to see it.
-            value = math.ceil(choice.value) + (1 if number == resource.RLIMIT_CPU else 0)
-            found.append((number, value if hard == resource.RLIM_INFINITY else min(value, hard)))
+def _own_processes() -> int:
+    """The number of processes of this user."""
+    uid, found = os.geteuid(), 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                found += os.stat(f"/proc/{name}").st_uid == uid
+            except OSError:
+                continue
     return found
+
+
+def _rlimits(choices: Mapping[str, Choice]) -> list[tuple[int, int]]:
+    """The limits of each process; all but that of open files are a second line."""
+    wanted: dict[int, float] = {}
+    if "cpuSeconds" in choices:
+        # The watch should be the first to see it.
+        wanted[resource.RLIMIT_CPU] = choices["cpuSeconds"].value + 1
+    if "disk" in choices:
+        wanted[resource.RLIMIT_FSIZE] = choices["disk"].value
+    if "openFiles" in choices:
+        wanted[resource.RLIMIT_NOFILE] = choices["openFiles"].value
+    pids = choices.get("pids")
+    if pids is not None and pids.mechanism == "watched" and os.geteuid():
+        # It counts all processes of the user. So it is only a bound for what may happen between
+        # two looks.
+        wanted[resource.RLIMIT_NPROC] = pids.value + _own_processes() + _MORE_PROCESSES
+    return [(number, _allowed(number, math.ceil(value))) for number, value in wanted.items()]
+
+
+def _allowed(number: int, value: int) -> int:
+    """*value*, or the hard limit if that is lower: only root can raise it."""
+    _, hard = resource.getrlimit(number)
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
