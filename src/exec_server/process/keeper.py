@@ -457,14 +457,18 @@ class Keeper:
         here. A mark is done once no child of ours has it.
         """
         found: set[tuple[int, int]] = set()
+        ended: list[int] = []
         for pid in self._children():
             mark = self._marks[pid] if pid in self._marks else mark_of(pid)
             matching = {end for end in self._ending if mark & end[1] == end[0]}
             found |= matching
             if matching or (pid in self._doomed and pid not in self._live):
-                if pid not in self._live:
-                    self._doomed |= below({pid}, processes())
-                _kill_group_of(pid)
+                ended.append(pid)
+        # The table takes long to read where there are many processes.
+        if orphans := set(ended) - self._live.keys():
+            self._doomed |= below(orphans, processes())
+        for pid in ended:
+            _kill_group_of(pid)
         self._ending &= found
         if not self._ending:
             self._doomed.clear()

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from exec_server.client_urls import connect
 from exec_server.errors import InternalError, InvalidRequest, MethodNotFound, ProcessLost
 from exec_server.limits import Limits
 from exec_server.protocol.resources import ResourceLimits
-from exec_server.server.serving import serve
+from exec_server.server.serving import RunningServer, serve
 from tests.requirements import requirement
 from tests.sandbox.test_processes import on_both_backends
 from tests.sandbox.test_processes import read_only as confined
@@ -228,7 +229,13 @@ async def test_defaults_hold_for_stock_clients_and_nothing_is_beyond_the_maximum
 # What is left.
 
 
-def groups_of(pid: int) -> set[str]:
+def keeper_of(running: RunningServer) -> int:
+    pid = running.core._spawner.keeper_pid
+    assert pid is not None
+    return pid
+
+
+def groups_of(pid: int | None) -> set[str]:
     return set(Path(f"/proc/{pid}/cgroup").read_text().split())
 
 
@@ -247,7 +254,7 @@ def area_of(keeper: int) -> set[str]:
 async def test_the_keeper_is_outside_and_no_group_is_left(no_leaks):
     async with serve() as running:
         async with connect(running.url) as client:
-            keeper = running.core._spawner.keeper_pid
+            keeper = keeper_of(running)
             before = groups_of(keeper)
             process = await client.start(["sleep", "60"], limits=MEMORY)
             if process.limits["memory"].mechanism == "watched":
@@ -266,7 +273,7 @@ async def test_the_keeper_is_outside_and_no_group_is_left(no_leaks):
 @requirement("limits:outside")
 async def test_a_later_keeper_removes_what_a_killed_one_has_left(no_leaks):
     async with serve() as running, connect(running.url) as client:
-        keeper = running.core._spawner.keeper_pid
+        keeper = keeper_of(running)
         process = await client.start(["sleep", "60"], limits=MEMORY)
         if process.limits["memory"].mechanism == "watched":
             pytest.skip("no control group can be made here")
@@ -280,6 +287,10 @@ async def test_a_later_keeper_removes_what_a_killed_one_has_left(no_leaks):
 
 
 # Durable jobs.
+
+
+def has_ended(pid: int) -> bool:
+    return not is_running(pid)
 
 
 @requirement("limits:durable", "limits:attackers")
@@ -307,7 +318,7 @@ async def test_limits_of_durable_jobs_hold_without_a_server_and_after_another_on
         for name in ("grows", "writes"):
             cues[name].touch()
         for name in ("grows", "writes", "sleeps"):
-            await until(lambda pid=pids[name]: not is_running(pid), f"{name} was not ended")
+            await until(partial(has_ended, pids[name]), f"{name} was not ended")
         assert is_running(pids["late"])
         servers.start()
         async with Wire(servers.url) as wire:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _ERRNO = struct.Struct("i")
 # Other processes of the user may have so many threads.
-_MORE_PROCESSES = 1024
+_MORE_PROCESSES = 256
 
 
 class LimitedStart:

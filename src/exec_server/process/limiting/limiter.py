@@ -42,6 +42,8 @@ else:
 _LINGER_SECONDS = 1.0
 # bubblewrap's own first process is in the group, too.
 _HELPERS = 1
+# So long a tree that keeps forking is killed before something else is done.
+_KILL_SECONDS = 0.2
 # The longest share of the time that exact readings of memory may take.
 _SHARE = 0.05
 
@@ -269,7 +271,8 @@ class Limiter:
         if tree.group is not None:
             members = tree.group.members()
         else:
-            members = tree_usage.descendants(self._roots(tree))
+            # A tree that has too many is not read to its end.
+            members = tree_usage.descendants(self._roots(tree), _most(tree))
         if tree.namespace is not None:
             members -= {tree.pid, tree.namespace.first()}
         return members
@@ -305,7 +308,9 @@ class Limiter:
         if tree.is_live:
             self._keeper.kill_program(tree.pid)
         if tree.namespace is None and tree.group is None:
-            _kill_each(tree_usage.descendants(self._roots(tree)), tree.known)
+            until = time.monotonic() + _KILL_SECONDS
+            while tree_usage.kill_below(self._roots(tree)) and time.monotonic() < until:
+                pass
         self._keeper.end_mark(tree.mark)
 
     def exited(self, pid: int, status: int) -> dict[str, Any] | None:
@@ -355,21 +360,9 @@ class Limiter:
             self._areas.close()
 
 
-def _kill_each(pids: set[int], known: dict[int, int]) -> None:
-    """Kill processes that are still those that were seen."""
-    for pid in pids:
-        try:
-            handle = os.pidfd_open(pid)
-        except OSError:
-            continue
-        try:
-            stat = tree_usage.stat_of(pid)
-            if stat is not None and known.get(pid, stat.start) == stat.start:
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        except OSError:
-            continue
-        finally:
-            os.close(handle)
+def _most(tree: Tree) -> float | None:
+    """How many processes of *tree* have to be looked at, bubblewrap's two included."""
+    return None if tree.pids is None else tree.pids + 2
 
 
 def _places() -> list[cgroup_places.Place]:

@@ -6,6 +6,7 @@ The keeper loads this file by its path; only the standard library is available t
 from __future__ import annotations
 
 import os
+import signal
 
 # A stand-in for `typing.TYPE_CHECKING`, without the import.
 TYPE_CHECKING = False
@@ -25,16 +26,32 @@ def can_watch() -> bool:
     return all(map(os.path.exists, (f"{own}/children", "/proc/self/statm", "/proc/self/io")))
 
 
-def descendants(roots: Iterable[int]) -> set[int]:
-    """*roots*, and all processes below them."""
+def descendants(roots: Iterable[int], most: float | None = None) -> set[int]:
+    """*roots*, and all processes below them; with *most*, no more than one more than so many."""
     found: set[int] = set()
     waiting = list(roots)
-    while waiting:
+    while waiting and (most is None or len(found) <= most):
         pid = waiting.pop()
         if pid not in found:
             found.add(pid)
             waiting += _children(pid)
     return found
+
+
+def kill_below(roots: Iterable[int]) -> int:
+    """Kill *roots* and all processes below them that are there now; how many there were."""
+    killed = 0
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        # When it is dead, its children have another parent.
+        waiting += _children(pid)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            continue
+        killed += 1
+    return killed
 
 
 def _children(pid: int) -> list[int]:
