@@ -125,6 +125,7 @@ if TYPE_CHECKING:
     from exec_server.protocol.process import StartResult as ExecResponse
     from exec_server.protocol.process import TerminateResult as TerminateResponse
     from exec_server.protocol.process import WriteResult as WriteResponse
+    from exec_server.protocol.resources import GrantedLimit, ResourceLimits
     from exec_server.protocol.sandbox import SandboxContext, read_only, workspace_write
     from exec_server.remote.identity import create_identity, load_identity
     from exec_server.remote.remote_config import RemoteEnvironmentConfig
@@ -176,6 +177,7 @@ __all__ = [
     "Exited",
     "Failed",
     "FromEnvironment",
+    "GrantedLimit",
     "HttpBodyFailed",
     "HttpHeaders",
     "HttpResponse",
@@ -212,6 +214,7 @@ __all__ = [
     "RemotePath",
     "RemoteProcess",
     "ResizeParams",
+    "ResourceLimits",
     "ResyncRequired",
     "RpcError",
     "RunningServer",
@@ -288,6 +291,7 @@ _NAMES = {
         "ReadResponse=ReadResult ResizeParams SignalParams TerminateParams "
         "TerminateResponse=TerminateResult WriteParams WriteResponse=WriteResult WriteStatus"
     ),
+    "protocol.resources": "GrantedLimit ResourceLimits",
     "protocol.sandbox": "SandboxContext read_only workspace_write",
     # `open` is not in `__all__`, so that `import *` leaves the built-in function alone.
     "client_urls": "ExecServerClient connect open",

@@ -56,6 +56,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     max_concurrent_requests: int = 64
 
     # Processes.
+    # What each process may use by default and at the most, by the names of protocol/resources.py.
+    # The reference has no such limits.
+    process_default: tuple[tuple[str, float], ...] = ()
+    process_max: tuple[tuple[str, float], ...] = ()
     closed_process_seconds: float = 30.0
     retained_bytes: int = 1 * MIB
     # The output of all processes of all sessions together, ended ones included. The reference has

@@ -26,7 +26,7 @@ def write(path: Path, text: str | bytes) -> None:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-def discover(root: Path, **limits: int) -> DiscoveredRoot:
+def discover(root: Path, **limits: Any) -> DiscoveredRoot:
     asked = CapabilityRoot("id", PathUri.of(bytes(root)))
     return roots.discover(asked, Limits(**limits))
 

@@ -16,7 +16,7 @@ import pytest
 
 from exec_server.errors import InternalError
 from exec_server.process import keeper, spawn
-from exec_server.process.spawn import Launch, Spawned, Spawner
+from exec_server.process.spawn import Facts, Launch, Spawned, Spawner
 from tests.requirements import requirement
 from tests.support import leaks
 from tests.support.children import Description, Watched, child
@@ -31,7 +31,10 @@ class Exit:
     def __init__(self) -> None:
         self._told: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
 
-    def __call__(self, status: int | None, reason: str | None = None) -> None:
+    def __call__(
+        self, status: int | None, reason: str | None = None, facts: Facts | None = None
+    ) -> None:
+        self.facts = facts
         self._told.set_result(status)
 
     async def status(self) -> int | None:

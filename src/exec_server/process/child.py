@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import functools
 import logging
 import os
 import signal
 import struct
 import termios
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, Protocol
 
 from exec_server.limits import MIB, Limits
 from exec_server.memory import keep_freed_memory
+from exec_server.process.limiting.output_limit import OutputLimit
 from exec_server.process.pump import OutputGate, Pump
-from exec_server.process.spawn import ProgramStarter, Spawned
+from exec_server.process.spawn import Facts, Granted, ProgramStarter, Spawned
 from exec_server.process.stdin import Stdin
 from exec_server.protocol import process
 from exec_server.protocol.base64 import encode_base64
@@ -173,6 +174,14 @@ class Child:
         self.network: Network | None = None
         self.sandbox: Sandbox | None = None
         self.is_sandbox_denied = False
+        # What it may use, as the keeper was asked and as it has granted; None without limits.
+        self.asked_limits: Facts | None = None
+        self.granted: Granted | None = None
+        # True if the client wants to know what became of its limits.
+        self.tells_limits = params.limits is not None
+        # What the keeper knows of the end.
+        self.facts: Facts | None = None
+        self._output_limit: OutputLimit | None = None
         self.state: State = "running"
         self._outlet = outlet
         self.spawner = spawner
@@ -208,11 +217,21 @@ class Child:
         self.pid = spawned.pid
         self.log.begin()
         self._mark = spawned.mark
+        self.granted = spawned.granted
+        if self.granted is not None and "outputBytes" in self.granted:
+            self.limit_output(int(self.granted["outputBytes"][0]))
         logger.info("process %.64r started with pid %d", self.process_id, spawned.pid)
         logger.debug("process %.64r runs %.1000r", self.process_id, self.argv)
         if self.network is not None:
             self.network.started()
         self._own(spawned.fds, loop)
+
+    def limit_output(self, most: int) -> None:
+        self._output_limit = OutputLimit(most, partial(self._reach_limit, "outputBytes"))
+
+    def _reach_limit(self, name: str) -> None:
+        if self.pid is not None and not self._is_reaped:
+            self.spawner.reach_limit(self.pid, name)
 
     @property
     def streams(self) -> tuple[process.Stream, ...]:
@@ -232,6 +251,7 @@ class Child:
             )
 
     def _make_pump(self, fd: int, stream: process.Stream, loop: asyncio.AbstractEventLoop) -> Pump:
+        on_output = self._on_output if self._output_limit is None else self._on_limited_output
         return Pump(
             fd,
             loop=loop,
@@ -239,7 +259,7 @@ class Child:
             window=self._window_gate,
             chunk_bytes=self._limits.chunk_bytes,
             is_terminal=self.is_tty,
-            on_data=functools.partial(self._on_output, stream, process.output_middle(stream)),
+            on_data=partial(on_output, stream, process.output_middle(stream)),
             on_end=self._maybe_close,
         )
 
@@ -257,6 +277,11 @@ class Child:
 
     def _on_output(self, stream: process.Stream, middle: bytes, data: bytes) -> None:
         self._tell_output(self.log.append(stream, data), middle, data)
+
+    def _on_limited_output(self, stream: process.Stream, middle: bytes, data: bytes) -> None:
+        assert self._output_limit is not None
+        if passed := self._output_limit.passed(data):
+            self._on_output(stream, middle, passed)
 
     def _tell_output(self, seq: int, middle: bytes, data: bytes) -> None:
         """Output has its number: push it to the client."""
@@ -278,8 +303,11 @@ class Child:
         if self._waiters:
             self._wake()
 
-    def reaped(self, status: int | None, reason: str | None = None) -> None:
+    def reaped(
+        self, status: int | None, reason: str | None = None, facts: Facts | None = None
+    ) -> None:
         """The program has exited; the keeper reports its wait status, and why it has killed it."""
+        self._note_facts(facts)
         self._exit_status = status
         self._reason = reason
         self._is_reaped = True
@@ -289,6 +317,15 @@ class Child:
             self.is_terminated = True
         if self._has_begun:
             self._on_exit()
+
+    def _note_facts(self, facts: Facts | None) -> None:
+        self.facts = facts
+        if facts is not None and "limit" in facts:
+            # What it has left behind may hold the pipes, and ends as well.
+            self.is_terminated = True
+            logger.warning(
+                "process %.64r has reached its limit `%s`", self.process_id, facts["limit"]
+            )
 
     def _on_exit(self) -> None:
         for pump in tuple(self._pumps):

@@ -12,16 +12,18 @@ and do not end by SIGPIPE.
 
 It imports the standard library only: it starts in parallel with the server and must stay small.
 It is long because it is one file: `python -I -S` has no package to import a second one from, and
-whatever is loaded by its path instead makes every start of a server slower. Only the sandbox's part
-is loaded in that way, because most keepers never need it.
+whatever is loaded by its path instead makes every start of a server slower. Only the parts of the
+sandbox and of limits are loaded in that way, because most keepers never need them.
 
 Messages are a length (4 bytes, big endian) and a marshalled tuple; both ends run the same
 interpreter. To the keeper::
 
-    ("spawn", token, program, argv, env, cwd, size, wants_stdin, fence, mark)
+    ("spawn", token, program, argv, env, cwd, size, wants_stdin, fence, mark, limits)
                                    size: (rows, cols) or None; wants_stdin: True for a pipe,
-                                   "socket" for one that keeps packets apart; fence, mark: see below
+                                   "socket" for one that keeps packets apart; fence, mark, limits:
+                                   see below
     ("signal", pid, signum)        to the group that pid leads
+    ("limit", pid, name)           the program that pid leads has reached this limit: kill its tree
     ("end", mark, mask)            kill every process whose mark equals this one where mask has bits
     ("stop", grace)                end everything: by SIGTERM, and SIGHUP on a terminal; after grace
                                    seconds, or when another message comes, by SIGKILL
@@ -49,13 +51,20 @@ for the command inside. Its exit is reported once all processes inside are gone,
 everything that was made for them on the host. While it runs its mounts are watched, and it is
 killed when a program outside has taken one away (see sandbox/wall_watch.py).
 
+Limits are None or a dict of what the program and its descendants may use, by the names of
+protocol/resources.py; `require` refuses the start if they cannot be held, and `ours` are processes
+of the server, which may be moved to another control group. process/limiting/ has the rest.
+
 From the keeper, with descriptors attached to the first byte::
 
-    ("spawned", token, pid, fds)   fds: how many follow: stdout, stderr[, stdin]; or the
-                                   terminal twice, to read from and to write to
-    ("failed", token, errno, text, part)   part: "cwd" or "program", or "" for neither
-    ("exited", pid, status)        status as waitpid(2) gives it; a fourth word says why the keeper
-                                   has killed the program, if it has
+    ("spawned", token, pid, fds, granted)
+                                   fds: how many follow: stdout, stderr[, stdin]; or the
+                                   terminal twice, to read from and to write to; granted: what
+                                   became of each limit, if there are any
+    ("failed", token, errno, text, part)   part: "cwd", "program" or "limits", or "" for none
+    ("exited", pid, status, why, facts)    status as waitpid(2) gives it; why the keeper has killed
+                                   the program, if it has; and what is known of its end: both are
+                                   left out if there is nothing to say
 """
 
 from __future__ import annotations
@@ -128,6 +137,8 @@ class Keeper:
         # killed because of it.
         self._walls: Any = None
         self._reasons: dict[int, str] = {}
+        # The limits of programs, once there were some.
+        self._limiter: Any = None
         # The marks of live programs, by pid.
         self._marks: dict[int, int] = {}
         # The marks that are being ended, each with its mask; and descendants of what was killed for
@@ -149,10 +160,11 @@ class Keeper:
         self._poll.register(self._sock, select.POLLIN)
         self._poll.register(self._wake, select.POLLIN)
         while True:
-            wait = None if self._walls is None else self._walls.wait_milliseconds
-            ready = {fd for fd, _ in self._poll.poll(wait)}
+            ready = {fd for fd, _ in self._poll.poll(self._wait_milliseconds())}
             if self._walls is not None:
                 self._end_unwalled(self._walls.lost(ready))
+            if self._limiter is not None:
+                self._limiter.look()
             if self._wake in ready:
                 self._reap()
             if self._sock.fileno() in ready:
@@ -160,6 +172,12 @@ class Keeper:
                     return False
                 if not self._handle_input():
                     return True
+
+    def _wait_milliseconds(self) -> int | None:
+        """When the sandboxes and the limits have to be looked at again."""
+        parts = (each for each in (self._walls, self._limiter) if each is not None)
+        waits = [wait for each in parts if (wait := each.wait_milliseconds) is not None]
+        return min(waits, default=None)
 
     def _receive(self) -> bool:
         """Receive what has arrived; False when the server is gone."""
@@ -198,6 +216,9 @@ class Keeper:
                 self._reap()
         elif message[0] == "signal":
             self._signal(*message[1:])
+        elif message[0] == "limit":
+            if self._limiter is not None:
+                self._limiter.reach(*message[1:])
         elif message[0] == "end":
             self._ending.add(message[1:])
             self._kill_marked()
@@ -238,7 +259,7 @@ class Keeper:
             number = exc.errno or 0
             self._send(("failed", token, number, os.strerror(number), self._failing))
         except ValueError as exc:
-            self._send(("failed", token, 0, str(exc), ""))
+            self._send(("failed", token, 0, str(exc), getattr(exc, "part", "")))
 
     def _start(
         self,
@@ -251,15 +272,19 @@ class Keeper:
         wants_stdin: bool | str,
         fence: tuple[Any, ...] | None = None,
         mark: int = 0,
+        limits: dict[str, Any] | None = None,
     ) -> None:
         stdio = Stdio()
         fds = self._fds.pop(0) if fence is not None and fence[1] else []
-        fenced = None
+        fenced = limited = None
         descriptors.lower()
         self._failing = ""
         try:
             if fence is not None:
                 fenced = confine().StartFence(fence, fds)
+            if limits is not None:
+                is_wrapped = fenced is not None and bool(fenced.inherited)
+                limited = self._limited(limits, is_wrapped=is_wrapped)
             self._failing = "cwd"
             os.chdir(cwd)
             self._failing = ""
@@ -270,15 +295,19 @@ class Keeper:
             _set_mark(mark)
             self._about_to_start()
             self._failing = "program"
-            pid = _launch(program, argv, env, stdio, fenced)
+            pid = _launch(program, argv, env, stdio, fenced, limited)
             self._failing = ""
             descriptors.restore()
             self._marks[pid] = mark
             self._live[pid] = None if fenced is None else fenced.taken_namespace()
+            granted = () if limited is None else (limited.granted,)
+            if limited is not None:
+                self._limiter.started(limited, pid, mark, self._live[pid])
             try:
                 if fenced is not None and self._live[pid] is not None:
-                    self._guards[fenced.guarded(self._live[pid], stdio.theirs[2])] = pid
-                self._tell_start(token, pid, stdio)
+                    guard = fenced.guarded(self._live[pid], stdio.theirs[2], limited)
+                    self._guards[guard] = pid
+                self._tell_start(token, pid, stdio, *granted)
             except OSError:
                 # No guard could be forked, or the kernel bounds how many descriptors may be in
                 # flight.
@@ -290,16 +319,25 @@ class Keeper:
             # Staying in a directory would keep its file system busy.
             os.chdir(b"/")
             stdio.close()
+            if limited is not None:
+                self._limiter.settled(limited)
             if fenced is not None:
                 fenced.close()
             else:
                 close_all(fds)
 
+    def _limited(self, limits: dict[str, Any], *, is_wrapped: bool) -> Any:
+        if self._limiter is None:
+            self._limiter = limiting().Limiter(
+                self, entries=Entries, fork_exec=_fork_exec, mark_of=mark_of
+            )
+        return self._limiter.prepare(limits, is_wrapped=is_wrapped)
+
     def _about_to_start(self) -> None:
         """Everything is ready for a start."""
 
-    def _tell_start(self, token: int, pid: int, stdio: Stdio) -> None:
-        self._send(("spawned", token, pid, len(stdio.ours)), stdio.ours)
+    def _tell_start(self, token: int, pid: int, stdio: Stdio, *granted: Any) -> None:
+        self._send(("spawned", token, pid, len(stdio.ours), *granted), stdio.ours)
         try:
             self._outputs[pid] = stdio.keep_outputs()
         except OSError:
@@ -380,14 +418,22 @@ class Keeper:
             self._refused.discard(pid)
             status = NOT_RUN << 8
         reason = self._reasons.pop(pid, None)
+        facts = None if self._limiter is None else self._limiter.exited(pid, status)
         if pid in self._unwanted:
             self._unwanted.discard(pid)
         else:
             # It may have ended by itself a moment before.
-            self._report_exit(pid, status, reason if os.WIFSIGNALED(status) else None)
+            self._report_exit(pid, status, reason if os.WIFSIGNALED(status) else None, facts)
 
-    def _report_exit(self, pid: int, status: int, reason: str | None) -> None:
-        self._send(("exited", pid, status) if reason is None else ("exited", pid, status, reason))
+    def _report_exit(
+        self, pid: int, status: int, reason: str | None, facts: dict[str, Any] | None
+    ) -> None:
+        if facts is not None:
+            self._send(("exited", pid, status, reason, facts))
+        elif reason is not None:
+            self._send(("exited", pid, status, reason))
+        else:
+            self._send(("exited", pid, status))
 
     def _end_namespace(self, pid: int, status: int, namespace: Any) -> None:
         """bubblewrap has ended: make sure that all other processes of its namespace end, too."""
@@ -411,17 +457,37 @@ class Keeper:
         here. A mark is done once no child of ours has it.
         """
         found: set[tuple[int, int]] = set()
+        ended: list[int] = []
         for pid in self._children():
             mark = self._marks[pid] if pid in self._marks else mark_of(pid)
             matching = {end for end in self._ending if mark & end[1] == end[0]}
             found |= matching
             if matching or (pid in self._doomed and pid not in self._live):
-                if pid not in self._live:
-                    self._doomed |= below({pid}, processes())
-                _kill_group_of(pid)
+                ended.append(pid)
+        # The table takes long to read where there are many processes.
+        if orphans := set(ended) - self._live.keys():
+            self._doomed |= below(orphans, processes())
+        for pid in ended:
+            _kill_group_of(pid)
         self._ending &= found
         if not self._ending:
             self._doomed.clear()
+
+    # What the limits need.
+
+    def kill_program(self, pid: int) -> None:
+        """Kill the program that *pid* leads, with its group."""
+        self._signal(pid, signal.SIGKILL)
+
+    def end_mark(self, mark: int) -> None:
+        """Kill all processes with *mark*, also those that come later."""
+        if mark:
+            self._ending.add((mark, -1))
+            self._kill_marked()
+
+    def orphans(self) -> set[int]:
+        """Our children besides the programs that we have started."""
+        return self._children() - self._live.keys() - self._guards.keys()
 
     def end_trees(self, *, grace: float, has_server: bool) -> None:
         """End every descendant: politely for *grace* seconds, then by force.
@@ -490,6 +556,8 @@ class Keeper:
                 _kill_group_of(pid)
             killed = children
             select.select([self._wake], [], [], 0.05)
+        if self._limiter is not None:
+            self._limiter.close()
 
     def _children(self) -> set[int]:
         try:
@@ -553,26 +621,36 @@ class Stdio:
 
 
 def _launch(
-    program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio, fenced: Any
+    program: bytes,
+    argv: list[bytes],
+    env: dict[bytes, bytes],
+    stdio: Stdio,
+    fenced: Any,
+    limited: Any,
 ) -> int:
-    """Start the program, behind its fence if it has one."""
+    """Start the program, behind its fence if it has one, and within its limits."""
     if fenced is None:
-        return _launch_first(program, argv, env, stdio)
+        return _launch_first(program, argv, env, stdio, limited)
     if fenced.inherited:
         return _posix_spawn(program, argv, env, stdio, fenced.inherited)
     terminal = stdio.theirs[0] if stdio.terminal is not None else None
-    pid: int = fenced.start(lambda: _launch_first(program, argv, env, stdio), terminal)
+    pid: int = fenced.start(lambda: _launch_first(program, argv, env, stdio, limited), terminal)
     return pid
 
 
-def _launch_first(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio) -> int:
+def _launch_first(
+    program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio, limited: Any
+) -> int:
     """Start the first candidate that runs; the errors are those of execvp(3)."""
     # Python's posix_spawn refuses some arguments that execve(2) takes.
-    launch = _posix_spawn if argv[0] and b"" not in env else _fork_exec
+    launch: Any = _posix_spawn if argv[0] and b"" not in env else _fork_exec
+    if limited is not None:
+        launch = limited.spawn
     denied = False
     for candidate in _candidates(program, env.get(b"PATH", DEFAULT_PATH)):
         try:
-            return launch(candidate, argv, env, stdio)
+            pid: int = launch(candidate, argv, env, stdio)
+            return pid
         except PermissionError:
             denied = True
         except (FileNotFoundError, NotADirectoryError):
@@ -630,8 +708,13 @@ def _posix_spawn(
     )
 
 
-def _fork_exec(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio) -> int:
-    """Start a program the slow way, for an empty argv[0] or a variable without a name."""
+def _fork_exec(
+    program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio, limit: Any = None
+) -> int:
+    """Start a program the slow way, for an empty argv[0] or a variable without a name.
+
+    The new process calls *limit*, if there is one, before it becomes the program.
+    """
     import subprocess
 
     def prepare() -> None:
@@ -639,6 +722,8 @@ def _fork_exec(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio
             signal.signal(signum, signal.SIG_DFL)
         if stdio.terminal is not None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        if limit is not None:
+            limit()
 
     stdin, stdout, stderr = stdio.theirs
     environ: Any = Entries(env, search_from=0)
@@ -771,21 +856,32 @@ def close_all(fds: Iterable[int]) -> None:
         os.close(fd)
 
 
-_confine: Any = None
+_loaded: dict[str, Any] = {}
 
 
 def confine() -> Any:
-    """Load sandbox/in_keeper.py, once, by its path: there is no package to import it from."""
-    global _confine
-    if _confine is None:
+    """The part of the sandbox that runs here."""
+    return _load("sandbox", "in_keeper.py")
+
+
+def limiting() -> Any:
+    """The part of limits that runs here."""
+    return _load("process/limiting", "limiter.py")
+
+
+def _load(folder: str, file: str) -> Any:
+    """Load a file of ours, once, by its path: there is no package to import it from."""
+    assert file in ("in_keeper.py", "limiter.py")
+    if file not in _loaded:
         from importlib.util import module_from_spec, spec_from_file_location
 
         here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        spec = spec_from_file_location("in_keeper", os.path.join(here, "sandbox", "in_keeper.py"))
+        path = os.path.join(here, folder, file)
+        spec = spec_from_file_location(file.removesuffix(".py"), path)
         assert spec is not None and spec.loader is not None
-        _confine = module_from_spec(spec)
-        spec.loader.exec_module(_confine)
-    return _confine
+        _loaded[file] = module_from_spec(spec)
+        spec.loader.exec_module(_loaded[file])
+    return _loaded[file]
 
 
 def signal_each(pids: Iterable[int], signum: int) -> None:

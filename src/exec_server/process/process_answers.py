@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from exec_server.process.child import Child
+from exec_server.process.limiting.asked_limits import granted_limits
 from exec_server.protocol import process
 from exec_server.protocol.base64 import Blob
 
@@ -18,6 +19,8 @@ def start_result(child: Child) -> process.StartResult:
         result.flow_window = child.log.window
     if child.is_durable:
         result.durable = True
+    if child.tells_limits:
+        result.limits = granted_limits(child.asked_limits, child.granted)
     if child.tells_details and child.pid is not None:
         result.pid = child.pid
     return result

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from exec_server.errors import InternalError, InvalidParams, RpcError
 from exec_server.limits import Limits
 from exec_server.process.child import Child, Network
+from exec_server.process.limiting.asked_limits import keeper_limits
 from exec_server.process.shell_state import WantedSnapshot, wanted_snapshot
 from exec_server.process.spawn import Launch, ProgramStarter, Spawned
 from exec_server.protocol.paths import to_native
@@ -33,6 +34,7 @@ class CheckedStart(NamedTuple):
     cwd: bytes
     network: Network | None
     snapshot: WantedSnapshot | None
+    limits: dict[str, Any] | None
 
 
 class ProcessLauncher:
@@ -63,6 +65,7 @@ class ProcessLauncher:
             self._network(params),
             # The shell of a durable process reads its startup files: snapshots end with the server.
             None if params.durable else wanted_snapshot(params, self._limits),
+            keeper_limits(params.limits, self._limits),
         )
         if not params.argv:
             raise InvalidParams("argv must not be empty")
@@ -76,8 +79,11 @@ class ProcessLauncher:
         Preparing a sandbox or a shell's state may take a while; the program is not started if
         *is_wanted* says no by then. Raises RpcError when the start cannot even be tried.
         """
-        params, cwd, network, snapshot = checked
+        params, cwd, network, snapshot, limits = checked
         launch = self._launch(params, cwd)
+        if limits is not None:
+            launch = launch._replace(limits=limits)
+            child.asked_limits = limits
         if params.sandbox is not None and params.enforce_managed_network and self._open_bridge:
             env = {os.fsdecode(name): os.fsdecode(value) for name, value in launch.env.items()}
             network = self._open_bridge(network, env)

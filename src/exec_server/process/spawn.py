@@ -11,9 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
-from exec_server.errors import InternalError, StartPart
+from exec_server.errors import InternalError, InvalidRequest, RpcError, StartPart
 from exec_server.process import keeper
 from exec_server.process.keeper_socket import KeeperSocket
 from exec_server.sandbox.placeholders import Folder
@@ -21,10 +21,19 @@ from exec_server.sandbox.placeholders import Folder
 logger = logging.getLogger(__name__)
 
 
-class OnExit(Protocol):
-    """Told of the exit of a program, and of the reason if the keeper has killed it for one."""
+# What a keeper knows of an end, and what it has granted: plain values by their names.
+Facts = dict[str, Any]
+Granted = dict[str, tuple[float, str, str, str]]
 
-    def __call__(self, status: int | None, reason: str | None = None, /) -> None: ...
+
+class OnExit(Protocol):
+    """Told of the exit of a program, of the reason if the keeper has killed it for one, and of what
+    else the keeper knows of the end.
+    """
+
+    def __call__(
+        self, status: int | None, reason: str | None = None, facts: Facts | None = None, /
+    ) -> None: ...
 
 
 # A mark is the server's number, then the session's, then the start's.
@@ -51,6 +60,13 @@ class Launch(NamedTuple):
     # takes; the spawner closes them.
     fence: tuple[Any, ...] | None = None
     fds: tuple[int, ...] = ()
+    # What the program may use, as the keeper's message says it.
+    limits: Facts | None = None
+
+    @property
+    def words(self) -> tuple[Any, ...]:
+        """The part of a keeper's message that has its own place; descriptors are attached to it."""
+        return self[:7]
 
 
 class SpawnFailed(InternalError):
@@ -66,6 +82,13 @@ class SpawnFailed(InternalError):
         self.kind = part
 
 
+def start_error(number: int, text: str, part: str | None) -> RpcError:
+    """The error of a start that a keeper could not make."""
+    if part == "limits":
+        return InvalidRequest(text)
+    return SpawnFailed(number, text, cast(StartPart | None, part or None))
+
+
 class Spawned(NamedTuple):
     """A program that runs."""
 
@@ -74,6 +97,8 @@ class Spawned(NamedTuple):
     fds: list[int]
     # The mark of all processes of this start, see the keeper.
     mark: int = 0
+    # What became of each limit; None if there are none.
+    granted: Granted | None = None
 
 
 class ProgramStarter(Protocol):
@@ -84,6 +109,8 @@ class ProgramStarter(Protocol):
     def signal_group(self, pid: int, signum: int) -> None: ...
 
     def end_tree(self, mark: int) -> None: ...
+
+    def reach_limit(self, pid: int, name: str) -> None: ...
 
 
 class Spawner:
@@ -162,13 +189,17 @@ class Spawner:
         future: asyncio.Future[Spawned] = self._loop.create_future()
         mark = (self._base if session is None else session) | self._tokens & _STARTS
         self._pending[self._tokens] = (future, on_exit, mark)
-        # The last field is not part of the message: the descriptors are attached to it.
-        self._send(("spawn", self._tokens, *launch[:-1], mark), launch.fds)
+        limits = () if launch.limits is None else (launch.limits,)
+        self._send(("spawn", self._tokens, *launch.words, mark, *limits), launch.fds)
         return future
 
     def end_tree(self, mark: int, mask: int = _WHOLE) -> None:
         """Kill all processes that a start with *mark* has left, daemons included."""
         self._send(("end", mark & mask, mask))
+
+    def reach_limit(self, pid: int, name: str) -> None:
+        """The program *pid* has reached the limit *name*: kill its tree."""
+        self._send(("limit", pid, name))
 
     def signal_group(self, pid: int, signum: int) -> None:
         """Signal the group that *pid* leads, unless it has ended."""
@@ -231,19 +262,19 @@ class Spawner:
             _, token, number, text, part = message
             self._fail(token, number, text, part or None)
 
-    def _fail(self, token: int, number: int, text: str = "", part: StartPart | None = None) -> None:
+    def _fail(self, token: int, number: int, text: str = "", part: str | None = None) -> None:
         future, *_ = self._pending.pop(token)
         if not future.cancelled():
-            future.set_exception(SpawnFailed(number, text or os.strerror(number), part))
+            future.set_exception(start_error(number, text or os.strerror(number), part))
 
-    def _on_spawned(self, token: int, pid: int, count: int) -> None:
+    def _on_spawned(self, token: int, pid: int, count: int, granted: Granted | None = None) -> None:
         assert self._link is not None
         future, on_exit, mark = self._pending.pop(token)
         fds = self._link.take_fds()
         is_whole = len(fds) == count
         self._live[pid] = on_exit if is_whole else _ignore
         if is_whole and not future.cancelled():
-            future.set_result(Spawned(pid, fds, mark))
+            future.set_result(Spawned(pid, fds, mark, granted))
             return
         # The program is not wanted any more, or its descriptors did not fit.
         keeper.close_all(fds)
@@ -297,6 +328,10 @@ class SessionSpawner:
         """As `Spawner.end_tree`."""
         self._spawner.end_tree(mark)
 
+    def reach_limit(self, pid: int, name: str) -> None:
+        """As `Spawner.reach_limit`."""
+        self._spawner.reach_limit(pid, name)
+
     def end_all(self) -> None:
         """Kill everything that the session has started and that still runs."""
         self._spawner.end_tree(self._mark, _WHOLE & ~_STARTS)
@@ -334,5 +369,5 @@ def _kill_all(leaders: set[int], base: int) -> None:
         leaders = set()
 
 
-def _ignore(status: int | None, reason: str | None = None, /) -> None:
+def _ignore(status: int | None, reason: str | None = None, facts: Facts | None = None, /) -> None:
     """The exit handler of a program that is not wanted."""

@@ -12,6 +12,7 @@ lifecycle.py       `initialize`, `initialized` and `session/retain`
 process.py         `process/*`
 jobs.py            `job/*` and `server/stop`
 resources.py       limits of what a process may use
+limit_words.py     limits as people write them
 ends.py            why a process ended, and what it used
 denials.py         what a sandbox refused
 env_policy.py      the variables that a process inherits

@@ -42,7 +42,7 @@ class GrantedLimit(msgspec.Struct, rename="camel", frozen=True):
     """What became of one limit."""
 
     # The value that holds; the server may have lowered it.
-    value: float
+    value: int | float
     mechanism: Mechanism
     # The limit is for all processes of the command together, or for each.
     scope: Literal["tree", "process"]

@@ -161,22 +161,27 @@ class StartFence:
             self._fds.append(gate)
         self._watch = (release, gate, 3 + inherited + 1, expected)
 
-    def guarded(self, namespace: Namespace, stderr: int) -> int:
-        """Fork the guard of *namespace*; it says on *stderr* why the command does not run."""
+    def guarded(self, namespace: Namespace, stderr: int, limited: Any = None) -> int:
+        """Fork the guard of *namespace*; it says on *stderr* why the command does not run.
+
+        It also puts the namespace's first process within its limits.
+        """
         pid = os.fork()
         if pid:
             return pid
         status = _guard().REFUSED
         try:
-            status = self._run_guard(namespace, stderr)
+            status = self._run_guard(namespace, stderr, limited)
         finally:
             os._exit(status)
 
-    def _run_guard(self, namespace: Namespace, stderr: int) -> int:
+    def _run_guard(self, namespace: Namespace, stderr: int, limited: Any) -> int:
         release, gate, waiting, expected = self._watch
         guard = _guard()
         try:
             guard.guard(namespace.info, waiting, expected)
+            if limited is not None:
+                _limit(limited, namespace)
         except guard.Gone:
             return int(guard.GONE)
         except guard.Refused as exc:
@@ -209,6 +214,16 @@ class StartFence:
         if self._namespace is not None:
             self._namespace.close()
             self._namespace = None
+
+
+def _limit(limited: Any, namespace: Namespace) -> None:
+    """Put the first process of *namespace*, which waits, within its limits."""
+    try:
+        limited.place(namespace.first())
+    except ProcessLookupError:
+        raise _guard().Gone from None
+    except (OSError, ValueError) as exc:
+        raise _guard().Refused(f"the command cannot be limited: {exc}") from exc
 
 
 class Namespace:

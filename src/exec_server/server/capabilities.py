@@ -32,6 +32,7 @@ _OF_OURS = {
     "processDetails": True,
     "processList": True,
     "processTerminateTree": sys.platform == "linux",
+    "processLimits": sys.platform == "linux",
     "processReadDroppedBytes": True,
     "processFlow": True,
     "concurrentRequests": True,

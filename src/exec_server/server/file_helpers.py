@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from exec_server.errors import InternalError
 from exec_server.files.confined.helper_pool import Started
 from exec_server.files.confined.interpreter import PASSED_ON, arguments
-from exec_server.process.spawn import Launch, Spawner
+from exec_server.process.spawn import Facts, Launch, Spawner
 from exec_server.sandbox.launch import ConfinedCommand, RequestedCommand, confine
 from exec_server.sandbox.model import Plan, Unenforceable
 
@@ -72,7 +72,9 @@ class Running:
             os.close(self._stderr)
             self._stderr = None
 
-    def on_exit(self, status: int | None, reason: str | None = None) -> None:
+    def on_exit(
+        self, status: int | None, reason: str | None = None, facts: Facts | None = None
+    ) -> None:
         self._status, self._has_ended = status, True
         self._reason = reason
         # The process may end before its descriptors have arrived.

@@ -4,6 +4,7 @@
     child_env.py    the environment of a child, from the request and its policy
     event_order.py  pushed events, released in the order of their numbers
     expiry.py       keys that are forgotten at a deadline
+    limit_bounds.py what a process may use, between the defaults and the maximum of a server
     output_log.py   the retained output of a process, and the numbers of its events
     reconnect.py    when to try again after a lost connection, and when to give up
     recovery.py     the answer to a recovery read, merged into the order of events

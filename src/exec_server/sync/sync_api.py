@@ -56,8 +56,10 @@ from exec_server.protocol import environment, fs, process
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.fs import Metadata
 from exec_server.protocol.jobs import JobInfo
+from exec_server.protocol.limit_words import Limited
 from exec_server.protocol.paths import PathUri
 from exec_server.protocol.process import ReadResult
+from exec_server.protocol.resources import GrantedLimit
 from exec_server.protocol.sandbox import Sandboxed
 from exec_server.sync.portal import (
     Twin,
@@ -910,6 +912,15 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         return self._inner.is_durable
 
     @property
+    def limits(self) -> dict[str, GrantedLimit]:
+        """What became of each limit that was asked for, or that the server imposes; see `start`.
+
+        Its mechanism is `none` if the server does not hold it. It is empty without limits, and for
+        a process that was attached to.
+        """
+        return self._portal.run(lambda: self._inner.limits)
+
+    @property
     def signal(self) -> int | None:
         """The signal that has ended the process, such as `signal.SIGKILL`, on a terminal, too.
 
@@ -1078,6 +1089,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         tty: bool = False,
         sandbox: Sandboxed = None,
         ensure: bool = True,
+        limits: Limited = None,
         max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
         drain: float | None = DEFAULT_LIMITS.run_drain,
     ) -> CompletedProcess:
@@ -1113,6 +1125,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                 tty=tty,
                 sandbox=sandbox,
                 ensure=ensure,
+                limits=limits,
                 max_output=max_output,
                 drain=drain,
             )
@@ -1131,6 +1144,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         rows: int | None = None,
         cols: int | None = None,
         sandbox: Sandboxed = None,
+        limits: Limited = None,
         process_id: str | None = None,
         durable: bool = False,
         ensure: bool = False,
@@ -1151,6 +1165,10 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
 
         *sandbox* says what the program may access, for example `read_only()`. The handle's
         `sandbox_type` says how the server enforces it; a server without sandboxes does not.
+
+        *limits* says what the program and all that it starts may use: `ResourceLimits` or a mapping
+        such as `{"memory": "2G", "wall": 30}`. The handle's `limits` says how each is held. With
+        `"require": True` a server that cannot hold them raises InvalidRequest or MethodNotFound.
 
         A *durable* process outlives the server: if the server is killed, restarted or replaced by
         another release, the process runs on, and the next server on the same state directory
@@ -1185,6 +1203,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     rows=rows,
                     cols=cols,
                     sandbox=sandbox,
+                    limits=limits,
                     process_id=process_id,
                     durable=durable,
                     ensure=ensure,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ class Deaf:
         raise AssertionError("there is nothing to acknowledge")
 
 
-def flow_and_gate(patience: float = 60.0, **limits: int) -> tuple[FlowControl, Gate]:
+def flow_and_gate(patience: float = 60.0, **limits: Any) -> tuple[FlowControl, Gate]:
     flow = FlowControl(Deaf(), limits=Limits(reader_patience=patience, **limits))
     gate = Gate()
     flow.use(gate)  # type: ignore[arg-type]

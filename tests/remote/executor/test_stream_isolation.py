@@ -7,7 +7,7 @@ import json
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -94,7 +94,7 @@ class Fragile:
 class Stage:
     """An ExecutorSocket without a network, whose streams are Fragile."""
 
-    def __init__(self, serve: Callable | None = None, **limits: int) -> None:
+    def __init__(self, serve: Callable | None = None, **limits: Any) -> None:
         self.wire = Wire()
         self.born: list[Fragile] = []
         self.socket = ExecutorSocket(

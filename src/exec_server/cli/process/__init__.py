@@ -2,6 +2,7 @@
 
 run.py                    `run`, and starting a command for `shell` and `sandbox`
 run_options.py            the options of `run`
+limit_options.py          `--limit`, and what became of the limits
 shell.py                  `shell`
 attach.py                 `attach`
 ps.py                     `ps`

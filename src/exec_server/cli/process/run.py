@@ -18,6 +18,7 @@ from exec_server.cli.os_error_text import os_error_number, without_os_error
 from exec_server.cli.output_format import asks_for_json, printable_json
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.connection_notices import Notices
+from exec_server.cli.process.limit_options import limit_facts, tell_limits
 from exec_server.cli.process.run_options import RunOptions, parse_run
 from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
@@ -206,12 +207,14 @@ async def start_command(
             rows=size[0] if size else None,
             cols=size[1] if size else None,
             sandbox=sandbox,
+            limits=options.limits,
             process_id=process_id,
             durable=durable,
             ensure=True,
             on_gap=on_gap,
         )
         check_confined(process, options.sandbox)
+        tell_limits(process, options.limits, is_verbose=options.verbose)
     except (RpcError, CannotConfine) as exc:
         raise await _not_started(client, options, exc) from exc
     return process
@@ -254,6 +257,7 @@ def _facts(process: RemoteProcess, status: int, *, is_timed_out: bool) -> dict[s
     if process.sandbox_type not in (None, "none"):
         result["sandboxRung"] = process.sandbox_rung
         result["sandboxDenied"] = process.sandbox_denied
+    result |= limit_facts(process)
     if is_timed_out:
         result["timedOut"] = True
     return result

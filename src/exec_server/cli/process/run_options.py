@@ -20,6 +20,7 @@ from exec_server.cli.options import (
     server_token,
 )
 from exec_server.cli.parser import Arguments, Flag, Parser, seconds
+from exec_server.cli.process.limit_options import LIMIT_HELP, add_limit, chosen_limits
 from exec_server.cli.sandbox.sandbox_options import (
     SANDBOX_HELP,
     Confinement,
@@ -34,6 +35,7 @@ from exec_server.cli.server_access import (
     is_url,
     url_meant_by,
 )
+from exec_server.protocol.resources import ResourceLimits
 
 # One day: a process that was detached in the evening can be resumed the next morning.
 DEFAULT_KEEP = 24 * 3600.0
@@ -51,6 +53,7 @@ of this program. A lost connection is replaced; no output is lost or printed twi
 _EPILOG = f"""\
 {SERVER_HELP}
 {SANDBOX_HELP}
+{LIMIT_HELP}
 {TOKEN_HELP}
 {RUN_STATUS_HELP}
 examples:
@@ -80,6 +83,9 @@ examples:
   In a sandbox that can write to one directory:
       exec-server run --sandbox workspace-write=/srv/app ws://127.0.0.1:41181 -- npm test
 
+  With limits for the command and all that it starts:
+      exec-server run --limit memory=2G --limit pids=200 ws://127.0.0.1:41181 -- make -j4
+
   As JSON, for a program:
       exec-server run -o json ws://127.0.0.1:41181 -- git status --porcelain
 """
@@ -106,6 +112,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep: float = DEFAULT_KEEP
     verbose: bool = False
     sandbox: Confinement | None = None
+    limits: ResourceLimits | None = None
     token: Token | None = None
     token_file: str | None = None
     pin: str | None = None
@@ -150,6 +157,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         keep=DEFAULT_KEEP if values.keep is None else values.keep,
         verbose=values.verbose,
         sandbox=confinement(parser, arguments),
+        limits=chosen_limits(values),
         token=server_token(parser, values),
         token_file=values.token_file,
         pin=values.pin,
@@ -205,6 +213,7 @@ def _parser() -> Parser:
         parser, "text passes output through; json prints one object at the end [default: text]"
     )
     add_sandbox_options(parser)
+    add_limit(parser)
     add_verbose(parser)
     add_connection_options(parser)
     return parser

@@ -22,6 +22,7 @@ from exec_server.cli.options import (
 from exec_server.cli.parser import Parser
 from exec_server.cli.process import detach, terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.limit_options import LIMIT_HELP, add_limit, chosen_limits
 from exec_server.cli.process.run import start_command
 from exec_server.cli.process.run_options import RunOptions, add_not_durable, split_server
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
@@ -48,6 +49,7 @@ escape keys, at the start of a line:
   ~d  detach: leave, and let it run  ~~  type a single ~
 `exec-server ps` lists detached shells, and `exec-server attach` continues with one.
 
+{LIMIT_HELP}
 {TOKEN_HELP}
 exit status:
   the status of the shell; 128 + N if signal N ended it or this program (129 after ~.); 0 after ~d
@@ -78,6 +80,7 @@ def shell_parser() -> Parser:
     )
     add_place_on_server(parser)
     add_not_durable(parser)
+    add_limit(parser)
     add_connection_options(parser)
     return parser
 
@@ -107,6 +110,7 @@ def shell_command(words: list[str]) -> int:
                 env=dict(values.env),
                 tty=True,
                 durable=not values.not_durable,
+                limits=chosen_limits(values),
                 token=server_token(parser, values),
                 token_file=values.token_file,
                 pin=values.pin,

@@ -4,5 +4,6 @@ sandbox_command.py  `sandbox`
 sandbox_options.py  the options that confine a command, also for `run`
 doctor.py           `doctor`: its options and its output
 doctor_checks.py    the checks of `doctor`
+limit_checks.py     the check of `doctor` for limits
 hard_links.py       finds files that have names outside of a directory
 """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from exec_server.errors import ExecServerError
+from exec_server.errors import ExecServerError, InvalidRequest
 
 if TYPE_CHECKING:
     from exec_server.client.process.run_to_end import CompletedProcess
@@ -55,6 +55,7 @@ async def checks() -> list[Check]:
         *_namespaces(),
         *_bubblewrap(),
         *[each async for each in _commands()],
+        *[each async for each in _limits()],
     ]
 
 
@@ -167,6 +168,29 @@ async def _commands() -> AsyncIterator[Check]:
         yield Check("sandboxed commands", False, None, f"a command cannot be confined: {done}")
     else:
         yield Check("sandboxed commands", True, f"confined by {done.sandbox_rung}")
+
+
+async def _limits() -> AsyncIterator[Check]:
+    """Run a command with all limits, and see how they are held."""
+    if sys.platform != "linux":
+        return
+    from exec_server.cli.sandbox.limit_checks import GROUPED, TRIED, limit_check
+    from exec_server.local_server import local
+
+    command, why = ["/bin/sh", "-c", "exit 0"], "no control group can be made"
+    try:
+        async with asyncio.timeout(_TRIAL_SECONDS), local() as client:
+            async with await client.start(command, cwd="/", limits=TRIED) as process:
+                granted = process.limits
+            try:
+                tried = {name: TRIED[name] for name in GROUPED}
+                await client.run(command, cwd="/", limits={**tried, "require": True})
+            except InvalidRequest as exc:
+                why = exc.message
+    except (ExecServerError, OSError, TimeoutError) as exc:
+        yield Check("limits", False, None, f"a command cannot be limited: {exc}")
+        return
+    yield limit_check(granted, why, is_root=os.geteuid() == 0)
 
 
 async def _run(sandbox: SandboxContext | None) -> CompletedProcess | str:

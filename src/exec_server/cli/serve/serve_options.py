@@ -12,6 +12,7 @@ import msgspec
 from exec_server.cli.commands import command_names, find_entry, nearest_command
 from exec_server.cli.parser import Arguments, Parser, similar_tip
 from exec_server.cli.serve.operator_options import OperatorOptions, operator_options
+from exec_server.cli.serve.process_limit_options import process_limits
 from exec_server.cli.serve.serve_parser import forward_parser, serve_parser
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import AuthOptions
@@ -246,6 +247,8 @@ def _limits(values: argparse.Namespace) -> Limits:
         job_journal_bytes=values.state_job_bytes,
         job_journal_total_bytes=values.state_total_bytes,
         job_keep_seconds=values.state_keep,
+        process_default=process_limits(values.limit_default),
+        process_max=process_limits(values.limit_max),
     )
 
 

@@ -7,6 +7,7 @@ tracked_processes.py  all processes of a client: routes events, recovers after a
 output_buffer.py      output that is not read yet; the events that users see
 output_view.py        OutputView: one stream, its lines, and reading up to a separator
 bounded_output.py     the beginning and the end of a long output
+limit_support.py      whether a server can limit what a process uses
 start_errors.py       what a start has failed at: the program, or its directory
 run_to_end.py         `run`: write input, collect output, enforce the timeout
 """

@@ -22,6 +22,7 @@ from exec_server.client.arguments import (
     signal_name,
 )
 from exec_server.client.client_session import ClientSession
+from exec_server.client.process.limit_support import knows_limits
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess, complete
 from exec_server.client.process.start_errors import named
@@ -38,6 +39,7 @@ from exec_server.limits import DEFAULT_LIMITS
 from exec_server.protocol import process
 from exec_server.protocol.base64 import Blob
 from exec_server.protocol.env_policy import EnvPolicy
+from exec_server.protocol.limit_words import Limited, as_limits, not_held
 from exec_server.protocol.method import NOTHING
 from exec_server.protocol.paths import to_uri
 from exec_server.protocol.sandbox import Sandboxed, as_context
@@ -66,6 +68,7 @@ class Processes:
         tty: bool = False,
         sandbox: Sandboxed = None,
         ensure: bool = True,
+        limits: Limited = None,
         max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
         drain: float | None = DEFAULT_LIMITS.run_drain,
     ) -> CompletedProcess:
@@ -104,6 +107,7 @@ class Processes:
             tty=tty,
             stdin=input is not None,
             sandbox=sandbox,
+            limits=limits,
             ensure=ensure,
             on_gap="skip",
         )
@@ -127,6 +131,7 @@ class Processes:
         rows: int | None = None,
         cols: int | None = None,
         sandbox: Sandboxed = None,
+        limits: Limited = None,
         process_id: str | None = None,
         durable: bool = False,
         ensure: bool = False,
@@ -147,6 +152,10 @@ class Processes:
 
         *sandbox* says what the program may access, for example `read_only()`. The handle's
         `sandbox_type` says how the server enforces it; a server without sandboxes does not.
+
+        *limits* says what the program and all that it starts may use: `ResourceLimits` or a mapping
+        such as `{"memory": "2G", "wall": 30}`. The handle's `limits` says how each is held. With
+        `"require": True` a server that cannot hold them raises InvalidRequest or MethodNotFound.
 
         A *durable* process outlives the server: if the server is killed, restarted or replaced by
         another release, the process runs on, and the next server on the same state directory
@@ -184,6 +193,7 @@ class Processes:
             durable=durable,
             details=self._session.has_announced("processDetails"),
             sandbox=as_context(sandbox, cwd=path),
+            limits=as_limits(limits),
         )
         start = partial(
             self.start_process,
@@ -217,6 +227,9 @@ class Processes:
             await self._session.require(
                 "processDurable", "it has no state directory, and its processes end with it"
             )
+        asked = params.limits
+        if asked and not await knows_limits(self._session, asked):
+            params = msgspec.structs.replace(params, limits=None)
         process_id = params.process_id
         window = self._wanted_window
         if window is not None and params.flow_window is None:
@@ -237,6 +250,8 @@ class Processes:
             self._undo(tracked, exc)
             raise
         tracked.is_started = True
+        if asked is not None and params.limits is None:
+            tracked.limits = not_held(asked)
         if tracked.is_durable:
             self._session.has_durable_process()
         return self._handle(tracked, text=text)

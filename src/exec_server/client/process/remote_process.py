@@ -31,6 +31,7 @@ from exec_server.errors import (
     StdinClosed,
 )
 from exec_server.protocol.process import ReadResult, WriteStatus
+from exec_server.protocol.resources import GrantedLimit
 
 if TYPE_CHECKING:
     from exec_server.client.process.processes import Processes
@@ -180,6 +181,15 @@ class RemoteProcess:
     def is_durable(self) -> bool:
         """True if the process outlives the server; see `start`."""
         return self._tracked.is_durable
+
+    @property
+    def limits(self) -> dict[str, GrantedLimit]:
+        """What became of each limit that was asked for, or that the server imposes; see `start`.
+
+        Its mechanism is `none` if the server does not hold it. It is empty without limits, and for
+        a process that was attached to.
+        """
+        return dict(self._tracked.limits)
 
     @property
     def signal(self) -> int | None:

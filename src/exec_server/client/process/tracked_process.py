@@ -30,6 +30,7 @@ from exec_server.protocol.process import (
     ReadResult,
     StartResult,
 )
+from exec_server.protocol.resources import GrantedLimit
 from exec_server.state.event_order import EventOrder, ProcessEvent
 from exec_server.state.recovery import merge
 
@@ -77,6 +78,7 @@ class TrackedProcess:
         self.sandbox_rung: str | None = None
         self.sandbox_denied = False
         self.is_durable = False
+        self.limits: dict[str, GrantedLimit] = {}
         self.returncode: int | None = None
         # Why the exit status is unknown and stays so.
         self.lost: str | None = None
@@ -166,6 +168,7 @@ class TrackedProcess:
         self.sandbox_type = answer.sandbox_type
         self.sandbox_rung = answer.sandbox_rung or None
         self.pid = answer.pid or None
+        self.limits = answer.limits or {}
 
     def receive(self, event: ProcessEvent) -> None:
         """An event has arrived, in any order. Never raises."""

@@ -21,14 +21,14 @@ from exec_server.protocol.paths import PathUri
 _encode = msgspec.json.Encoder(enc_hook=encode_hook).encode
 
 
-def _discover_root(root_id: str, uri: str, numbers: dict[str, int]) -> DiscoveredRoot:
+def _discover_root(root_id: str, uri: str, numbers: dict[str, Any]) -> DiscoveredRoot:
     # Few helpers are asked to discover anything, so the modules are loaded here.
     from exec_server.discovery.roots import discover
 
     return discover(CapabilityRoot(root_id, PathUri(uri)), Limits(**numbers))
 
 
-def _discover_installed(homes: list[Any], numbers: dict[str, int]) -> CapabilitiesResult:
+def _discover_installed(homes: list[Any], numbers: dict[str, Any]) -> CapabilitiesResult:
     from exec_server.discovery.homes import Homes
     from exec_server.discovery.installed import discover
 

@@ -17,6 +17,7 @@ from exec_server.process.durable.journal_log import Record
 from exec_server.process.durable.journal_pump import JournalPump
 from exec_server.process.durable.keeper_hello import HeldJob
 from exec_server.process.durable.state_directory import StoredJob, StoredStatus
+from exec_server.process.spawn import Facts
 from exec_server.protocol import process
 from exec_server.sandbox.denial import is_denied
 from exec_server.sandbox.model import Backend
@@ -111,13 +112,23 @@ class DurableChild(Child):
 
     # Events.
 
+    def limit_output(self, most: int) -> None:
+        super().limit_output(most)
+        self._most_output = most
+
     def _on_record(self, middle: bytes, record: Record) -> None:
+        if self._output_limit is not None and self.log.total_bytes > self._most_output:
+            # The journal has it already.
+            self._output_limit.reach()
         # While no client is attached, the bytes need not be read.
         data = self.job.log.read(record) if self._outlet.is_attached else b""
         self._tell_output(record.seq, middle, data)
 
-    def reaped(self, status: int | None, reason: str | None = None) -> None:
+    def reaped(
+        self, status: int | None, reason: str | None = None, facts: Facts | None = None
+    ) -> None:
         self._reason = reason
+        self._note_facts(facts)
         if status is None:
             self.lost = self.lost or KEEPER_DIED
         elif self.ended_at is None:
@@ -191,6 +202,8 @@ class DurableChild(Child):
         self.started_at = saved.started_at
         self._mark = saved.mark
         self.log = self.job.log
+        if saved.output_limit is not None:
+            self.limit_output(saved.output_limit)
         if saved.sandbox is not None:
             self.sandbox = _EarlierSandbox(saved.sandbox)  # type: ignore[arg-type]
 

@@ -56,6 +56,7 @@ class DurableJob:
     def spawn(self, launch: Launch, on_exit: OnExit) -> asyncio.Future[Spawned]:
         for field, value in self.describe().items():
             setattr(self.saved, field, value)
+        self.saved.output_limit = (launch.limits or {}).get("outputBytes")
         try:
             self.name = name = self._state.new_job(self.saved)
         except OSError as exc:
@@ -95,6 +96,9 @@ class DurableJob:
 
     def end_tree(self, mark: int) -> None:
         self._spawner.end_tree(mark)
+
+    def reach_limit(self, pid: int, name: str) -> None:
+        self._spawner.reach_limit(pid, name)
 
     def write(self, write_id: str | None, data: bytes, accepted: Callable[[], None]) -> None:
         assert self.name is not None

@@ -16,10 +16,10 @@ ever need, and both ends say which version of these messages they speak. To this
 those of keeper.py::
 
     ("hello", version, {})
-    ("spawn", ..., mark, {"name", "drains", "holds", "max_bytes", "max_records"})
+    ("spawn", ..., mark, {"name", "drains", "holds", "max_bytes", "max_records", "limits"})
                                    name: of the job's folder; drains: False for a job that waits
                                    for its reader; holds: for how many seconds without a server;
-                                   the rest: bounds of its journal
+                                   max_*: bounds of its journal; limits: as in keeper.py
     ("fds", token, name)           asks for the outputs of a job
     ("write", token, name, write_id, data)
     ("share", token, name)         asks to write the stdin of a job through a log; see kept_input.py
@@ -31,17 +31,19 @@ those of keeper.py::
 
 From this keeper::
 
-    ("hello", version, {"pid", "oldest", "shares_input",
+    ("hello", version, {"pid", "oldest", "shares_input", "limits",
                         "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
                                    oldest: the oldest version that it still understands;
                                    shares_input: True if it knows "share";
+                                   limits: there if it can hold them;
                                    status: None while it runs; input: "none", "open" or "closing"
-    ("spawned", token, pid, fds)   stdout, stderr; or the terminal and both ends of a pipe behind it
+    ("spawned", token, pid, fds[, granted])
+                                   stdout, stderr; or the terminal and both ends of a pipe behind it
     ("fds", token, fds)            the same for a job that runs already; -1 if there is no room
                                    for descriptors under way, 0 for an unknown job
     ("shared", token, count)       stdin and the log; 0 if the server cannot have them
     ("wrote", token)               the bytes are accepted, now or by an earlier write with this id
-    ("exited", pid, status[, reason])
+    ("exited", pid, status[, reason[, facts]])
     ("error", kind, text)          the message was not understood, or it could not be handled
 
 Both say hello first, and that message has this form in every version. A change that the other end
@@ -205,6 +207,13 @@ class KeptJob:
         except journal.EndOfStream:
             self.ended.add(stream)
 
+    @property
+    def has_too_much_output(self) -> bool:
+        most = (self.settings.get("limits") or {}).get("outputBytes")
+        if most is None or self.journal is None:
+            return False
+        return sum(map(self.journal.size, self.streams)) > int(most)
+
     def say(self, text: str, folder: str) -> None:
         """Write *text* behind the output of the job, which a server would do if there was one."""
         try:
@@ -284,6 +293,8 @@ class DurableKeeper(keeper.Keeper):
             ready = [fd for fd, _ in self._epoll.poll(self._patience())]
             if self._walls is not None:
                 self._end_unwalled(self._walls.lost(set(ready)))
+            if self._limiter is not None:
+                self._limiter.look()
             for fd in ready:
                 self._call_handler(fd)
             if self._retry_at is not None and time.monotonic() >= self._retry_at:
@@ -315,7 +326,7 @@ class DurableKeeper(keeper.Keeper):
         ends = [end for end in (self._retry_at, self._holds_until) if end is not None]
         if self._server is None and not self._jobs and now < self._alone_until:
             ends.append(self._alone_until)
-        if self._walls is not None and (wait := self._walls.wait_milliseconds) is not None:
+        if (wait := self._wait_milliseconds()) is not None:
             ends.append(now + wait / 1000)
         return max(0.0, min(ends) - now) if ends else None
 
@@ -383,7 +394,8 @@ class DurableKeeper(keeper.Keeper):
         self._alone_until = 0.0
         self._watch(sock.fileno(), self._serve)
         jobs = [job.described() for job in self._jobs.values()]
-        facts = {"pid": os.getpid(), "oldest": OLDEST, "shares_input": True, "jobs": jobs}
+        facts: dict[str, Any] = {"pid": os.getpid(), "oldest": OLDEST, "jobs": jobs}
+        facts |= {"shares_input": True, "limits": True}
         self._send(("hello", VERSION, facts))
 
     def _hear_hello(self, version: object, *_: object) -> None:
@@ -438,7 +450,7 @@ class DurableKeeper(keeper.Keeper):
         try:
             if kind in handlers:
                 handlers[kind](*rest)
-            elif kind in ("spawn", "signal", "end", "stop"):
+            elif kind in ("spawn", "signal", "limit", "end", "stop"):
                 return super()._handle(message)
             else:
                 self._send(("error", kind, "unknown kind of message"))
@@ -457,7 +469,7 @@ class DurableKeeper(keeper.Keeper):
         *usual, self._starting = start
         started = os.path.join(self._folder, self._starting["name"], STARTED)
         try:
-            super()._start(token, *usual)
+            super()._start(token, *(*usual, self._starting.get("limits")))
         except BaseException:
             if os.path.exists(started):
                 os.unlink(started)
@@ -468,11 +480,11 @@ class DurableKeeper(keeper.Keeper):
         path = os.path.join(self._folder, self._starting["name"], STARTED)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
-    def _tell_start(self, token: int, pid: int, stdio: keeper.Stdio) -> None:
+    def _tell_start(self, token: int, pid: int, stdio: keeper.Stdio, *granted: Any) -> None:
         job = KeptJob(self._starting, pid, self._marks[pid])
         try:
             job.hold(stdio, self._unwatch)
-            self._send(("spawned", token, pid, len(job.outputs)), job.outputs)
+            self._send(("spawned", token, pid, len(job.outputs), *granted), job.outputs)
         except OSError:
             job.close()
             raise
@@ -572,6 +584,8 @@ class DurableKeeper(keeper.Keeper):
             is_stalled = job.journal is None or job.journal.is_stalled
         except OSError:
             is_stalled = True
+        if job.has_too_much_output and self._limiter is not None:
+            self._limiter.reach(job.pid, "outputBytes")
         if is_stalled or stream in job.ended:
             self._unwatch(fd)
         if is_stalled:
@@ -592,7 +606,9 @@ class DurableKeeper(keeper.Keeper):
             return True
         return self._receive() and self._handle_input()
 
-    def _report_exit(self, pid: int, status: int, reason: str | None) -> None:
+    def _report_exit(
+        self, pid: int, status: int, reason: str | None, facts: dict[str, Any] | None
+    ) -> None:
         job = self._pids.pop(pid)
         job.status = status
         if job.is_unwanted:
@@ -601,7 +617,7 @@ class DurableKeeper(keeper.Keeper):
             if reason is not None and self._server is None:
                 job.say(reason, self._folder)
             self._store(job)
-        super()._report_exit(pid, status, reason)
+        super()._report_exit(pid, status, reason, facts)
         if self._server is None:
             self._begin_taking(job)
         self._release_if_over(job)
@@ -697,6 +713,7 @@ def load_everything() -> None:
     for name in ("ctypes", "subprocess", "traceback"):
         import_module(name)
     keeper.confine().load_everything()
+    keeper.limiting()
 
 
 def main() -> None:

@@ -16,15 +16,23 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from exec_server.errors import ConfigurationError, InternalError, StartPart
+from exec_server.errors import ConfigurationError, InternalError, InvalidRequest, RpcError
 from exec_server.process import keeper
 from exec_server.process.durable import durable_keeper
 from exec_server.process.durable.keeper_hello import HeldJob, UnknownKeeper, silent, understood
 from exec_server.process.durable.state_directory import StateDirectory
 from exec_server.process.keeper_socket import KeeperSocket, connect, listen
-from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
+from exec_server.process.spawn import (
+    Facts,
+    Granted,
+    Launch,
+    OnExit,
+    Spawned,
+    SpawnFailed,
+    start_error,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +63,7 @@ class DurableSpawner:
         # Of jobs that were found and not yet adopted: their outputs (None if they cannot be sent),
         # and exits that came meanwhile.
         self._fetched: dict[str, list[int] | None] = {}
-        self._early: dict[str, tuple[int | None, str | None]] = {}
+        self._early: dict[str, tuple[int | None, str | None, Facts | None]] = {}
         self._writes: dict[int, Callable[[], None]] = {}
         # By token: the job, and what to call with the descriptors of its input.
         self._shares: dict[int, tuple[str, Callable[[list[int]], None]]] = {}
@@ -66,6 +74,8 @@ class DurableSpawner:
         # True once a program was confined, also by an earlier server.
         self.has_confined = False
         self.keeper_pid: int | None = None
+        # False for a keeper of an older release.
+        self._holds_limits = True
 
     # The keeper.
 
@@ -205,17 +215,26 @@ class DurableSpawner:
     ) -> asyncio.Future[Spawned]:
         """As `Spawner.spawn`, for the job that *settings* names."""
         try:
+            self._check_limits(launch)
             self.start()
-        except InternalError:
+        except RpcError:
             keeper.close_all(launch.fds)
             raise
         self.has_confined = self.has_confined or launch.fence is not None
         future: asyncio.Future[Spawned] = asyncio.get_running_loop().create_future()
         token = self._next_token()
         self._pending[token] = (future, on_exit, mark)
-        # The last field is not part of the message: the descriptors are attached to it.
-        self._send(("spawn", token, *launch[:-1], mark, settings), launch.fds)
+        if launch.limits is not None:
+            settings["limits"] = launch.limits
+        self._send(("spawn", token, *launch.words, mark, settings), launch.fds)
         return future
+
+    def _check_limits(self, launch: Launch) -> None:
+        if launch.limits is not None and launch.limits["require"] and not self._holds_limits:
+            raise InvalidRequest(
+                "limits cannot be held: the keeper of durable jobs is of an older release; it is "
+                "replaced when its jobs have ended"
+            )
 
     async def _fetch(self, jobs: list[HeldJob]) -> None:
         """Ask for the outputs of all jobs at once; waiting for each answer would take long."""
@@ -233,8 +252,15 @@ class DurableSpawner:
                 fds = await self._answered(self._ask_outputs(job))
             self._fetched[job.name] = fds
 
-    def _note_early(self, name: str, status: int | None, reason: str | None = None, /) -> None:
-        self._early[name] = (status, reason)
+    def _note_early(
+        self,
+        name: str,
+        status: int | None,
+        reason: str | None = None,
+        facts: Facts | None = None,
+        /,
+    ) -> None:
+        self._early[name] = (status, reason, facts)
 
     def _ask_outputs(self, job: HeldJob) -> asyncio.Future[list[int] | None]:
         future: asyncio.Future[list[int] | None] = asyncio.get_running_loop().create_future()
@@ -300,6 +326,10 @@ class DurableSpawner:
     def end_tree(self, mark: int, mask: int = (1 << 63) - 1) -> None:
         self._send(("end", mark & mask, mask))
 
+    def reach_limit(self, pid: int, name: str) -> None:
+        """As `Spawner.reach_limit`."""
+        self._send(("limit", pid, name))
+
     def _next_token(self) -> int:
         self._tokens += 1
         return self._tokens
@@ -344,15 +374,17 @@ class DurableSpawner:
             self._settle(exc)
         else:
             self.keeper_pid, self._shares_input = hello.pid, hello.shares_input
+            assert isinstance(message, tuple)
+            self._holds_limits = "limits" in message[2]
             self._hello.set_result(hello.jobs)
 
-    def _on_spawned(self, token: int, pid: int, count: int) -> None:
+    def _on_spawned(self, token: int, pid: int, count: int, granted: Granted | None = None) -> None:
         assert self._link is not None
         future, on_exit, mark = self._pending.pop(token)
         fds = self._link.take_fds()
         if len(fds) == count and not future.cancelled():
             self._live[pid] = (on_exit, mark)
-            future.set_result(Spawned(pid, fds, mark))
+            future.set_result(Spawned(pid, fds, mark, granted))
             return
         # The program is not wanted any more, or its descriptors did not fit.
         keeper.close_all(fds)
@@ -361,12 +393,10 @@ class DurableSpawner:
         if not future.cancelled():
             future.set_exception(SpawnFailed(errno.EMFILE, os.strerror(errno.EMFILE)))
 
-    def _on_failed(
-        self, token: int, number: int, text: str, part: StartPart | Literal[""] = ""
-    ) -> None:
+    def _on_failed(self, token: int, number: int, text: str, part: str = "") -> None:
         future, *_ = self._pending.pop(token)
         if not future.cancelled():
-            future.set_exception(SpawnFailed(number, text, part or None))
+            future.set_exception(start_error(number, text, part))
 
     def _on_fds(self, token: int, count: int) -> None:
         assert self._link is not None
@@ -394,10 +424,12 @@ class DurableSpawner:
         if accepted is not None:
             accepted()
 
-    def _on_exited(self, pid: int, status: int, reason: str | None = None) -> None:
+    def _on_exited(
+        self, pid: int, status: int, reason: str | None = None, facts: Facts | None = None
+    ) -> None:
         on_exit, _ = self._live.pop(pid, (None, 0))
         if on_exit is not None:
-            on_exit(status, reason)
+            on_exit(status, reason, facts)
 
     def _on_lost(self) -> None:
         """The keeper is gone: kill what it has left, and report the loss of each job."""

@@ -76,6 +76,8 @@ class StoredJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     flow_window: int | None = None
     # The backend that confines it; None without a sandbox.
     sandbox: str | None = None
+    # The bytes of output after which its keeper is told to end it.
+    output_limit: int | None = None
     mark: int
     # Milliseconds since 1970.
     started_at: int

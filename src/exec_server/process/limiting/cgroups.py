@@ -1,0 +1,467 @@
+"""Control groups of both versions: made, entered, read and removed.
+
+The keeper loads this file by its path; only the standard library is available there.
+
+The keeper makes a directory of its own in each hierarchy that it needs, below the group that it is
+in, so that the limits around it hold as well; each limited start gets a group in there. The name of
+the directory has the keeper's pid and the time of its start, so that a later keeper can remove what
+a killed one has left. The keeper itself stays outside.
+
+The file is long because what is loaded by its path has no package to import a second file from.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+
+# A stand-in for `typing.TYPE_CHECKING`, without the import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from exec_server.process.limiting.cgroup_places import Place
+
+# What statfs(2) says of a hierarchy; a tmpfs at the same path takes directories and limits nothing.
+_MAGIC = {1: 0x27E0EB, 2: 0x63677270}
+_PERIOD = 100_000
+_PREFIX = "exec-server"
+_NAME = re.compile(rf"{_PREFIX}-(\d+)-(\d+)-(\d+)")
+# The leaf in which the server and the keeper are if their own group has to have controllers.
+_LEAF = f"{_PREFIX}-itself"
+# So often the processes of a group are moved or killed, until none is left.
+_ROUNDS = 20
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_CLONE3 = 435
+_CLONE_INTO_CGROUP = 0x200000000
+
+
+class GroupFailed(Exception):
+    """A controller does not do what it is asked for."""
+
+    def __init__(self, mechanism: str, controller: str, why: str) -> None:
+        super().__init__(why)
+        self.mechanism = mechanism
+        self.controller = controller
+
+
+class Group:
+    """The group of one start: a directory in each hierarchy that its limits need."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        # The directories by mechanism and controller; one directory may be there several times.
+        self._parts: dict[tuple[str, str], str] = {}
+        # Descriptors to which a process is written that enters the group, with their mechanisms.
+        self.entrances: dict[int, str] = {}
+        # True in a process that was made inside of the part of version 2.
+        self._is_inside = False
+
+    def add(self, mechanism: str, controller: str, area: str) -> str:
+        """Make the directory below *area*. Raises OSError."""
+        path = f"{area}/{self._name}"
+        if path not in self._parts.values():
+            os.mkdir(path)
+            self._parts[mechanism, controller] = path
+            # A process that has one thread enters by `tasks` without a lock for which the kernel
+            # may wait 20 ms.
+            file = "tasks" if mechanism == "cgroup1" else "cgroup.procs"
+            self.entrances[os.open(f"{path}/{file}", os.O_WRONLY | os.O_CLOEXEC)] = mechanism
+        self._parts[mechanism, controller] = path
+        return path
+
+    @property
+    def _folders(self) -> set[str]:
+        return set(self._parts.values())
+
+    def fork(self) -> int:
+        """As os.fork; the new process is in the part of version 2 already, if there is one.
+
+        To enter it later takes a lock for which the kernel may wait 20 ms.
+        """
+        for (mechanism, _), path in self._parts.items():
+            if mechanism == "cgroup2":
+                pid = _fork_into(path)
+                if pid is None:
+                    break
+                if pid == 0:
+                    self._is_inside = True
+                return pid
+        return os.fork()
+
+    def enter(self, pid: int = 0) -> None:
+        """Put *pid* into the group, or the process that calls this. Raises OSError."""
+        for fd, mechanism in self.entrances.items():
+            if not (self._is_inside and mechanism == "cgroup2"):
+                os.write(fd, b"%d" % pid)
+
+    def close_entrances(self) -> None:
+        while self.entrances:
+            os.close(self.entrances.popitem()[0])
+
+    def remove(self) -> bool:
+        """Remove the group; False while there is a process in it."""
+        self.close_entrances()
+        for key, path in tuple(self._parts.items()):
+            try:
+                os.rmdir(path)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                return False
+            del self._parts[key]
+        return True
+
+    def members(self) -> set[int]:
+        """The processes in the group."""
+        for path in self._folders:
+            return _pids(f"{path}/cgroup.procs")
+        return set()
+
+    def kill(self) -> None:
+        """Kill all processes of the group."""
+        for (mechanism, controller), path in self._parts.items():
+            if mechanism == "cgroup2" and _try_write(f"{path}/cgroup.kill", "1"):
+                return
+            if controller == "pids":
+                # It makes no new ones meanwhile.
+                _try_write(f"{path}/pids.max", "0")
+        for _ in range(_ROUNDS):
+            members = self.members()
+            for pid in members:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    continue
+            if not members:
+                return
+
+    # What it tells.
+
+    def cpu_seconds(self) -> float | None:
+        for (mechanism, controller), path in self._parts.items():
+            if mechanism == "cgroup2":
+                usage = _table(f"{path}/cpu.stat").get("usage_usec")
+                return None if usage is None else usage / 1e6
+            if controller == "cpuacct":
+                nanoseconds = _number(f"{path}/cpuacct.usage")
+                return None if nanoseconds is None else nanoseconds / 1e9
+        return None
+
+    def memory_kills(self) -> dict[str, int]:
+        """How often its memory limit was reached, and how many processes were killed for that.
+
+        `oom_outer` are those that were killed because of the memory of a group around it.
+        """
+        if path := self._parts.get(("cgroup2", "memory")):
+            events = _table(f"{path}/memory.events")
+            kills, reached = events.get("oom_kill", 0), events.get("max", 0)
+            asked = events.get("oom", 0)
+        elif path := self._parts.get(("cgroup1", "memory")):
+            kills = _table(f"{path}/memory.oom_control").get("oom_kill", 0)
+            reached = _number(f"{path}/memory.failcnt") or 0
+            asked = kills if reached else 0
+        else:
+            return {}
+        if not kills:
+            return {}
+        is_own = bool(asked or reached)
+        facts = {"oom": asked, "oom_kill": kills, "oom_max": reached}
+        return facts if is_own else {**facts, "oom_outer": kills}
+
+    def facts(self) -> dict[str, object]:
+        """What is known of a command whose first process has ended."""
+        mechanisms = [mechanism for mechanism, _ in self._parts]
+        facts: dict[str, object] = {"group": min(mechanisms, default=None)}
+        if (cpu := self.cpu_seconds()) is not None:
+            facts["cpu"] = cpu
+        peaks = (
+            ("peak_memory", ("cgroup2", "memory"), "memory.peak"),
+            ("peak_memory", ("cgroup1", "memory"), "memory.max_usage_in_bytes"),
+            ("processes", ("cgroup2", "pids"), "pids.peak"),
+            ("processes", ("cgroup1", "pids"), "pids.peak"),
+        )
+        for fact, key, file in peaks:
+            if key in self._parts and (peak := _number(f"{self._parts[key]}/{file}")) is not None:
+                facts[fact] = peak
+        return {name: fact for name, fact in (facts | self.memory_kills()).items() if fact}
+
+    # What it bounds. Each raises OSError or ValueError if the bound does not hold.
+
+    def bound(self, mechanism: str, controller: str, value: float) -> None:
+        path = self._parts[mechanism, controller]
+        bounds: dict[tuple[str, str], Callable[[str, float], None]] = {
+            ("cgroup2", "memory"): _bound_memory2,
+            ("cgroup1", "memory"): _bound_memory1,
+            ("cgroup2", "cpu"): _bound_cpu2,
+            ("cgroup1", "cpu"): _bound_cpu1,
+        }
+        bounds.get((mechanism, controller), _bound_pids)(path, value)
+
+
+def _bound_memory2(path: str, value: float) -> None:
+    _write(f"{path}/memory.max", str(int(value)))
+    _is_at_most(f"{path}/memory.max", value)
+    # With swap the command would have more memory than that.
+    if os.path.exists(f"{path}/memory.swap.max"):
+        _write(f"{path}/memory.swap.max", "0")
+    _try_write(f"{path}/memory.oom.group", "1")
+
+
+def _bound_memory1(path: str, value: float) -> None:
+    _try_write(f"{path}/memory.use_hierarchy", "1")
+    _write(f"{path}/memory.limit_in_bytes", str(int(value)))
+    _is_at_most(f"{path}/memory.limit_in_bytes", value)
+    if os.path.exists(f"{path}/memory.memsw.limit_in_bytes"):
+        # A page more, so that the kernel counts how often the other limit is reached.
+        _write(f"{path}/memory.memsw.limit_in_bytes", str(int(value) + _PAGE))
+    else:
+        _write(f"{path}/memory.swappiness", "0")
+
+
+def _bound_cpu2(path: str, value: float) -> None:
+    quota = f"{round(value * _PERIOD)} {_PERIOD}"
+    _write(f"{path}/cpu.max", quota)
+    if _read(f"{path}/cpu.max").split() != quota.split():
+        raise ValueError("cpu.max does not keep what is written to it")
+
+
+def _bound_cpu1(path: str, value: float) -> None:
+    _write(f"{path}/cpu.cfs_period_us", str(_PERIOD))
+    _write(f"{path}/cpu.cfs_quota_us", str(round(value * _PERIOD)))
+    _is_at_most(f"{path}/cpu.cfs_quota_us", round(value * _PERIOD))
+
+
+def _bound_pids(path: str, value: float) -> None:
+    _write(f"{path}/pids.max", str(int(value)))
+    _is_at_most(f"{path}/pids.max", value)
+
+
+def _is_at_most(file: str, value: float) -> None:
+    found = _number(file)
+    # The kernel counts in pages.
+    if found is None or not 0 <= found <= max(value, _PAGE):
+        raise ValueError(f"{os.path.basename(file)} does not keep what is written to it")
+
+
+class Areas:
+    """The directories of this keeper in the hierarchies of *places*.
+
+    *ours* are processes that may be moved out of the keeper's group, if there has to be no process
+    in it; no other process is ever moved.
+    """
+
+    def __init__(self, places: Iterable[Place], ours: Callable[[], set[int]]) -> None:
+        self._ours = ours
+        self._made: list[str] = []
+        self._count = 0
+        # The directories by mechanism and controller.
+        self._areas: dict[tuple[str, str], str] = {}
+        # A directory of version 2; without a controller it still counts the CPU time.
+        self._plain: str | None = None
+        # Why a controller cannot be used.
+        self.why: dict[str, str] = {}
+        self._name = _own_name()
+        for place in places:
+            try:
+                self._open(place)
+            except OSError as exc:
+                for controller in place.controllers or ("memory", "pids", "cpu"):
+                    self.why.setdefault(controller, f"{place.path}: {exc.strerror or exc}")
+
+    def controllers(self, mechanism: str) -> set[str]:
+        return {controller for each, controller in self._areas if each == mechanism}
+
+    def _open(self, place: Place) -> None:
+        if filesystem(place.path) != _MAGIC[place.version]:
+            raise OSError(0, "not a control group")
+        sweep(place.path)
+        area = f"{place.path}/{self._name}"
+        try:
+            os.mkdir(area)
+        except FileExistsError:
+            # Two controllers in one hierarchy.
+            pass
+        self._made.append(area)
+        if place.version == 1:
+            for controller in place.controllers:
+                self._areas["cgroup1", controller] = area
+            return
+        self._plain = area
+        for controller in self._enable(place.path, area):
+            self._areas["cgroup2", controller] = area
+
+    def _enable(self, own: str, area: str) -> set[str]:
+        """Have *area* hand its controllers on to the groups in it; the ones for which it worked."""
+        wanted = {"memory", "pids", "cpu"} & set(_read(f"{own}/cgroup.controllers").split())
+        missing = wanted - set(_read(f"{own}/cgroup.subtree_control").split())
+        try:
+            # Only the root of a hierarchy may have both processes and controllers.
+            if missing and os.path.exists(f"{own}/cgroup.type"):
+                self._empty(own)
+            _enable(own, missing)
+            _enable(area, wanted)
+        except OSError as exc:
+            for controller in wanted:
+                self.why[controller] = f"{own}: {exc.strerror or exc}"
+        return wanted & set(_read(f"{area}/cgroup.subtree_control").split())
+
+    def _empty(self, own: str) -> None:
+        """Move our own processes from the group *own* into a leaf. Raises OSError."""
+        for _ in range(_ROUNDS):
+            members = _pids(f"{own}/cgroup.procs")
+            if not members:
+                return
+            if members - self._ours():
+                raise OSError(0, "there are processes of others in this group")
+            os.makedirs(f"{own}/{_LEAF}", exist_ok=True)
+            for pid in members:
+                _try_write(f"{own}/{_LEAF}/cgroup.procs", str(pid))
+        raise OSError(0, "the processes in this group cannot be moved")
+
+    def new_group(self) -> Group:
+        self._count += 1
+        return Group(str(self._count))
+
+    def add(self, group: Group, mechanism: str, controller: str, value: float) -> None:
+        """Bound *group*. Raises GroupFailed if that does not work."""
+        try:
+            group.add(mechanism, controller, self._areas[mechanism, controller])
+            group.bound(mechanism, controller, value)
+        except (OSError, ValueError) as exc:
+            why = exc.strerror if isinstance(exc, OSError) else str(exc)
+            raise GroupFailed(mechanism, controller, why or str(exc)) from exc
+
+    def count_cpu(self, group: Group) -> None:
+        """Have *group* count CPU time, if there is a hierarchy that does."""
+        if group.cpu_seconds() is not None:
+            return
+        area = self._areas.get(("cgroup1", "cpuacct"))
+        try:
+            if area is not None:
+                group.add("cgroup1", "cpuacct", area)
+            elif self._plain is not None:
+                group.add("cgroup2", "", self._plain)
+        except OSError:
+            # The tree is watched instead.
+            return
+
+    def close(self) -> None:
+        for area in self._made:
+            remove_area(area)
+
+
+def _fork_into(folder: str) -> int | None:
+    """Fork into a group of version 2; None if this kernel cannot do that."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # `struct clone_args`: the flags are the first, the signal the fifth, the group the last.
+        words = (ctypes.c_uint64 * 11)()
+        words[0], words[4], words[10] = _CLONE_INTO_CGROUP, signal.SIGCHLD, fd
+        # Without giving up Python's lock, as os.fork does.
+        libc = ctypes.PyDLL(None)
+        libc.syscall.restype = ctypes.c_long
+        pid: int = libc.syscall(_CLONE3, ctypes.byref(words), ctypes.sizeof(words))
+        return None if pid < 0 else pid
+    finally:
+        os.close(fd)
+
+
+def _enable(folder: str, controllers: Iterable[str]) -> None:
+    if words := " ".join(f"+{controller}" for controller in controllers):
+        _write(f"{folder}/cgroup.subtree_control", words)
+
+
+def _own_name() -> str:
+    pid = os.getpid()
+    return f"{_PREFIX}-{os.stat('/proc/self/ns/pid').st_ino}-{pid}-{start_time(pid)}"
+
+
+def sweep(folder: str) -> None:
+    """Remove what keepers that were killed have left in *folder*."""
+    namespace = os.stat("/proc/self/ns/pid").st_ino
+    for name in os.listdir(folder):
+        match = _NAME.fullmatch(name)
+        if match and int(match[1]) == namespace and start_time(int(match[2])) != int(match[3]):
+            remove_area(f"{folder}/{name}")
+
+
+def remove_area(area: str) -> None:
+    """Remove the directory of a keeper, and the empty groups in it."""
+    try:
+        groups = [entry.path for entry in os.scandir(area) if entry.is_dir()]
+    except OSError:
+        return
+    for path in (*groups, area):
+        try:
+            os.rmdir(path)
+        except OSError:
+            # There is a process in it.
+            continue
+
+
+def start_time(pid: int) -> int | None:
+    """When a process was started, in the kernel's units; None if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return None
+    return int(stat[stat.rindex(b")") + 2 :].split()[19])
+
+
+def filesystem(path: str) -> int:
+    """The kind of the file system at *path*, as statfs(2) numbers it. Raises OSError."""
+    # The structure begins with a word for this, and is not longer than that.
+    buffer = (ctypes.c_long * 64)()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.statfs(os.fsencode(path), buffer) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return buffer[0]
+
+
+def _pids(file: str) -> set[int]:
+    try:
+        return {int(word) for word in _read(file).split()}
+    except (OSError, ValueError):
+        return set()
+
+
+def _table(file: str) -> dict[str, int]:
+    """A file of lines with a name and a number each."""
+    try:
+        pairs = (line.split() for line in _read(file).splitlines())
+        return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+    except OSError:
+        return {}
+
+
+def _number(file: str) -> int | None:
+    try:
+        return int(_read(file))
+    except (OSError, ValueError):
+        return None
+
+
+def _read(file: str) -> str:
+    with open(file, encoding="ascii") as opened:
+        return opened.read()
+
+
+def _write(file: str, text: str) -> None:
+    fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _try_write(file: str, text: str) -> bool:
+    try:
+        _write(file, text)
+    except OSError:
+        return False
+    return True

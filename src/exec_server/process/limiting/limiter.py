@@ -1,0 +1,372 @@
+"""In the keeper: all limited trees, which are looked at until they are over.
+
+The keeper loads this file by its path, with the first start that has limits; only the standard
+library is available there. A tree that reaches a limit is killed as a whole. What the first process
+of a command leaves behind stays limited until the last of them is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from importlib.util import module_from_spec, spec_from_file_location
+
+# A stand-in for `typing.TYPE_CHECKING`, without the import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from exec_server.process.limiting import cgroup_places, cgroups, mechanisms, tree_usage
+    from exec_server.process.limiting.cgroups import Group
+    from exec_server.process.limiting.limited_start import LimitedStart
+else:
+
+    def load(file):
+        """Load *file*, which is beside this one."""
+        places = ("cgroup_places.py", "cgroups.py", "mechanisms.py", "tree_usage.py")
+        assert file in (*places, "limited_start.py")
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
+        spec = spec_from_file_location(file.removesuffix(".py"), path)
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    cgroup_places, cgroups = load("cgroup_places.py"), load("cgroups.py")
+    mechanisms, tree_usage = load("mechanisms.py"), load("tree_usage.py")
+    LimitedStart = load("limited_start.py").LimitedStart
+
+# A group that a command has left processes in is looked at this often, if nothing is watched.
+_LINGER_SECONDS = 1.0
+# bubblewrap's own first process is in the group, too.
+_HELPERS = 1
+# So long a tree that keeps forking is killed before something else is done.
+_KILL_SECONDS = 0.2
+# The longest share of the time that exact readings of memory may take.
+_SHARE = 0.05
+
+
+class LimitsRefused(ValueError):
+    """The limits of a start cannot be held, and it requires them."""
+
+    part = "limits"
+
+
+class Tree:
+    """One command with limits, from its start to the end of its last process."""
+
+    def __init__(self, limited: LimitedStart, pid: int, mark: int, namespace: Any) -> None:
+        self.pid = pid
+        self.mark = mark
+        # The namespace of a command in bubblewrap.
+        self.namespace = namespace
+        self.group: Group | None = limited.group
+        # True while its first process has not been reaped.
+        self.is_live = True
+        # The limit that was reached; the tree is killed until nothing is left.
+        self.reached: str | None = None
+        self.usage = tree_usage.TreeUsage()
+        # The processes that were seen, with the time of their start.
+        self.known: dict[int, int] = {}
+        value = limited.value
+        self.has_memory_group = value("memory", "cgroup1", "cgroup2") is not None
+        self.memory = value("memory", "watched")
+        self.pids = value("pids", "watched")
+        self.cpu_seconds = value("cpuSeconds", "watched")
+        self.disk = value("disk", "watched")
+        wall = value("wall", "watched")
+        self.ends_at = None if wall is None else time.monotonic() + wall
+        # When the exact reading of its memory, which takes long, may be made again.
+        self.read_again_at = 0.0
+
+    @property
+    def reads_processes(self) -> bool:
+        """True if its processes have to be looked at one by one."""
+        if self.memory is not None or self.pids is not None or self.disk is not None:
+            return True
+        counted = self.group is not None and self.group.cpu_seconds() is not None
+        return self.cpu_seconds is not None and not counted
+
+    @property
+    def is_looked_at(self) -> bool:
+        watched = (self.memory, self.pids, self.cpu_seconds, self.disk)
+        is_watched = any(value is not None for value in watched) or self.has_memory_group
+        return is_watched or self.reached is not None
+
+
+class Limiter:
+    """Limits what the programs of *keeper* use.
+
+    *entries* and *fork_exec* are the keeper's own `Entries` and `_fork_exec`, *mark_of* its
+    `mark_of`.
+    """
+
+    def __init__(
+        self,
+        keeper: Any,
+        *,
+        entries: Callable[..., Any],
+        fork_exec: Callable[..., int],
+        mark_of: Callable[[int], int],
+    ) -> None:
+        self._keeper = keeper
+        self._entries, self._fork_exec, self._mark_of = entries, fork_exec, mark_of
+        self._trees: dict[int, Tree] = {}
+        # Trees whose first process was reaped, so that its pid may be another's.
+        self._left: list[Tree] = []
+        self._areas: cgroups.Areas | None = None
+        self._facilities: mechanisms.Facilities | None = None
+        self._ours: set[int] = set()
+        self._looked_at = 0.0
+
+    # Starting.
+
+    def prepare(self, limits: dict[str, Any], *, is_wrapped: bool) -> LimitedStart:
+        """What a start with *limits* needs; *is_wrapped* says that it is in bubblewrap.
+
+        Raises LimitsRefused if the limits are required and cannot be held.
+        """
+        self._ours |= set(limits.get("ours", ()))
+        values = {name: limits[name] for name in mechanisms.NAMES if name in limits}
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        hard_files = None if hard == resource.RLIM_INFINITY else hard
+        while True:
+            choices = mechanisms.choose(values, self._offered(values), hard_files=hard_files)
+            refusal = mechanisms.refusal(choices) if limits.get("require") else None
+            if refusal is not None:
+                raise LimitsRefused(refusal)
+            try:
+                group = self._grouped(choices, helpers=_HELPERS if is_wrapped else 0)
+            except cgroups.GroupFailed as exc:
+                self._facilities = self._offered(values).without(
+                    exc.mechanism, exc.controller, str(exc)
+                )
+                continue
+            return LimitedStart(choices, group, entries=self._entries, fork_exec=self._fork_exec)
+
+    def _offered(self, values: dict[str, float]) -> mechanisms.Facilities:
+        needs_groups = any(name in values for name in (*mechanisms.CONTROLLERS, "cpuSeconds"))
+        if self._facilities is None and needs_groups:
+            self._areas = cgroups.Areas(_places(), self._own_processes)
+            self._facilities = mechanisms.Facilities(
+                cgroup2=self._areas.controllers("cgroup2"),
+                cgroup1=self._areas.controllers("cgroup1"),
+                can_watch=tree_usage.can_watch(),
+                why=self._areas.why,
+            )
+        return self._facilities or mechanisms.Facilities(can_watch=tree_usage.can_watch())
+
+    def _own_processes(self) -> set[int]:
+        return tree_usage.descendants(self._ours | {os.getpid()})
+
+    def _grouped(self, choices: dict[str, mechanisms.Choice], *, helpers: int) -> Group | None:
+        """The group that holds some of *choices*. Raises GroupFailed."""
+        if self._areas is None:
+            return None
+        group = self._areas.new_group()
+        try:
+            for name, choice in choices.items():
+                if choice.mechanism in ("cgroup1", "cgroup2"):
+                    value = choice.value + (helpers if name == "pids" else 0)
+                    controller = mechanisms.CONTROLLERS[name]
+                    self._areas.add(group, choice.mechanism, controller, value)
+            if "cpuSeconds" in choices:
+                self._areas.count_cpu(group)
+        except BaseException:
+            group.remove()
+            raise
+        return group if group.entrances else None
+
+    def started(self, limited: LimitedStart, pid: int, mark: int, namespace: Any) -> None:
+        self._trees[pid] = Tree(limited, pid, mark, namespace)
+
+    def settled(self, limited: LimitedStart) -> None:
+        """The start is over; if it has failed, nothing is left of it."""
+        if limited.group is None:
+            return
+        limited.group.close_entrances()
+        if all(tree.group is not limited.group for tree in (*self._trees.values(), *self._left)):
+            limited.group.remove()
+
+    # Looking.
+
+    @property
+    def wait_milliseconds(self) -> int | None:
+        """How long the keeper may wait before the next look; None if there is nothing to see."""
+        if not self._trees and not self._left:
+            return None
+        now = time.monotonic()
+        trees = (*self._trees.values(), *self._left)
+        ends = [tree.ends_at for tree in trees if tree.ends_at is not None]
+        if any(tree.is_looked_at for tree in trees):
+            ends.append(self._looked_at + mechanisms.LOOK_SECONDS)
+        elif self._left:
+            ends.append(self._looked_at + _LINGER_SECONDS)
+        return max(0, round((min(ends) - now) * 1000) + 1) if ends else None
+
+    def look(self) -> None:
+        """Look at all trees whose time has come."""
+        now = time.monotonic()
+        trees = (*self._trees.values(), *self._left)
+        for tree in trees:
+            if tree.ends_at is not None and now >= tree.ends_at:
+                tree.ends_at = None
+                self._end(tree, "wall")
+        if now < self._looked_at + mechanisms.LOOK_SECONDS:
+            return
+        self._looked_at = now
+        for tree in trees:
+            if tree.reached is not None:
+                self._kill(tree)
+            elif tree.is_looked_at:
+                reached = self._reached(tree, now)
+                if reached is not None:
+                    self._end(tree, reached)
+        self._left = [tree for tree in self._left if not self._is_over(tree)]
+
+    def _reached(self, tree: Tree, now: float) -> str | None:
+        """The limit that *tree* has reached, if any."""
+        if tree.has_memory_group and self._has_own_kills(tree):
+            return "memory"
+        if tree.reads_processes:
+            members = self._members(tree)
+            tree.known = tree.usage.look(members, written=tree.disk is not None)
+            if tree.pids is not None and tree.usage.threads > tree.pids:
+                return "pids"
+            if tree.disk is not None and tree.usage.written_bytes > tree.disk:
+                return "disk"
+            if tree.memory is not None and self._is_too_large(tree, now):
+                return "memory"
+        if tree.cpu_seconds is not None and self._cpu(tree) > tree.cpu_seconds:
+            return "cpuSeconds"
+        return None
+
+    def _has_own_kills(self, tree: Tree) -> bool:
+        assert tree.group is not None
+        kills = tree.group.memory_kills()
+        return bool(kills) and "oom_outer" not in kills
+
+    def _cpu(self, tree: Tree) -> float:
+        counted = None if tree.group is None else tree.group.cpu_seconds()
+        return tree.usage.cpu_seconds if counted is None else counted
+
+    def _is_too_large(self, tree: Tree, now: float) -> bool:
+        assert tree.memory is not None
+        files = tree_usage.memory_files(tree.known)
+        # This bound is read quickly, and the exact value seldom needed.
+        if tree_usage.resident_bytes(tree.known) + files <= tree.memory:
+            return False
+        if now < tree.read_again_at:
+            return False
+        begun = time.monotonic()
+        memory = tree_usage.memory_bytes(tree.known, files)
+        took = time.monotonic() - begun
+        tree.read_again_at = now + took / _SHARE
+        return memory > tree.memory
+
+    def _members(self, tree: Tree) -> set[int]:
+        """The processes of *tree*, without bubblewrap's own."""
+        if tree.group is not None:
+            members = tree.group.members()
+        else:
+            # A tree that has too many is not read to its end.
+            members = tree_usage.descendants(self._roots(tree), _most(tree))
+        if tree.namespace is not None:
+            members -= {tree.pid, tree.namespace.first()}
+        return members
+
+    def _roots(self, tree: Tree) -> set[int]:
+        """The children of the keeper that belong to *tree*: its first process, and orphans."""
+        roots = {tree.pid} if tree.is_live else set()
+        for pid in self._keeper.orphans():
+            if pid in tree.known:
+                stat = tree_usage.stat_of(pid)
+                if stat is not None and stat.start == tree.known[pid]:
+                    roots.add(pid)
+            elif self._mark_of(pid) == tree.mark:
+                roots.add(pid)
+        return roots
+
+    # Ending.
+
+    def reach(self, pid: int, name: str) -> None:
+        """The server, or the durable keeper, has found that a command has reached a limit."""
+        tree = self._trees.get(pid)
+        if tree is not None:
+            self._end(tree, name)
+
+    def _end(self, tree: Tree, name: str) -> None:
+        if tree.reached is None:
+            tree.reached = name
+            self._kill(tree)
+
+    def _kill(self, tree: Tree) -> None:
+        if tree.group is not None:
+            tree.group.kill()
+        if tree.is_live:
+            self._keeper.kill_program(tree.pid)
+        if tree.namespace is None and tree.group is None:
+            until = time.monotonic() + _KILL_SECONDS
+            while tree_usage.kill_below(self._roots(tree)) and time.monotonic() < until:
+                pass
+        self._keeper.end_mark(tree.mark)
+
+    def exited(self, pid: int, status: int) -> dict[str, Any] | None:
+        """The first process of a command was reaped with *status*: what is known of it."""
+        tree = self._trees.pop(pid, None)
+        if tree is None:
+            return None
+        tree.is_live = False
+        facts: dict[str, Any] = {} if tree.group is None else tree.group.facts()
+        if tree.reached is None and os.WIFSIGNALED(status):
+            tree.reached = self._reason_of(tree, os.WTERMSIG(status))
+        elif tree.reached is None and tree.has_memory_group and self._has_own_kills(tree):
+            # One of its processes was killed, and the command has noticed.
+            tree.reached = "memory"
+        if tree.reached is not None:
+            facts["limit"] = tree.reached
+            self._kill(tree)
+        if not self._is_over(tree):
+            self._left.append(tree)
+        return facts or None
+
+    def _reason_of(self, tree: Tree, signum: int) -> str | None:
+        """The limit that has ended a command by *signum*, before it was seen."""
+        if tree.has_memory_group and self._has_own_kills(tree):
+            return "memory"
+        by_cpu = signum in (signal.SIGXCPU, signal.SIGKILL) and tree.cpu_seconds is not None
+        if by_cpu and tree.cpu_seconds is not None and self._cpu(tree) > tree.cpu_seconds:
+            return "cpuSeconds"
+        if signum == signal.SIGXFSZ and tree.disk is not None:
+            return "disk"
+        return None
+
+    def _is_over(self, tree: Tree) -> bool:
+        """True if no process of *tree* is left; then its group is gone, too."""
+        if tree.is_live:
+            return False
+        if tree.group is not None:
+            return tree.group.remove()
+        return not self._roots(tree)
+
+    def close(self) -> None:
+        """All processes are gone: remove what was made for them."""
+        for tree in (*self._trees.values(), *self._left):
+            if tree.group is not None:
+                tree.group.remove()
+        if self._areas is not None:
+            self._areas.close()
+
+
+def _most(tree: Tree) -> float | None:
+    """How many processes of *tree* have to be looked at, bubblewrap's two included."""
+    return None if tree.pids is None else tree.pids + 2
+
+
+def _places() -> list[cgroup_places.Place]:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        mountinfo = file.read()
+    with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+        return cgroup_places.located(mountinfo, file.read())

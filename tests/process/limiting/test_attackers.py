@@ -1,0 +1,56 @@
+"""Twelve programs that use more than they may, as root and as an unprivileged user."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from exec_server.errors import InvalidRequest
+from tests.requirements import requirement
+from tests.support.attackers import ATTACKERS
+from tests.support.durable import is_running, until
+
+pytestmark = pytest.mark.one_loop
+
+PATIENCE = 50.0
+
+
+@requirement("limits:attackers", "limits:whole-tree", "limits:granted")
+@pytest.mark.parametrize("name", ATTACKERS)
+async def test_a_limit_that_is_granted_stops_its_attacker(client, limited, name):
+    attacker = ATTACKERS[name]
+    if name == "tmpfs file" and not os.access("/dev/shm", os.W_OK):
+        pytest.skip("there is no /dev/shm")
+    argv = [limited.user.python, "-c", attacker.code]
+    limits = {attacker.limit: attacker.value}
+    env = {"PLACE": str(limited.place)}
+    process = await client.start(argv, env=env, cwd="/", limits=limits)
+    granted = process.limits[attacker.limit]
+    assert granted.value == attacker.value
+    if granted.mechanism == "none":
+        await process.terminate()
+        with pytest.raises(InvalidRequest, match=f"`{attacker.limit}` cannot be held"):
+            await client.start(argv, env=env, cwd="/", limits={**limits, "require": True})
+        return
+    async with process, asyncio.timeout(PATIENCE):
+        if name == "daemon":
+            daemon = int(await process.stdout.read())
+            await until(lambda: not is_running(daemon), "the daemon was not ended")
+        elif attacker.is_refused and granted.mechanism != "watched":
+            made = int(await process.stdout.readline())
+            assert 0 < made < attacker.value
+        else:
+            assert await process.wait() != 0
+            if b"File too large" not in await process.stderr.read():
+                # The kernel refuses to make one file larger, so that the program ends by itself.
+                await _is_told(limited, process.process_id, attacker.limit)
+        if name == "yes":
+            assert len(await process.stdout.read()) == attacker.value
+
+
+async def _is_told(limited, process_id: str, limit: str) -> None:
+    """The server's log names the limit that has ended a process."""
+    line = f"{process_id}' has reached its limit `{limit}`"
+    await until(lambda: line in limited.log.read_text(), f"not told: {line}")
