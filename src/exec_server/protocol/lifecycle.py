@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -69,9 +69,22 @@ class RetainResult(msgspec.Struct, rename="camel"):
     seconds: float
 
 
+class WhoamiResult(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The principal of this connection, as the server's operator has described it."""
+
+    principal: str
+    # The scopes that it has: `exec`, `files:read`, `files:write`, `http`, `admin`.
+    may: list[str]
+    # The floors and quotas that it has, by name; what is absent restricts nothing.
+    floors: dict[str, Any] = {}
+    quotas: dict[str, Any] = {}
+
+
 INITIALIZE = Method("initialize", InitializeParams, InitializeResult, family="lifecycle")
 # This method is ours.
 RETAIN = Method("session/retain", RetainParams, RetainResult, family="session", is_control=True)
 # Ours, in both directions: the answer shows that the other side is there.
 PING = Method("session/ping", Nothing, Nothing, family="session", is_control=True)
+# Ours.
+WHOAMI = Method("session/whoami", Nothing, WhoamiResult, family="session", is_control=True)
 INITIALIZED = Event("initialized", Nothing)

@@ -39,6 +39,7 @@ _OF_OURS = {
     "sessionTakeOver": True,
     "sessionTakeOverForce": True,
     "sessionPing": True,
+    "sessionWhoami": True,
     "serverInstance": True,
     "errorDetails": True,
     "fsRename": True,
