@@ -24,6 +24,8 @@ class PrincipalRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     certificates: tuple[str, ...] = ()
     # Users of this machine, who are recognized at a Unix socket.
     unix_users: tuple[str, ...] = ()
+    # Subjects of signed tokens, besides its name.
+    subjects: tuple[str, ...] = ()
     created_at: float
     # When its token was made.
     rotated_at: float | None = None
@@ -33,6 +35,11 @@ class PrincipalRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def is_good(self, now: float) -> bool:
         """True if it is neither revoked nor expired."""
         return is_good(now, expires_at=self.expires_at, revoked_at=self.revoked_at)
+
+    @property
+    def all_subjects(self) -> tuple[str, ...]:
+        """The subjects of signed tokens that mean this principal."""
+        return (self.name, *self.subjects)
 
     @property
     def principal(self) -> Principal:

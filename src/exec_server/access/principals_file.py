@@ -186,6 +186,7 @@ class PrincipalsFile:
             for what, mine, theirs in (
                 ("certificate", record.certificates, each.certificates),
                 ("user", record.unix_users, each.unix_users),
+                ("subject", record.all_subjects, each.all_subjects),
             ):
                 for double in set(mine) & set(theirs):
                     raise ConfigurationError(f"the {what} `{double}` is that of `{each.name}`")

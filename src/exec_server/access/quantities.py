@@ -27,9 +27,9 @@ def read_duration(text: str) -> float:
 
 def read_rate(text: str) -> float:
     """Times a second: `20/s`, `90/m`, or a number alone, which is per second."""
-    number, _, per = text.partition("/")
+    number, per = text.split("/") if text.count("/") == 1 else (text, "s")
     found, unit = _split(number, _RATE)
-    if unit or per not in ("", "s", "m", "h") or not found:
+    if unit or per not in ("s", "m", "h") or not found:
         raise ValueError(_RATE)
     return found / _SECONDS[per]
 

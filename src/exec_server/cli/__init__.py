@@ -20,6 +20,7 @@ stop.py              `stop`
 keygen.py            `keygen`
 fingerprint.py       `fingerprint`
 cert/                `cert`
+token/               `token` and `whoami`: the principals of a server
 serve/               the server itself, and `forward`
 process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`, `jobs`
 files/               `cp`, `ls`, `tree`, `find`, `stat`, `cat`, `mkdir`, `rm`

@@ -87,7 +87,7 @@ class SignedSubject(msgspec.Struct, frozen=True):
         name = TOKEN_BEARER if self.subject is None else f"sub:{self.subject}"
         found = None
         if known is not None and self.subject is not None:
-            found = known.of_name(self.subject)
+            found = known.of_subject(self.subject)
         if found is not None:
             whole = _good(found, now)
         elif known is not None and self.may is None:

@@ -15,9 +15,11 @@ class KnownPrincipals:
         self._by_digest: dict[bytes, PrincipalRecord] = {}
         self._by_certificate: dict[str, PrincipalRecord] = {}
         self._by_uid: dict[int, PrincipalRecord] = {}
+        self._by_subject: dict[str, PrincipalRecord] = {}
         for record in self._records.values():
             if record.digest is not None:
                 self._by_digest[record.digest] = record
+            self._by_subject |= dict.fromkeys(record.all_subjects, record)
             self._by_certificate |= dict.fromkeys(record.certificates, record)
             for user in record.unix_users:
                 uid = _uid(user)
@@ -48,8 +50,8 @@ class KnownPrincipals:
     def of_user(self, uid: int) -> PrincipalRecord | None:
         return self._by_uid.get(uid)
 
-    def of_name(self, name: str) -> PrincipalRecord | None:
-        return self._records.get(name)
+    def of_subject(self, subject: str) -> PrincipalRecord | None:
+        return self._by_subject.get(subject)
 
     def next_expiry(self, now: float) -> float | None:
         """When the next of them expires."""
