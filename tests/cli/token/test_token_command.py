@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exec_server.access.principal import SCOPES, Floors, Quotas, SandboxFloor
+from exec_server.access.principal import SCOPES, Floors, Quotas, SandboxFloor, read_scopes
 from exec_server.access.principal_record import LastUse
 from exec_server.access.principals_file import PrincipalsFile
 from exec_server.access.token_secrets import digest_of
@@ -179,7 +179,7 @@ def test_a_signed_token_is_accepted_by_the_server(prompt, tmp_path):
     plain = SignedBearerToken(SECRET.encode(), clock=lambda: now + 3000)
     assert plain.check(header) is None
     found = plain.subject(header)
-    assert found.subject == "ann" and found.may == {"exec", "http"}
+    assert found.subject == "ann" and found.may == read_scopes("exec,http")
     late = SignedBearerToken(SECRET.encode(), max_clock_skew=0, clock=lambda: now + 3700)
     assert late.check(header) == "expired websocket jwt"
     strict = SignedBearerToken(SECRET.encode(), issuer="me", audience="you")
