@@ -15,7 +15,8 @@ import aiohttp
 
 from bench import proc
 from bench.relay_ends import End, Way
-from exec_server.hub.access.tokens import digest_of, new_token
+from exec_server.access.token_secrets import digest_of
+from exec_server.hub.access.tokens import new_token
 from exec_server.hub.store import Store
 from exec_server.hub.store.entities import Right
 from exec_server.hub.store.open_store import open_store

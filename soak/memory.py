@@ -23,8 +23,9 @@ if __name__ == "__main__":
 
 from aiohttp import web
 
+from exec_server.access.token_secrets import digest_of
 from exec_server.cli.event_loop import in_loop
-from exec_server.hub.access.tokens import digest_of, new_token
+from exec_server.hub.access.tokens import new_token
 from exec_server.hub.store.entities import Right
 from exec_server.hub.store.open_store import open_store
 from soak import workloads

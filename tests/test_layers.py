@@ -30,13 +30,13 @@ RULES = {
     "printable": "",
     "prometheus": "",
     "protocol": "errors limits",
-    "access": "protocol",
     "state": "protocol errors limits",
     "relay": "errors limits",
     # The edge: the event loop, sockets, and calls over them.
     "timers": "",
     "audit_lines": "errors",
     "memory": "",
+    "access": "errors protocol",
     "transport": "errors limits",
     "rpc": "transport.connection protocol errors limits",
     # The operating system: children, files, addresses.
@@ -55,21 +55,20 @@ RULES = {
     "rpc sandbox process files outbound host discovery network schema",
     "client": "rpc transport version state protocol errors limits",
     "remote": "audit_lines timers protocol.registry relay transport errors limits",
-    "hub": "audit_lines protocol.registry relay.frame relay.keys prometheus transport version "
-    "errors limits",
+    "hub": "access audit_lines protocol.registry relay.frame relay.keys prometheus transport "
+    "version errors limits",
     # These join the joins.
     "client_urls": "client remote protocol.registry errors",
     "remote_server": "audit_lines server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
-    "cli": "errors limits printable protocol transport sandbox relay server client remote hub "
-    "local_server client_urls remote_server schema conformance",
+    "cli": "access errors limits printable protocol transport sandbox relay server client remote "
+    "hub local_server client_urls remote_server schema conformance",
     "__init__": "errors limits version protocol transport server client remote local_server "
     "client_urls remote_server",
     "__main__": "cli",
 }
 PURE = {
-    "access",
     "errors",
     "limits",
     "version",

@@ -89,6 +89,7 @@ if TYPE_CHECKING:
         RegistryError,
         RelayError,
         RpcError,
+        ScopeRefused,
         SessionAttached,
         SessionForgotten,
         SessionLost,
@@ -219,6 +220,7 @@ __all__ = [
     "RpcError",
     "RunningServer",
     "SandboxContext",
+    "ScopeRefused",
     "SessionAttached",
     "SessionForgotten",
     "SessionLost",
@@ -274,8 +276,8 @@ _NAMES = {
         "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
         "HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
         "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError RegistryError RelayError "
-        "RpcError SessionAttached SessionForgotten SessionLost StdinClosed TransferFailed "
-        "UntrustedExecutor"
+        "RpcError ScopeRefused SessionAttached SessionForgotten SessionLost StdinClosed "
+        "TransferFailed UntrustedExecutor"
     ),
     "local_server": "environments local",
     "limits": "DEFAULT_LIMITS Limits",

@@ -9,7 +9,8 @@
     │   ├── InvalidParams           -32602  parameters of another shape, or a value out of range
     │   ├── InternalError           -32603  the operating system refused the request
     │   ├── NotFound                -32004  a file that does not exist
-    │   └── SessionAttached         -32010  another connection holds the session (retryable)
+    │   ├── SessionAttached         -32010  another connection holds the session (retryable)
+    │   └── ScopeRefused            -32020  the principal of the connection lacks a scope
     ├── ProtocolError               the peer broke the protocol; the connection closes
     │   ├── MalformedMessage        not a JSON-RPC message; the connection stays open
     │   └── RelayError              the peer broke the relay's rules; the stream ends
@@ -93,11 +94,15 @@ class RpcError(ExecServerError):
         kind = _BY_CODE.get(code)
         error = kind(message) if kind is not None else RpcError(message, code=code)
         if data:
-            number, path, part = data.get("errno"), data.get("path"), data.get("kind")
-            error.errno = number if type(number) is int else None
-            error.path = path if type(path) is str else None
-            error.kind = part if part in ("program", "cwd") else None
+            error.take_details(data)
         return error
+
+    def take_details(self, data: dict[str, Any]) -> None:
+        """Take what a peer has told in `data`."""
+        number, path, part = data.get("errno"), data.get("path"), data.get("kind")
+        self.errno = number if type(number) is int else None
+        self.path = path if type(path) is str else None
+        self.kind = part if part in ("program", "cwd") else None
 
     def details(self) -> dict[str, Any] | None:
         """The `data` that a peer is told if it has asked for details; None if there is nothing."""
@@ -130,6 +135,28 @@ class SessionAttached(RpcError):
     retryable = True
 
 
+class ScopeRefused(RpcError):
+    """The principal of the connection may not do this: it has not the *scope* that it needs."""
+
+    code = -32020
+
+    def __init__(
+        self, message: str, *, scope: str | None = None, principal: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.scope = scope
+        self.principal = principal
+
+    def details(self) -> dict[str, Any] | None:
+        return {"scope": self.scope, "principal": self.principal} if self.scope else None
+
+    def take_details(self, data: dict[str, Any]) -> None:
+        super().take_details(data)
+        scope, principal = data.get("scope"), data.get("principal")
+        self.scope = scope if type(scope) is str else None
+        self.principal = principal if type(principal) is str else None
+
+
 _BY_CODE: dict[int, type[RpcError]] = {
     kind.code: kind
     for kind in (
@@ -139,6 +166,7 @@ _BY_CODE: dict[int, type[RpcError]] = {
         InternalError,
         NotFound,
         SessionAttached,
+        ScopeRefused,
     )
 }
 

@@ -35,6 +35,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     waiting_connections: int = 256
     # How often the files of a certificate are looked at; a renewal has weeks.
     certificate_check_seconds: float = 5.0
+    # How often the file of principals is looked at: a revoked one is out within a second.
+    principals_check_seconds: float = 0.25
 
     # Keepalive. The reference ignores pongs; it gives the peers of its relay 60 s.
     ping_interval: float = 30.0

@@ -25,6 +25,8 @@ WORDS = {
     "kill": "kill {} 12345678",
     "jobs": "jobs prune {} URL",
     "stop": "stop {} URL",
+    "token": "token {} list --file STATE",
+    "whoami": "whoami {} URL",
     "cert": "cert {} client STATE alice",
     "ls": "ls {} URL:/",
     "find": "find {} URL:/",

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from exec_server.hub.access.tokens import digest_of, new_token
+from exec_server.access.token_secrets import digest_of
+from exec_server.hub.access.tokens import new_token
 from exec_server.hub.registry_service import HubOptions, RunningHub, serve_hub
 from exec_server.hub.store.entities import AccessToken, Right
 from exec_server.limits import DEFAULT_LIMITS, Limits

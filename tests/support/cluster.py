@@ -17,7 +17,8 @@ from typing import Self
 import aiohttp
 import pytest
 
-from exec_server.hub.access.tokens import digest_of, new_token
+from exec_server.access.token_secrets import digest_of
+from exec_server.hub.access.tokens import new_token
 from exec_server.hub.store.entities import Right
 from exec_server.hub.store.open_store import open_store
 from tests.support.daemon import ClosesAtExit, Daemon

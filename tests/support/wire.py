@@ -30,8 +30,16 @@ def trusting_all(url: str) -> ssl.SSLContext | None:
 class Wire:
     """One connection; every wait has a deadline that turns a hang into a failure."""
 
-    def __init__(self, url: str, *, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: dict[str, str] | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        """*context* is for TLS; without one every certificate is accepted."""
         self.url = url
+        self._context = context
         self._headers = headers or {}
         self._last_id = 0
         # What arrived while something else was awaited.
@@ -52,7 +60,7 @@ class Wire:
                     ping_interval=None,
                     proxy=None,
                     additional_headers=self._headers,
-                    ssl=trusting_all(self.url),
+                    ssl=self._context or trusting_all(self.url),
                 )
         return self
 

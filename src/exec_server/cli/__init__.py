@@ -22,6 +22,7 @@ fingerprint.py       `fingerprint`
 protocol_command.py  `protocol`
 conformance_command.py  `conformance`
 cert/                `cert`
+token/               `token` and `whoami`: the principals of a server
 serve/               the server itself, and `forward`
 process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`, `jobs`
 files/               `cp`, `ls`, `tree`, `find`, `stat`, `cat`, `mkdir`, `rm`

@@ -158,6 +158,18 @@ GROUPS = (
                 "sandbox.doctor:doctor_command",
             ),
             CommandEntry(
+                "token",
+                "create NAME",
+                "say who may use a server, and for what",
+                "token.token_command:token_command",
+            ),
+            CommandEntry(
+                "whoami",
+                "SERVER",
+                "show what a server lets this client do",
+                "token.whoami:whoami_command",
+            ),
+            CommandEntry(
                 "cert",
                 "ca DIR",
                 "make an authority and certificates for TLS in a lab",

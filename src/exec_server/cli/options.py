@@ -9,9 +9,10 @@ import argparse
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
-from exec_server.cli.parser import Append, Flag, Parser, label, path, seconds
+from exec_server.access.quantities import read_duration
+from exec_server.cli.parser import Append, Flag, Parser, label, path
 from exec_server.errors import ConfigurationError
 
 # A token, or a function that reads it again for each connection.
@@ -26,7 +27,7 @@ CLIENT_KEY_VARIABLE = "EXEC_SERVER_CLIENT_KEY"
 LOG_LEVELS = ("error", "warning", "info", "debug")
 FORMATS = ("text", "json")
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+T = TypeVar("T")
 
 TOKEN_HELP = f"""\
 environment:
@@ -204,13 +205,19 @@ def _pin(text: str) -> str:
 
 def duration(text: str) -> float:
     """A length of time in seconds: ``90``, or a number with ``s``, ``m``, ``h`` or ``d``."""
-    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
-    try:
-        return seconds(number) * _UNITS[unit]
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(
-            "expected a number of seconds, or a number with s, m, h or d"
-        ) from None
+    return quantity(read_duration)(text)
+
+
+def quantity(read: Callable[[str], T]) -> Callable[[str], T]:
+    """The type of an option whose value *read* understands; a ValueError says what is expected."""
+
+    def convert(text: str) -> T:
+        try:
+            return read(text)
+        except ValueError as exc:
+            raise argparse.ArgumentTypeError(str(exc)) from None
+
+    return convert
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from exec_server.cli.parser import Flag, Parser
 from exec_server.cli.tables import failure_teller, print_json
 from exec_server.client.client import ExecServerClient
 from exec_server.client.session_link import ConnectionState
-from exec_server.errors import ConfigurationError, ConnectionClosed, MethodNotFound
+from exec_server.errors import ConfigurationError, ConnectionClosed, InvalidParams, MethodNotFound
 from exec_server.protocol.jobs import JobInfo
 
 # How long a server may take: its processes have some seconds to end by themselves.
@@ -116,6 +116,9 @@ async def _stop(server: str, token: Token | None, pin: str | None, *, end_jobs: 
 
 async def _jobs(client: ExecServerClient) -> list[JobInfo]:
     try:
-        return await client.jobs()
+        return await client.jobs(all_principals=True)
     except MethodNotFound:
         return []
+    except InvalidParams:
+        # An older server, which knows no principals.
+        return await client.jobs()

@@ -25,7 +25,16 @@ from exec_server.client.url_schemes import Schemes, find_dialler
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment
-from exec_server.protocol.jobs import LIST, PRUNE, STOP, JobInfo, PruneParams, StopParams
+from exec_server.protocol.jobs import (
+    LIST,
+    PRUNE,
+    STOP,
+    JobInfo,
+    JobListParams,
+    PruneParams,
+    StopParams,
+)
+from exec_server.protocol.lifecycle import WHOAMI, WhoamiResult
 from exec_server.protocol.method import NOTHING
 from exec_server.transport.connection import Connection
 from exec_server.transport.dial import is_program
@@ -151,13 +160,15 @@ class ExecServerClient(Processes):
 
     # Durable jobs, and the end of the server.
 
-    async def jobs(self) -> list[JobInfo]:
-        """All durable processes of this user on the server, whichever session has them.
+    async def jobs(self, *, all_principals: bool = False) -> list[JobInfo]:
+        """All durable processes of this principal on the server, whichever session has them.
 
+        With *all_principals* those of all others, too, each with its `owner`; only an admin may ask
+        for them, and others get ScopeRefused.
         `connect(resume_session_id=job.session_id)` and `attach(job.process_id)` continue with one.
         This is an extension: servers without it raise MethodNotFound.
         """
-        return (await self._session.call(LIST, NOTHING, repeat=True)).jobs
+        return (await self._session.call(LIST, JobListParams(all_principals), repeat=True)).jobs
 
     async def prune_jobs(
         self,
@@ -165,14 +176,15 @@ class ExecServerClient(Processes):
         older_than: float | None = None,
         session_id: str | None = None,
         process_id: str | None = None,
+        all_principals: bool = False,
     ) -> int:
         """Let the server forget durable processes that are over or lost, with their output.
 
         Without parameters all of them are forgotten; *older_than* leaves those whose end was less
-        than so many seconds ago. Returns how many were forgotten. This is an extension: servers
-        without it raise MethodNotFound.
+        than so many seconds ago. An admin may mean those of *all_principals*. Returns how many were
+        forgotten. This is an extension: servers without it raise MethodNotFound.
         """
-        params = PruneParams(older_than, session_id, process_id)
+        params = PruneParams(older_than, session_id, process_id, all_principals)
         return (await self._session.call(PRUNE, params)).removed
 
     async def stop_server(self, *, end_jobs: bool = False) -> None:
@@ -182,6 +194,13 @@ class ExecServerClient(Processes):
         it raise MethodNotFound.
         """
         await self._session.call(STOP, StopParams(end_jobs))
+
+    async def whoami(self) -> WhoamiResult:
+        """The principal that the server takes this client for, with its scopes and floors.
+
+        This is an extension: servers without it raise MethodNotFound.
+        """
+        return await self._session.call(WHOAMI, NOTHING, repeat=True)
 
     # The session.
 

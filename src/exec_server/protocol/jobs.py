@@ -12,7 +12,7 @@ JobState = Literal["running", "exited", "closed", "lost"]
 Age = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class JobInfo(msgspec.Struct, rename="camel"):
+class JobInfo(msgspec.Struct, rename="camel", omit_defaults=True):
     """One durable process, of any session of the same user."""
 
     session_id: str
@@ -34,6 +34,13 @@ class JobInfo(msgspec.Struct, rename="camel"):
     next_seq: int
     # True while a client holds the session.
     attached: bool
+    # The principal that it belongs to; told in answer to `all` only.
+    owner: str | None = None
+
+
+class JobListParams(msgspec.Struct, rename="camel", omit_defaults=True):
+    # True lists the jobs of all principals, which needs the scope `admin`.
+    all: bool = False
 
 
 class JobListResult(msgspec.Struct, rename="camel"):
@@ -47,6 +54,8 @@ class PruneParams(msgspec.Struct, rename="camel", omit_defaults=True):
     older_than_seconds: Age | None = None
     session_id: str | None = None
     process_id: str | None = None
+    # True means the jobs of all principals, which needs the scope `admin`.
+    all: bool = False
 
 
 class PruneResult(msgspec.Struct, rename="camel"):
@@ -59,7 +68,7 @@ class StopParams(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 # Lists the durable jobs of the client's principal, whatever session they are in.
-LIST = Method("job/list", Nothing, JobListResult, family="job", is_control=True)
+LIST = Method("job/list", JobListParams, JobListResult, family="job", is_control=True)
 # Forgets durable jobs that are over, with their output.
 PRUNE = Method("job/prune", PruneParams, PruneResult, family="job", is_control=True)
 # Stops the server, and with `jobs` the durable jobs, too.

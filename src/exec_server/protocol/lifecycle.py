@@ -78,6 +78,17 @@ class ProtocolDocument(msgspec.Struct):
     components: dict[str, Any]
 
 
+class WhoamiResult(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The principal of this connection, as the server's operator has described it."""
+
+    principal: str
+    # The scopes that it has: `exec`, `files:read`, `files:write`, `http`, `admin`.
+    may: list[str]
+    # The floors and quotas that it has, by name; what is absent restricts nothing.
+    floors: dict[str, Any] = {}
+    quotas: dict[str, Any] = {}
+
+
 # Opens a session, or resumes one whose connection was lost. It is the first request.
 INITIALIZE = Method(
     "initialize", InitializeParams, InitializeResult, family="lifecycle", dialect="documented"
@@ -86,6 +97,8 @@ INITIALIZE = Method(
 RETAIN = Method("session/retain", RetainParams, RetainResult, family="session", is_control=True)
 # Shows that the other side is there. Both sides may send it.
 PING = Method("session/ping", Nothing, Nothing, family="session", is_control=True)
+# Tells which principal the connection belongs to, and what that may do.
+WHOAMI = Method("session/whoami", Nothing, WhoamiResult, family="session", is_control=True)
 # Describes the protocol as an OpenRPC document.
 DISCOVER = Method("rpc.discover", Nothing, ProtocolDocument, family="session")
 # The client has read the answer to `initialize`. Other requests may follow.

@@ -5,12 +5,12 @@ server.py          the server without a listener: connections and sessions
 context.py         one connection, as its handlers see it
 session.py         one session, which outlives its connections
 kept_sessions.py   sessions with durable jobs, which outlive the server
-principals.py      whose durable jobs a connection sees
+principals/        who is behind a connection, and what it may not do
 handlers/          which function answers which method
 local_peers.py     which connections of this machine are accepted
 take_over.py       takes a session from a connection that its client has lost
 authentication.py  the `--ws-auth` modes
-live_access.py     replaces the authentication of a server that runs
+live_access.py     who gets in and who may stay, while tokens and principals change
 secret_files.py    reads the files of tokens and secrets
 health_pages.py    `/healthz`, `/readyz` and `/metrics`
 server_metrics.py  the metrics of a server

@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from exec_server.access.principal import Scope, known_scopes
 from exec_server.errors import ConfigurationError
+from exec_server.server.principals.admission import NotAdmitted, SignedSubject
 from exec_server.server.secret_files import absolute, read_secret, trim
 
 AuthMode = Literal["capability-token", "signed-bearer-token"]
@@ -46,10 +48,6 @@ class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_clock_skew_seconds: int | None = None
 
 
-class _TokenRefused(Exception):
-    """The token is refused; the text is the body of the 401 answer."""
-
-
 class _BearerAuthenticator(ABC):
     """Extracts the bearer token, which a subclass verifies."""
 
@@ -57,14 +55,14 @@ class _BearerAuthenticator(ABC):
 
     def check(self, authorization: str | None) -> str | None:
         try:
-            self._verify(_bearer_token(authorization))
-        except _TokenRefused as refused:
+            self._verify(bearer_token(authorization))
+        except NotAdmitted as refused:
             return str(refused)
         return None
 
     @abstractmethod
     def _verify(self, token: str) -> None:
-        """Raises _TokenRefused."""
+        """Raises NotAdmitted, whose text is the body of the 401 answer."""
 
     @abstractmethod
     def _settings(self) -> tuple[object, ...]:
@@ -95,7 +93,7 @@ class CapabilityToken(_BearerAuthenticator):
         from hmac import compare_digest
 
         if not compare_digest(sha256(token.encode()).digest(), self._sha256):
-            raise _TokenRefused("invalid websocket bearer token")
+            raise NotAdmitted("invalid websocket bearer token")
 
     def _settings(self) -> tuple[object, ...]:
         return (self._sha256,)
@@ -130,38 +128,39 @@ class SignedBearerToken(_BearerAuthenticator):
             claims = _signed_claims(token, self._secret)
         # msgspec and binascii raise ValueErrors, and deep nesting raises RecursionError.
         except (ValueError, RecursionError):
-            raise _TokenRefused("invalid websocket jwt") from None
+            raise NotAdmitted("invalid websocket jwt") from None
         self._check_times(claims, int(self._clock()))
         self._check_parties(claims)
 
-    def subject(self, authorization: str | None) -> str | None:
-        """Whom an accepted token is about; None if it does not say."""
-        claims = _signed_claims(_bearer_token(authorization), self._secret)
-        return None if claims.sub is None else str(claims.sub)
+    def subject(self, authorization: str | None) -> SignedSubject:
+        """Whom an accepted token is about, and the scopes that it leaves."""
+        claims = _signed_claims(bearer_token(authorization), self._secret)
+        return SignedSubject(None if claims.sub is None else str(claims.sub), claims.scopes)
 
     def _settings(self) -> tuple[object, ...]:
         return self._secret, self._issuer, self._audience, self._skew
 
     def _check_times(self, claims: _BearerClaims, now: int) -> None:
         if now > claims.exp + self._skew:
-            raise _TokenRefused("expired websocket jwt")
+            raise NotAdmitted("expired websocket jwt")
         if claims.nbf is not None and now < claims.nbf - self._skew:
-            raise _TokenRefused("websocket jwt is not valid yet")
+            raise NotAdmitted("websocket jwt is not valid yet")
 
     def _check_parties(self, claims: _BearerClaims) -> None:
         if self._issuer is not None and claims.iss != self._issuer:
-            raise _TokenRefused("websocket jwt issuer mismatch")
+            raise NotAdmitted("websocket jwt issuer mismatch")
         if self._audience is not None and self._audience not in claims.audiences:
-            raise _TokenRefused("websocket jwt audience mismatch")
+            raise NotAdmitted("websocket jwt audience mismatch")
 
 
-def _bearer_token(authorization: str | None) -> str:
+def bearer_token(authorization: str | None) -> str:
+    """The token in a header. Raises NotAdmitted."""
     if authorization is None:
-        raise _TokenRefused("missing websocket bearer token")
+        raise NotAdmitted("missing websocket bearer token")
     scheme, _, token = authorization.partition(" ")
     token = token.strip(" \t")
     if scheme.lower() != "bearer" or not token or not _is_visible_ascii(token):
-        raise _TokenRefused("invalid authorization header")
+        raise NotAdmitted("invalid authorization header")
     return token
 
 
@@ -196,12 +195,29 @@ class _BearerClaims(msgspec.Struct):
     iss: str | None = None
     aud: str | list[str] | None = None
     sub: str | int | float | bool | None = None
+    # Ours: the only scopes that the bearer may use, in a list or separated by spaces.
+    may: str | list[str] | None = None
+    # The same in OAuth 2.0. Others use it for scopes of their own, so it counts if it has ours.
+    scope: Any = None
 
     @property
     def audiences(self) -> list[str]:
         if self.aud is None:
             return []
         return [self.aud] if isinstance(self.aud, str) else self.aud
+
+    @property
+    def scopes(self) -> frozenset[Scope] | None:
+        """The scopes that the claims leave; None if they say nothing about ours."""
+        if self.may is not None:
+            return known_scopes(_words(self.may))
+        is_text = isinstance(self.scope, str | list)
+        return (known_scopes(_words(self.scope)) or None) if is_text else None
+
+
+def _words(claim: str | list[Any]) -> list[str]:
+    words = claim.split() if isinstance(claim, str) else claim
+    return [word for word in words if isinstance(word, str)]
 
 
 def _signed_claims(token: str, secret: bytes) -> _BearerClaims:

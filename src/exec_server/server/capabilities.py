@@ -40,6 +40,7 @@ _OF_OURS = {
     "sessionTakeOver": True,
     "sessionTakeOverForce": True,
     "sessionPing": True,
+    "sessionWhoami": True,
     "serverInstance": True,
     "rpcDiscover": True,
     "errorDetails": True,

@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from exec_server.access.principal import Principal, unrestricted
-from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError
+from exec_server.access.principal import Principal, Scope, unrestricted
+from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError, ScopeRefused
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
 from exec_server.protocol import fs, http, lifecycle, process
@@ -18,7 +18,8 @@ from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
 from exec_server.rpc.router import Route
-from exec_server.server.principals import own_principal
+from exec_server.server.principals.admission import Admission, own_principal
+from exec_server.server.principals.restricted_routes import scope_refused
 from exec_server.server.session import Session
 from exec_server.transport.connection import Connection
 
@@ -70,13 +71,19 @@ class ServerCore(Protocol):
 
     def generation(self, session: Session) -> int: ...
 
-    def doubtful_holder(self, params: InitializeParams) -> Context | None: ...
+    def doubtful_holder(self, context: Context, params: InitializeParams) -> Context | None: ...
 
     def displace(self, holder: Context) -> None: ...
 
     def retain(self, session: Session, seconds: float) -> float: ...
 
     def release(self, context: Context) -> None: ...
+
+    # Principals.
+
+    def routes_for(self, who: Principal) -> dict[str, Route]: ...
+
+    def refused(self, context: Context, what: str, *, scope: Scope | None = None) -> None: ...
 
 
 class Context:
@@ -86,7 +93,7 @@ class Context:
         self.server = server
         self.connection = connection
         self.session: Session | None = None
-        self.routes = server.routes
+        self.routes = server.routes_for(self.who)
         # How many requests run at once; the client may raise it in `initialize`.
         self.concurrency = server.limits.concurrent_requests
         self._is_ready = False
@@ -112,7 +119,20 @@ class Context:
     @cached_property
     def who(self) -> Principal:
         """The principal of the connection, with its rights and floors."""
+        admission = self.connection.identity
+        if isinstance(admission, Admission):
+            return admission.principal
         return unrestricted(self.principal)
+
+    def require_scope(self, scope: Scope, what: str) -> None:
+        """Raise ScopeRefused, and report it, unless the principal has *scope*, to do *what*."""
+        if not self.who.has(scope):
+            raise self.refuse_scope(scope, what)
+
+    def refuse_scope(self, scope: Scope, what: str) -> ScopeRefused:
+        """The error for a principal that lacks *scope* to do *what*; it is reported."""
+        self.server.refused(self, what, scope=scope)
+        return scope_refused(self.who, scope)
 
     @property
     def can_acknowledge(self) -> bool:

@@ -15,7 +15,7 @@ from exec_server.process.durable.durable_jobs import DurableJobs, LeftSession, S
 from exec_server.process.durable.state_directory import StoredSession
 from exec_server.protocol import jobs
 from exec_server.server.context import Context
-from exec_server.server.principals import own_principal
+from exec_server.server.principals.admission import own_principal
 from exec_server.server.session import Session
 from exec_server.state.attachment import Attachments, SessionId
 from exec_server.timers import Alarm
@@ -145,18 +145,18 @@ class KeptSessions:
 
     # Requests.
 
-    def list(self, owner: str) -> jobs.JobListResult:
-        """The durable jobs of all sessions of *owner*."""
+    def list(self, owner: str | None) -> jobs.JobListResult:
+        """The durable jobs of all sessions of *owner*; None stands for all owners."""
         found = [
-            _described(session, child)
+            _described(session, child, tells_owner=owner is None)
             for session in self._sessions.values()
-            if session.owner == owner
+            if owner in (None, session.owner)
             for child in session.processes.durable_children()
         ]
         return jobs.JobListResult(sorted(found, key=lambda job: job.started_at))
 
-    def prune(self, owner: str, params: jobs.PruneParams) -> jobs.PruneResult:
-        """Forget ended jobs of *owner*, as far as *params* allow it."""
+    def prune(self, owner: str | None, params: jobs.PruneParams) -> jobs.PruneResult:
+        """Forget ended jobs of *owner*, or of all, as far as *params* allow it."""
         now = time.time()
 
         def is_meant(child: DurableChild) -> bool:
@@ -167,7 +167,7 @@ class KeptSessions:
         removed = sum(
             session.processes.prune(is_meant)
             for session in tuple(self._sessions.values())
-            if session.owner == owner and params.session_id in (None, session.id)
+            if owner in (None, session.owner) and params.session_id in (None, session.id)
         )
         return jobs.PruneResult(removed)
 
@@ -204,7 +204,7 @@ class KeptSessions:
         return f"{jobs_go} on; the next server on {self.path} adopts {them}"
 
 
-def _described(session: Session, child: DurableChild) -> jobs.JobInfo:
+def _described(session: Session, child: DurableChild, *, tells_owner: bool) -> jobs.JobInfo:
     is_lost = child.lost is not None and child.state != "running"
     return jobs.JobInfo(
         session_id=session.id,
@@ -220,4 +220,5 @@ def _described(session: Session, child: DurableChild) -> jobs.JobInfo:
         ended_at=child.ended_at,
         next_seq=child.log.next_seq,
         attached=session.is_attached,
+        owner=session.owner if tells_owner else None,
     )

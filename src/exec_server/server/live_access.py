@@ -1,16 +1,34 @@
-"""Authentication that can change while a server runs.
+"""Who gets in, while tokens and principals change; who may no longer stay is put out.
 
-A connection that was let in by a token ends when that token is no longer accepted.
+::
+
+    token, certificate or user ─▶ Credential ─▶ Principal ─▶ a connection with an Admission
+                                                     ▲ judged again after every change
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Callable
 from weakref import WeakSet
 
-from exec_server.server.authentication import Authenticator
+from exec_server.access.token_secrets import digest_of
+from exec_server.server.authentication import Authenticator, SignedBearerToken, bearer_token
+from exec_server.server.principals.admission import (
+    Admission,
+    CertificateNames,
+    Credential,
+    NotAdmitted,
+    OwnToken,
+    ServerToken,
+    UnixUser,
+    certificate_names,
+)
+from exec_server.server.principals.known_principals import KnownPrincipals
 from exec_server.transport.connection import Connection
+from exec_server.transport.socket_owner import unix_owner
 
 logger = logging.getLogger(__name__)
 
@@ -18,39 +36,134 @@ REVOKED = "the token of this connection is no longer accepted"
 
 
 class LiveAccess:
-    """Checks clients with the present authenticator, and keeps the connections that got in."""
+    """Judges clients by the present tokens and principals, and keeps the connections they got."""
 
     def __init__(
-        self, authenticator: Authenticator | None, serve: Callable[[Connection], None]
+        self,
+        authenticator: Authenticator | None,
+        serve: Callable[[Connection], None],
+        *,
+        known: KnownPrincipals | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """*known* are the principals of a file; None if there is no file."""
         self._authenticator = authenticator
+        self._known = known
         self._serve = serve
+        self._clock = clock
         self._connections: WeakSet[Connection] = WeakSet()
+        # Called with the name and the address of a principal of the file that has connected.
+        self.on_use: Callable[[str, str], None] | None = None
 
     @property
     def is_guarded(self) -> bool:
-        """True if clients need a token."""
-        return self._authenticator is not None
+        """True if clients need a token, or something else that tells who they are."""
+        return self._authenticator is not None or self._known is not None
 
-    @property
-    def authenticator(self) -> Authenticator | None:
-        return self._authenticator
+    # Clients that come.
 
-    def check(self, authorization: str | None) -> str | None:
-        return None if self._authenticator is None else self._authenticator.check(authorization)
+    def check(self, transport: asyncio.BaseTransport, authorization: str | None) -> str | None:
+        """None if the client of a WebSocket gets in, else what it is told."""
+        try:
+            self._admit(transport, authorization)
+        except NotAdmitted as refused:
+            return str(refused)
+        return None
+
+    def identify(
+        self, transport: asyncio.BaseTransport, authorization: str | None
+    ) -> Admission | None:
+        """Who the client of a WebSocket is, that `check` has let in; None is our own user."""
+        return self._admit(transport, authorization) if self.is_guarded else None
+
+    def identify_user(
+        self, transport: asyncio.BaseTransport, _authorization: str | None
+    ) -> Admission:
+        """Who the client at a Unix socket is. Raises NotAdmitted."""
+        try:
+            uid = unix_owner(transport.get_extra_info("socket").fileno()).uid
+        except OSError as exc:
+            raise NotAdmitted("the user behind this connection could not be found") from exc
+        return self._admission(UnixUser(uid))
+
+    def refusal_of_user(self, uid: int) -> str | None:
+        """Why a user may not use a Unix socket, as far as the principals say it."""
+        try:
+            self._admission(UnixUser(uid))
+        except NotAdmitted as refused:
+            return str(refused)
+        return None
+
+    def _admit(self, transport: asyncio.BaseTransport, authorization: str | None) -> Admission:
+        if authorization is None and self._known is not None:
+            names = certificate_names(transport)
+            if names:
+                return self._admission(CertificateNames(names))
+        if self._known is not None:
+            digest = digest_of(bearer_token(authorization))
+            if self._authenticator is None or self._known.of_digest(digest) is not None:
+                return self._admission(OwnToken(digest))
+        assert self._authenticator is not None
+        refusal = self._authenticator.check(authorization)
+        if refusal is not None:
+            raise NotAdmitted(refusal)
+        if isinstance(self._authenticator, SignedBearerToken):
+            return self._admission(self._authenticator.subject(authorization))
+        return self._admission(ServerToken())
+
+    def _admission(self, credential: Credential) -> Admission:
+        principal = credential.principal(self._known, self._clock())
+        return Admission(principal=principal, credential=credential)
 
     def serve(self, connection: Connection) -> None:
         """Serve a connection that was let in just now."""
-        if self.is_guarded:
+        admission = connection.identity
+        if isinstance(admission, Admission):
             self._connections.add(connection)
+            is_in_file = self._known is not None and admission.name in self._known
+            if is_in_file and self.on_use is not None:
+                self.on_use(admission.name, connection.peer_name)
         self._serve(connection)
 
+    # Changes.
+
     def replace(self, authenticator: Authenticator) -> None:
-        """Use *authenticator* from now on. If it accepts other tokens, older connections end."""
+        """Use *authenticator* from now on. If it accepts other tokens, its connections end."""
         if authenticator == self._authenticator:
             return
         self._authenticator = authenticator
-        revoked, self._connections = self._connections, WeakSet()
-        logger.info("the tokens have changed; %d connections end", len(revoked))
-        for connection in revoked:
+        self._end("the tokens have changed", lambda found: not _is_in_file(found))
+
+    def replace_principals(self, known: KnownPrincipals) -> None:
+        """Use these principals from now on; connections end whose principal is now another one."""
+        if known == self._known:
+            return
+        self._known = known
+        self.review("the principals have changed")
+
+    def review(self, reason: str) -> None:
+        """End the connections that would not be let in any more with the rights that they have."""
+        now = self._clock()
+        self._end(reason, lambda found: not found.is_still_good(self._known, now))
+
+    def next_expiry(self) -> float | None:
+        """When the next principal of the file expires."""
+        return None if self._known is None else self._known.next_expiry(self._clock())
+
+    def _end(self, reason: str, is_meant: Callable[[Admission], bool]) -> None:
+        ended = [each for each in self._connections if is_meant(_admission_of(each))]
+        logger.info("%s; %d connections end", reason, len(ended))
+        for connection in ended:
+            self._connections.discard(connection)
             connection.close(REVOKED, is_violation=True)
+
+
+def _admission_of(connection: Connection) -> Admission:
+    admission = connection.identity
+    assert isinstance(admission, Admission)
+    return admission
+
+
+def _is_in_file(admission: Admission) -> bool:
+    """True if no token of the server's own options has let it in."""
+    return isinstance(admission.credential, OwnToken | CertificateNames | UnixUser)

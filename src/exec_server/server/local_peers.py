@@ -16,7 +16,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from exec_server.process import confinement
@@ -68,8 +68,16 @@ class LocalPeers:
     As long as no command was confined, no process is looked at.
     """
 
-    def __init__(self, sandboxes: Sandboxes, *, allows_other_users: bool) -> None:
+    def __init__(
+        self,
+        sandboxes: Sandboxes,
+        *,
+        allows_other_users: bool,
+        refusal_of_user: Callable[[int], str | None] | None = None,
+    ) -> None:
+        """*refusal_of_user*, if it is given, judges the users of a Unix socket."""
         self._sandboxes = sandboxes
+        self._refusal_of_user = refusal_of_user
         self._allows_other_users = allows_other_users
         self._uid = os.geteuid()
         # The connections whose processes have to be found, and the task that looks for them.
@@ -107,7 +115,11 @@ class LocalPeers:
 
     def _judge_unix(self, fd: int) -> str | None:
         owner = unix_owner(fd)
-        if not self._is_allowed(owner.uid):
+        if self._refusal_of_user is not None:
+            refusal = self._refusal_of_user(owner.uid)
+            if refusal is not None:
+                return refusal
+        elif not self._is_allowed(owner.uid):
             return OTHER_USER.format(ours=self._uid, theirs=owner.uid)
         if not self._sandboxes.has_confined:
             return None

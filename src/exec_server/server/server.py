@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from exec_server import host
+from exec_server.access.principal import Principal, Scope
 from exec_server.errors import InternalError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.printable import short_digest
@@ -29,14 +30,16 @@ from exec_server.process.spawn import Spawner
 from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.protocol.process import StartParams
-from exec_server.rpc.router import Router
+from exec_server.rpc.router import Route, Router
 from exec_server.server.capabilities import CAPABILITIES
 from exec_server.server.context import Context
 from exec_server.server.handlers import environment, fs, http, jobs, lifecycle, process, protocol
+from exec_server.server.principals.refused_requests import RefusedRequest
+from exec_server.server.principals.restricted_routes import restricted_routes
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
 from exec_server.server.take_over import claim_of, displace, needs_probe
-from exec_server.state.attachment import Attachments, SessionId
+from exec_server.state.attachment import Attachments, SessionId, unknown_session
 from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
 from exec_server.timers import Alarm
@@ -100,6 +103,9 @@ class ExecServer:
         self._server_env = dict(os.environ)
         self._http_loading: asyncio.Future[ModuleType] | None = None
         self.on_stop: Callable[[], None] | None = None
+        # Called when a principal was refused: what it lacks, or what belongs to another one.
+        self.on_refused: Callable[[RefusedRequest], None] | None = None
+        self._restricted: dict[frozenset[Scope], dict[str, Route]] = {}
         self.jobs: KeptSessions | None = None
         if state_directory is not None and resumable and sys.platform == "linux":
             self.jobs = self._open_jobs(state_directory)
@@ -234,12 +240,52 @@ class ExecServer:
         """Wait until no connection is left."""
         await self._idle.wait()
 
+    # Principals.
+
+    def routes_for(self, who: Principal) -> dict[str, Route]:
+        """The routes of a connection of *who*: the usual ones, unless it is restricted."""
+        if who.is_admin:
+            return self.routes
+        if who.may not in self._restricted:
+            self._restricted[who.may] = restricted_routes(self.routes, who.may)
+        return self._restricted[who.may]
+
+    def refused(self, context: Context, what: str, *, scope: Scope | None = None) -> None:
+        """Report that the principal of *context* was refused something, for lack of *scope*.
+
+        Without a scope it has asked for something that belongs to another principal.
+        """
+        report = RefusedRequest(
+            principal=context.principal,
+            peer=context.connection.peer_name,
+            what=what,
+            scope=scope,
+        )
+        logger.info("%s", report)
+        if self.on_refused is not None:
+            self.on_refused(report)
+
+    def _is_foreign(self, context: Context, session_id: str) -> bool:
+        """True if the session belongs to another principal, and *context* is not an admin's."""
+        session = self._sessions.get(SessionId(session_id))
+        if session is None or self._may_have(context, session):
+            return False
+        self.refused(context, f"resume session {short_digest(session_id)} of `{session.owner}`")
+        return True
+
+    @staticmethod
+    def _may_have(context: Context, session: Session) -> bool:
+        return session.owner == context.principal or context.who.is_admin
+
     # Sessions.
 
     def open_session(self, context: Context, params: InitializeParams) -> Session:
         """A new session, or the one that the client asks for, if it may have it."""
         asked, claim = params.resume_session_id, claim_of(params)
         if asked is not None:
+            if self._is_foreign(context, asked):
+                # As if there were none: the ids of other principals' sessions are not confirmed.
+                raise unknown_session(asked)
             holder = self._attachments.holder(asked)
             if holder is not None and self._may_take_over(SessionId(asked), params):
                 self.displace(holder)
@@ -267,10 +313,13 @@ class ExecServer:
         """The number of times that *session* was attached to a connection."""
         return self._attachments.generation(session.id)
 
-    def doubtful_holder(self, params: InitializeParams) -> Context | None:
+    def doubtful_holder(self, context: Context, params: InitializeParams) -> Context | None:
         """The holder of the session that a client wants, if a probe has to decide about it."""
         asked, take_over = params.resume_session_id, params.take_over
         if asked is None or take_over is None or not needs_probe(take_over):
+            return None
+        session = self._sessions.get(SessionId(asked))
+        if session is not None and not self._may_have(context, session):
             return None
         holder = self._attachments.holder(asked)
         return None if holder is None or self._may_take_over(SessionId(asked), params) else holder

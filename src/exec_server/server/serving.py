@@ -18,7 +18,7 @@ from exec_server.server.authentication import Authenticator
 from exec_server.server.health_pages import monitoring_pages, ready_page
 from exec_server.server.live_access import LiveAccess
 from exec_server.server.local_peers import LocalPeers
-from exec_server.server.principals import no_principal, token_principal, user_principal
+from exec_server.server.principals.known_principals import KnownPrincipals
 from exec_server.server.server import ExecServer
 from exec_server.transport.address import (
     DEFAULT_LISTEN_URL,
@@ -31,11 +31,12 @@ from exec_server.transport.address import (
 )
 from exec_server.transport.binding import PRIVATE, BoundSocket, UnixAccess, bind
 from exec_server.transport.connection import Connection
-from exec_server.transport.http_front import Identify
 from exec_server.transport.listen import Listener, ListenSettings, listen
 from exec_server.transport.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
+    from exec_server.access.principals_file import PrincipalsFile
+    from exec_server.server.principals.principal_watch import PrincipalWatch
     from exec_server.server.server_metrics import ServerMetrics
     from exec_server.transport.certificate import Certificate, CertificateWatch
 
@@ -61,6 +62,8 @@ class RunningServer(msgspec.Struct, frozen=True):
     access: LiveAccess
     # None unless they were asked for.
     metrics: ServerMetrics | None = None
+    # Follows the file of principals, if there is one.
+    principals: PrincipalWatch | None = None
 
 
 @contextlib.asynccontextmanager
@@ -69,6 +72,7 @@ async def serve(
     *,
     limits: Limits = DEFAULT_LIMITS,
     authenticator: Authenticator | None = None,
+    principals: str | os.PathLike[str] | None = None,
     tls: Certificate | None = None,
     unix_access: UnixAccess = PRIVATE,
     metrics: bool = False,
@@ -85,15 +89,19 @@ async def serve(
     the same directory goes on with them. *on_stopped* is called with what a person should know,
     if such jobs go on.
 
-    A WebSocket address that other machines can reach needs an *authenticator*, or *tls* that asks
-    for certificates of clients, unless *insecure_no_auth* waives it. Without either, other users of
-    this machine are refused unless *insecure_no_auth* or *allow_other_users* is true, or
-    *unix_access* lets them use the socket. With *metrics* there are pages `/metrics` and
+    A WebSocket address that other machines can reach needs an *authenticator*, a file of
+    *principals*, or *tls* that asks for certificates of clients, unless *insecure_no_auth* waives
+    it. Without any of them, other users of this machine are refused unless *insecure_no_auth* or
+    *allow_other_users* is true, or *unix_access* lets them use the socket. With *principals*, only
+    those principals are served, the bearers of tokens that the *authenticator* accepts, and at a
+    Unix socket the server's own user and root. With *metrics* there are pages `/metrics` and
     `/healthz`.
     """
-    has_auth = authenticator is not None or (tls is not None and tls.client_ca is not None)
+    file = None if principals is None else _principals_file(principals)
+    known = None if file is None else KnownPrincipals(file.records())
+    has_certificates = tls is not None and tls.client_ca is not None
+    has_auth = authenticator is not None or known is not None or has_certificates
     address = parse_listen_url(listen_url)
-    is_shared = unix_access.is_shared and isinstance(address, UnixAddress)
     may_be_public = has_auth or insecure_no_auth
     # This takes the variables of systemd out of the environment, which the server copies.
     bound = _bind(address, unix_access, authenticator, tls, may_be_public=may_be_public)
@@ -106,11 +114,14 @@ async def serve(
         # This comes before the first client is accepted, so that it finds its session.
         with _closed_on_error(bound):
             await core.restore()
+        access = LiveAccess(authenticator, core.serve, known=known)
+        is_unix = isinstance(bound.address, UnixAddress)
+        is_shared = unix_access.is_shared and isinstance(address, UnixAddress)
         peers = LocalPeers(
             core,
             allows_other_users=may_be_public or allow_other_users or is_shared,
+            refusal_of_user=access.refusal_of_user if is_unix and known is not None else None,
         )
-        access = LiveAccess(authenticator, core.serve)
         refusals = RefusalLog(asyncio.get_running_loop().time)
         counted = _metrics(core, refusals) if metrics else None
         with contextlib.ExitStack() as held:
@@ -120,7 +131,11 @@ async def serve(
             held.callback(asyncio.get_running_loop().call_soon(core.prepare).cancel)
             if tls is not None:
                 held.callback(_watch(tls, limits).close)
-            yield RunningServer(listener.url, core, access, counted)
+            watch = None
+            if file is not None:
+                watch = _watch_principals(file, access, limits)
+                held.callback(watch.close)
+            yield RunningServer(listener.url, core, access, counted, watch)
     finally:
         await core.stop()
         tell_farewell(core, on_stopped)
@@ -184,6 +199,7 @@ def _listen(
     *,
     tls: Certificate | None,
 ) -> Listener:
+    is_unix = isinstance(bound.address, UnixAddress)
     pages = {"/readyz": ready_page(core)}
     on_connection: Callable[[Connection], None] = access.serve
     traffic = None
@@ -195,19 +211,13 @@ def _listen(
         limits=core.limits,
         judge_peer=peers.refusal,
         refusals=refusals,
-        check=access.check if access.is_guarded else None,
-        identify=_identify(bound.address, access),
+        check=None if is_unix or not access.is_guarded else access.check,
+        identify=access.identify_user if is_unix else access.identify,
         certificate=tls,
         pages=pages,
         traffic=traffic,
     )
     return listen(bound, settings)
-
-
-def _identify(address: TcpAddress | UnixAddress, access: LiveAccess) -> Identify:
-    if isinstance(address, UnixAddress):
-        return user_principal
-    return token_principal(access) if access.is_guarded else no_principal
 
 
 def _metrics(core: ExecServer, refusals: RefusalLog) -> ServerMetrics:
@@ -220,6 +230,19 @@ def _watch(tls: Certificate, limits: Limits) -> CertificateWatch:
     from exec_server.transport.certificate import CertificateWatch
 
     return CertificateWatch(tls, seconds=limits.certificate_check_seconds)
+
+
+def _principals_file(path: str | os.PathLike[str]) -> PrincipalsFile:
+    # SQLite takes a while to load.
+    from exec_server.access.principals_file import PrincipalsFile
+
+    return PrincipalsFile(path)
+
+
+def _watch_principals(file: PrincipalsFile, access: LiveAccess, limits: Limits) -> PrincipalWatch:
+    from exec_server.server.principals.principal_watch import PrincipalWatch
+
+    return PrincipalWatch(file, access, seconds=limits.principals_check_seconds)
 
 
 async def serve_stdio(

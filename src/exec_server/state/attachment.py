@@ -12,6 +12,11 @@ SessionId = NewType("SessionId", str)
 Holder = TypeVar("Holder")
 
 
+def unknown_session(session_id: str) -> InvalidRequest:
+    """The error for a session that is not there, or not for the client that asks."""
+    return InvalidRequest(f"unknown session id {session_id}")
+
+
 class Claim(NamedTuple):
     """Which client attaches: a random name of its own, and the number of its attempt."""
 
@@ -61,7 +66,7 @@ class Attachments(Generic[Holder]):
         known = SessionId(session_id)
         attachment = self._attachments.get(known)
         if attachment is None or self._is_over(known, now):
-            raise InvalidRequest(f"unknown session id {session_id}")
+            raise unknown_session(session_id)
         if attachment.holder is not None:
             raise SessionAttached(f"session {session_id} is already attached to another connection")
         attachment.holder = holder

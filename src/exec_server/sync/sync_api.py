@@ -56,6 +56,7 @@ from exec_server.protocol import environment, fs, process
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.fs import Metadata
 from exec_server.protocol.jobs import JobInfo
+from exec_server.protocol.lifecycle import WhoamiResult
 from exec_server.protocol.limit_words import Limited
 from exec_server.protocol.paths import PathUri
 from exec_server.protocol.process import ReadResult
@@ -1357,13 +1358,15 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         """Ask the server for its status, which is `ready`."""
         return self._portal.wait(self._inner.environment_status())
 
-    def jobs(self) -> list[JobInfo]:
-        """All durable processes of this user on the server, whichever session has them.
+    def jobs(self, *, all_principals: bool = False) -> list[JobInfo]:
+        """All durable processes of this principal on the server, whichever session has them.
 
+        With *all_principals* those of all others, too, each with its `owner`; only an admin may ask
+        for them, and others get ScopeRefused.
         `connect(resume_session_id=job.session_id)` and `attach(job.process_id)` continue with one.
         This is an extension: servers without it raise MethodNotFound.
         """
-        return self._portal.wait(self._inner.jobs())
+        return self._portal.wait(self._inner.jobs(all_principals=all_principals))
 
     def prune_jobs(
         self,
@@ -1371,16 +1374,20 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         older_than: float | None = None,
         session_id: str | None = None,
         process_id: str | None = None,
+        all_principals: bool = False,
     ) -> int:
         """Let the server forget durable processes that are over or lost, with their output.
 
         Without parameters all of them are forgotten; *older_than* leaves those whose end was less
-        than so many seconds ago. Returns how many were forgotten. This is an extension: servers
-        without it raise MethodNotFound.
+        than so many seconds ago. An admin may mean those of *all_principals*. Returns how many were
+        forgotten. This is an extension: servers without it raise MethodNotFound.
         """
         return self._portal.wait(
             self._inner.prune_jobs(
-                older_than=older_than, session_id=session_id, process_id=process_id
+                older_than=older_than,
+                session_id=session_id,
+                process_id=process_id,
+                all_principals=all_principals,
             )
         )
 
@@ -1391,6 +1398,13 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         it raise MethodNotFound.
         """
         self._portal.wait(self._inner.stop_server(end_jobs=end_jobs))
+
+    def whoami(self) -> WhoamiResult:
+        """The principal that the server takes this client for, with its scopes and floors.
+
+        This is an extension: servers without it raise MethodNotFound.
+        """
+        return self._portal.wait(self._inner.whoami())
 
     @property
     def session_id(self) -> str | None:

@@ -62,6 +62,13 @@ class Pingable(Protocol):
         """Ask for a sign of life."""
 
 
+class Identity(Protocol):
+    """Who a peer is, as the server that the connection is for has found out."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class Connection(Protocol):
     """One live transport that carries whole messages both ways, in order."""
 
@@ -70,6 +77,8 @@ class Connection(Protocol):
     peer_name: str
     # Who the peer is, if the transport knows it; None stands for the user of this process.
     principal: str | None
+    # The same with the rights that it has, for the server alone.
+    identity: Identity | None
 
     @property
     def malformed_prefix(self) -> str | None:
@@ -96,3 +105,9 @@ class Connection(Protocol):
 
     def resume_reading(self) -> None:
         """Undo `pause_reading`."""
+
+
+def introduce(connection: Connection, identity: Identity | None) -> None:
+    """Tell *connection* who its peer is."""
+    connection.identity = identity
+    connection.principal = None if identity is None else identity.name

@@ -10,10 +10,12 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple, cast
 
 from exec_server.limits import Limits
 from exec_server.transport.accepting import WaitingConnections
+from exec_server.transport.connection import Identity
 from exec_server.transport.failure_delays import FailureDelays
 from exec_server.transport.refusal_log import RefusalKind, RefusalLog
 
@@ -63,12 +65,15 @@ class HttpAnswer(NamedTuple):
 
 # None lets the request in; a text is the body of the 401.
 CheckAuthorization = Callable[[str | None], str | None]
+# The same, with the connection that the request has come on.
+CheckClient = Callable[[asyncio.BaseTransport, str | None], str | None]
 # None lets the peer in; a text is the body of the 403. A future tells it later.
 Verdict = str | asyncio.Future[str | None] | None
 # Judges an accepted connection before anything is read.
 JudgePeer = Callable[[asyncio.BaseTransport], Verdict]
-# Who an accepted peer is, by its socket and its Authorization header; see `Connection.principal`.
-Identify = Callable[[asyncio.BaseTransport, str | None], str | None]
+# Who an accepted peer is, by its socket and its Authorization header; see `Connection.identity`.
+# PermissionError refuses one that is no longer accepted.
+Identify = Callable[[asyncio.BaseTransport, str | None], Identity | None]
 
 
 class HttpPage(NamedTuple):
@@ -178,7 +183,7 @@ class HttpFront(asyncio.Protocol):
         limits: Limits,
         waiting: WaitingConnections,
         judge_peer: JudgePeer,
-        check: CheckAuthorization | None,
+        check: CheckClient | None,
         upgrade: Callable[[asyncio.Transport, bytes, str | None], None],
         delays: FailureDelays,
         refusals: RefusalLog,
@@ -248,7 +253,8 @@ class HttpFront(asyncio.Protocol):
             refusal = refusal.result()
         if refusal is not None:
             return HttpAnswer(403, refusal)
-        return judge(head, self._check, self._pages)
+        check = None if self._check is None else partial(self._check, self._transport)
+        return judge(head, check, self._pages)
 
     def _refuse(self, answer: HttpAnswer, head: RequestHead | None) -> None:
         """Log why the request is refused, and answer; a wrong token is answered more slowly."""

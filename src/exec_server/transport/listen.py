@@ -14,10 +14,10 @@ from exec_server.limits import Limits
 from exec_server.transport.accepting import Acceptor, WaitingConnections, bounded
 from exec_server.transport.address import UnixAddress
 from exec_server.transport.binding import BoundSocket
-from exec_server.transport.connection import Connection
+from exec_server.transport.connection import Connection, introduce
 from exec_server.transport.failure_delays import FailureDelays
 from exec_server.transport.http_front import (
-    CheckAuthorization,
+    CheckClient,
     HttpFront,
     Identify,
     JudgePeer,
@@ -46,8 +46,8 @@ class ListenSettings(msgspec.Struct, frozen=True, kw_only=True):
     pages: Pages
     # Tells who is behind a connection that was let in.
     identify: Identify
-    # Checks the Authorization header of each upgrade.
-    check: CheckAuthorization | None = None
+    # Checks the client of each upgrade.
+    check: CheckClient | None = None
     # With it there is TLS, on TCP.
     certificate: Certificate | None = None
     # Counts bytes, if they are wanted.
@@ -124,7 +124,11 @@ def _front_factory(
 
     def upgrade(transport: asyncio.Transport, handshake: bytes, authorization: str | None) -> None:
         connection = _new_websocket(settings)
-        connection.principal = settings.identify(transport, authorization)
+        try:
+            introduce(connection, settings.identify(transport, authorization))
+        except PermissionError:
+            transport.abort()
+            return
         adopt(transport, lambda: connection, limits=limits, handshake=handshake)
 
     return lambda judge_peer: HttpFront(

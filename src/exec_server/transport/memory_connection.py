@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from exec_server.limits import Limits
-from exec_server.transport.connection import Receiver
+from exec_server.transport.connection import Identity, Receiver
 
 # About as much as the kernel keeps between two sockets.
 _HIGH_WATER = 256 * 1024
@@ -25,6 +25,7 @@ class MemoryConnection:
     malformed_prefix = "failed to parse JSON-RPC message from exec-server memory: "
     transport_name = "memory"
     principal: str | None = None
+    identity: Identity | None = None
     peer_name = "memory"
     other: MemoryConnection
 

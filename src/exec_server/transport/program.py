@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from exec_server.errors import ConfigurationError
 from exec_server.limits import Limits
-from exec_server.transport.connection import Connection, Receiver
+from exec_server.transport.connection import Connection, Identity, Receiver
 from exec_server.transport.lines import LineBuffer, LineTooLong
 
 
@@ -51,6 +51,7 @@ class ProgramConnection(asyncio.SubprocessProtocol):
     malformed_prefix = "failed to parse JSON-RPC message from exec-server stdio: "
     transport_name = "stdio"
     principal: str | None = None
+    identity: Identity | None = None
     peer_name = "stdio"
 
     def __init__(self, *, limits: Limits) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from exec_server.limits import Limits
-from exec_server.transport.connection import Receiver
+from exec_server.transport.connection import Identity, Receiver
 from exec_server.transport.lines import LineBuffer, LineTooLong
 
 _READ_BYTES = 256 * 1024
@@ -26,6 +26,7 @@ class StdioConnection:
     malformed_prefix = "failed to parse JSON-RPC message from exec-server stdio: "
     transport_name = "stdio"
     principal: str | None = None
+    identity: Identity | None = None
     peer_name = "stdio"
 
     def __init__(self, reader: int, writer: int, *, limits: Limits) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from exec_server.limits import Limits
 from exec_server.transport.accepting import WaitingConnections
-from exec_server.transport.connection import Connection, Receiver
+from exec_server.transport.connection import Connection, Identity, Receiver, introduce
 from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldInput
 from exec_server.transport.http_front import Identify, JudgePeer
 from exec_server.transport.lines import LineBuffer, LineTooLong
@@ -50,7 +50,11 @@ class UnixFront(asyncio.Protocol):
             return
         if data[:1] == b"{":
             protocol = self._new_lines()
-            protocol.principal = self._identify(self._transport, None)
+            try:
+                introduce(protocol, self._identify(self._transport, None))
+            except PermissionError:
+                self._transport.abort()
+                return
             transport: Any = self._transport
         else:
             protocol = self._http_front(lambda _: self._verdict)
@@ -74,6 +78,7 @@ class LineConnection(asyncio.Protocol):
     transport_name = "unix"
     peer_name = "unix"
     principal: str | None = None
+    identity: Identity | None = None
 
     def __init__(self, on_open: Callable[[Connection], None], *, limits: Limits) -> None:
         self._on_open = on_open

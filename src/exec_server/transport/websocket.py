@@ -14,7 +14,7 @@ from typing import Any, cast
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from exec_server.limits import Limits
-from exec_server.transport.connection import Assembler, Assembly, Receiver
+from exec_server.transport.connection import Assembler, Assembly, Identity, Receiver
 from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldFrame, HeldInput
 from exec_server.transport.frame_headers import (
     FIRST_TEXT,
@@ -44,6 +44,7 @@ class WebSocketConnection(WSListener):
 
     transport_name = "websocket"
     principal: str | None = None
+    identity: Identity | None = None
 
     def __init__(self, *, limits: Limits, on_open: Callable[[WebSocketConnection], None]) -> None:
         self._limits = limits

@@ -10,9 +10,10 @@ import stat
 import pytest
 from msgspec.structs import replace
 
+from exec_server.access.token_secrets import digest_of
 from exec_server.audit_lines import AuditEvent
 from exec_server.errors import ConfigurationError
-from exec_server.hub.access.tokens import digest_of, new_token
+from exec_server.hub.access.tokens import new_token
 from exec_server.hub.store import StoreUnavailable, sqlite
 from exec_server.hub.store.entities import Authorization, ExecutorFacts, Pairing
 from exec_server.hub.store.open_store import open_store

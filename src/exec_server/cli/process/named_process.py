@@ -8,7 +8,7 @@ from exec_server.cli import server_access
 from exec_server.cli.parser import Parser
 from exec_server.cli.process.detach import ServerAccess
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
-from exec_server.cli.process.server_jobs import as_session, ask_jobs, find_job
+from exec_server.cli.process.server_jobs import as_session, ask_for_job
 from exec_server.errors import ConfigurationError, MethodNotFound
 
 ID_HELP = """\
@@ -80,10 +80,9 @@ async def find_process(
         return NamedProcess(store.find(text))
     here = [each for each in store.all() if each.server == server]
     try:
-        jobs = await ask_jobs(server, access)
+        job = await ask_for_job(server, text, access)
     except MethodNotFound:
-        jobs = []
-    job = find_job(jobs, text, server=server)
+        job = None
     if job is not None:
         for record in here:
             if record.process_id == job.process_id and record.is_in(job.session_id):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_output, duration
+from exec_server.cli.parser import Flag
 from exec_server.cli.process.detach import ServerAccess
 from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SessionStore
@@ -26,6 +29,9 @@ _EXAMPLES = """\
 
   Those that ended more than a week ago:
       exec-server jobs prune --older-than 7d build
+
+  Those of all principals, which needs the scope admin:
+      exec-server jobs prune --all build
 
   One of them:
       exec-server jobs prune build 3f2a9c01
@@ -53,6 +59,9 @@ def jobs_command(words: list[str]) -> int:
         type=duration,
         help="only jobs that ended longer ago: seconds, or a number with s, m, h or d",
     )
+    parser.add_argument(
+        "--all", action=Flag, help="the jobs of all principals; only an admin may do that"
+    )
     add_output(parser)
     values = parser.parse_words(words)
     if not server_access.is_server(values.server):
@@ -61,7 +70,7 @@ def jobs_command(words: list[str]) -> int:
 
     async def prune() -> int:
         access = access_of(parser, values)
-        removed = await _prune(values.server, values.ids, values.older_than, access)
+        removed = await _prune(values, access)
         if values.output == "json":
             print_json({"removed": removed})
         else:
@@ -71,23 +80,22 @@ def jobs_command(words: list[str]) -> int:
     return run_to_exit_status(prune, log_level=values.log_level, tell=failure_teller(values.output))
 
 
-async def _prune(
-    server: str, ids: list[str], older_than: float | None, access: ServerAccess
-) -> int:
+async def _prune(values: argparse.Namespace, access: ServerAccess) -> int:
+    server, older_than, is_all = values.server, values.older_than, values.all
     async with access.open(server) as client:
         if not await client.offers("processDurable"):
             raise ConfigurationError(
                 f"{server_access.shown(server)} keeps no durable jobs: it has no state directory"
             )
-        before = await client.jobs()
-        if ids:
-            chosen = [_finished(before, text, server) for text in ids]
+        before = await client.jobs(all_principals=is_all)
+        if values.ids:
+            chosen = [_finished(before, text, server) for text in values.ids]
             removed = 0
             for job in chosen:
-                removed += await _prune_one(client, job, older_than)
+                removed += await _prune_one(client, job, older_than, all_principals=is_all)
         else:
-            removed = await client.prune_jobs(older_than=older_than)
-        after = await client.jobs()
+            removed = await client.prune_jobs(older_than=older_than, all_principals=is_all)
+        after = await client.jobs(all_principals=is_all)
     _forget_records(server, before, after)
     return removed
 
@@ -104,9 +112,14 @@ def _finished(jobs: list[JobInfo], text: str, server: str) -> JobInfo:
     return job
 
 
-async def _prune_one(client: ExecServerClient, job: JobInfo, older_than: float | None) -> int:
+async def _prune_one(
+    client: ExecServerClient, job: JobInfo, older_than: float | None, *, all_principals: bool
+) -> int:
     return await client.prune_jobs(
-        older_than=older_than, session_id=job.session_id, process_id=job.process_id
+        older_than=older_than,
+        session_id=job.session_id,
+        process_id=job.process_id,
+        all_principals=all_principals,
     )
 
 

@@ -30,7 +30,7 @@ _AT_ONCE = 16
 _DESCRIPTION = """\
 List detached processes. Without SERVER these are the ones that were detached on this machine, with
 `run --detach` or ~d. With SERVER the server itself is asked, and its durable jobs are listed as
-well, wherever they were started: those of the same token or of the same user.
+well, wherever they were started: those of the same principal.
 """
 
 _EXAMPLES = """\
@@ -39,6 +39,9 @@ _EXAMPLES = """\
 
   All jobs of a server, from any machine:
       exec-server ps build
+
+  Those of all principals of a server, which needs the scope admin:
+      exec-server ps --all build
 
   As JSON:
       exec-server ps -o json build
@@ -86,6 +89,8 @@ class DetachedProcess(msgspec.Struct, frozen=True, kw_only=True):
             ended = None if job.ended_at is None else shown_time(job.ended_at / 1000)
             facts |= {"processId": job.process_id, "pid": job.pid, "cwd": job.cwd}
             facts |= {"endedAt": ended, "attached": job.attached}
+            if job.owner is not None:
+                facts["owner"] = job.owner
         return facts
 
     @property
@@ -118,6 +123,8 @@ def ps_command(words: list[str]) -> int:
     if values.server is not None and not server_access.is_server(values.server):
         expected = server_access.expected_server()
         parser.error(f"invalid value '{values.server}' for '[SERVER]': expected {expected}")
+    if values.all and values.server is None:
+        parser.error("the argument '--all' needs a SERVER")
 
     async def ps() -> int:
         access = access_of(parser, values)
@@ -147,6 +154,11 @@ def _parser() -> Parser:
         "server", metavar="SERVER", nargs="?", help="ask this server, and list all jobs there"
     )
     parser.add_argument(
+        "--all",
+        action=Flag,
+        help="with SERVER: list the jobs of all principals, which only an admin may do",
+    )
+    parser.add_argument(
         "--forget",
         metavar="<ID>",
         help="remove the record of this process and ask no server; the process is left alone",
@@ -172,7 +184,9 @@ async def _list(store: SessionStore, values: argparse.Namespace, access: ServerA
     listed: list[DetachedProcess] = []
     if values.server is not None:
         try:
-            listed, records = await _ask_server(store, values.server, records, access)
+            listed, records = await _ask_server(
+                store, values.server, records, access, all_principals=values.all
+            )
         except MethodNotFound:
             # This server has no durable jobs.
             pass
@@ -192,9 +206,18 @@ async def _list(store: SessionStore, values: argparse.Namespace, access: ServerA
     if values.output == "json":
         print_json([each.facts for each in listed])
     elif listed:
-        headings = ["ID", "SERVER", "STATE", "AGE", "COMMAND"]
-        print_table(headings, [each.row for each in listed])
+        _print(listed, shows_owner=values.all)
     return status
+
+
+def _print(listed: list[DetachedProcess], *, shows_owner: bool) -> None:
+    headings = ["ID", "SERVER", "STATE", "AGE", "COMMAND"]
+    rows = [each.row for each in listed]
+    if shows_owner:
+        headings.insert(1, "OWNER")
+        for row, each in zip(rows, listed, strict=True):
+            row.insert(1, (each.job and each.job.owner) or "-")
+    print_table(headings, rows)
 
 
 def _print_ids(sessions: list[SavedSession]) -> None:
@@ -206,10 +229,15 @@ def _print_ids(sessions: list[SavedSession]) -> None:
 
 
 async def _ask_server(
-    store: SessionStore, server: str, records: list[SavedSession], access: ServerAccess
+    store: SessionStore,
+    server: str,
+    records: list[SavedSession],
+    access: ServerAccess,
+    *,
+    all_principals: bool,
 ) -> tuple[list[DetachedProcess], list[SavedSession]]:
     """The durable jobs of *server*, and the *records* of this machine that are not among them."""
-    jobs = await ask_jobs(server, access)
+    jobs = await ask_jobs(server, access, all_principals=all_principals)
     listed = []
     for job, short_id in zip(jobs, job_ids(jobs), strict=True):
         record = _record_of(job, records)

@@ -9,7 +9,7 @@ from exec_server.cli import server_access
 from exec_server.cli.process.detach import ServerAccess
 from exec_server.cli.process.saved_sessions import SHORTEST_ID, SavedSession, SessionStore
 from exec_server.client.session_token import Cursor, SessionToken
-from exec_server.errors import ConfigurationError
+from exec_server.errors import ConfigurationError, InvalidParams, ScopeRefused
 from exec_server.protocol.jobs import JobInfo
 
 # Between the id of a process and the beginning of its session's id, where two sessions have a
@@ -17,13 +17,30 @@ from exec_server.protocol.jobs import JobInfo
 _IN_SESSION = "@"
 
 
-async def ask_jobs(server: str, access: ServerAccess) -> list[JobInfo]:
-    """The durable jobs of this user on *server*, the oldest first.
+async def ask_jobs(
+    server: str, access: ServerAccess, *, all_principals: bool = False
+) -> list[JobInfo]:
+    """The durable jobs of this principal, or of all, on *server*, the oldest first.
 
-    Raises MethodNotFound if the server has no such jobs, and the errors of a connection.
+    Raises MethodNotFound if the server has no such jobs, ScopeRefused if only an admin may ask for
+    all of them, and the errors of a connection.
     """
     async with access.open(server) as client:
-        return sorted(await client.jobs(), key=lambda job: job.started_at)
+        found = await client.jobs(all_principals=all_principals)
+    return sorted(found, key=lambda job: job.started_at)
+
+
+async def ask_for_job(server: str, text: str, access: ServerAccess) -> JobInfo | None:
+    """The job with the id *text*: one of this principal's own or, for an admin, any other one."""
+    found = find_job(await ask_jobs(server, access), text, server=server)
+    if found is not None:
+        return found
+    try:
+        everyones = await ask_jobs(server, access, all_principals=True)
+    except (ScopeRefused, InvalidParams):
+        # Older servers do not know the question.
+        return None
+    return find_job(everyones, text, server=server)
 
 
 def job_ids(jobs: Sequence[JobInfo]) -> list[str]:

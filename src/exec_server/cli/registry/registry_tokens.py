@@ -97,7 +97,8 @@ def token_command(words: list[str]) -> int:
 
 
 async def _create(parser: Parser, values: argparse.Namespace, store: Store) -> int:
-    from exec_server.hub.access.tokens import digest_of, new_token
+    from exec_server.access.token_secrets import digest_of
+    from exec_server.hub.access.tokens import new_token
 
     if len(values.rest) != 2 or values.rest[0] not in _KINDS:
         parser.error(f"`create` needs a kind ({', '.join(_KINDS)}) and a name")

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from exec_server.transport.certificate import Certificate
 
 
+# The word for the file that `exec-server token` uses without --file.
+DEFAULT_FILE = "default"
+
+
 class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of this module as they were given."""
 
+    principals: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
@@ -31,10 +36,20 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def secret_files(self) -> tuple[str | None, ...]:
         """The files that no command may read."""
-        return (self.tls_key,)
+        return (self.tls_key, self.principals_file)
+
+    @property
+    def principals_file(self) -> str | None:
+        """The file of principals, if there is to be one."""
+        if self.principals != DEFAULT_FILE:
+            return self.principals
+        from exec_server.cli.token.token_options import principals_path
+
+        return principals_path(None)
 
 
 def add_operator_options(parser: Parser) -> None:
+    _add_principals(parser)
     _add_tls(parser)
     _add_reload(parser)
     _add_metrics(parser)
@@ -43,6 +58,7 @@ def add_operator_options(parser: Parser) -> None:
 
 def operator_options(values: argparse.Namespace) -> OperatorOptions:
     return OperatorOptions(
+        principals=values.principals,
         tls_cert=values.tls_cert,
         tls_key=values.tls_key,
         tls_client_ca=values.tls_client_ca,
@@ -101,6 +117,18 @@ def _mode(text: str) -> int:
     return int(text, 8)
 
 
+def _add_principals(parser: Parser) -> None:
+    group = parser.add_argument_group("principals: who may do what")
+    group.add_argument(
+        "--principals",
+        metavar="<PATH>",
+        type=path,
+        help="serve only the principals in this file, which `exec-server token` makes and changes, "
+        "besides those whom --ws-auth lets in; default: the file that it uses without --file",
+    )
+    parser.suggestions["principals"] = (DEFAULT_FILE,)
+
+
 def _add_tls(parser: Parser) -> None:
     group = parser.add_argument_group("TLS of the WebSocket listener")
     group.add_argument(
@@ -123,7 +151,7 @@ def _add_tls(parser: Parser) -> None:
 
 def _add_reload(parser: Parser) -> None:
     group = parser.add_argument_group(
-        "reload: SIGHUP reads the token, secret and certificate files again, and this one"
+        "reload: SIGHUP reads the files of tokens, principals and certificates again, and this one"
     )
     group.add_argument(
         "--log-level-file",

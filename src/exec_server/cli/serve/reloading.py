@@ -40,7 +40,8 @@ class Reloading:
 
     def reload(self) -> None:
         self._notices.reloading()
-        results = [self._try(self._read_access), self._try(self._read_log_level)]
+        reads = (self._read_access, self._read_principals, self._read_log_level)
+        results = [self._try(read) for read in reads]
         if self._certificate is not None:
             results.append(self._certificate.reload())
         if all(results):
@@ -61,6 +62,10 @@ class Reloading:
         if authenticator is not None:
             self._running.access.replace(authenticator)
 
+    def _read_principals(self) -> None:
+        if self._running.principals is not None:
+            self._running.principals.reload()
+
     def _read_log_level(self) -> None:
         path = self._options.operator.log_level_file
         if path is not None:
@@ -73,6 +78,7 @@ def has_files(options: ServeOptions) -> bool:
     files = (
         auth.token_file,
         auth.shared_secret_file,
+        operator.principals,
         operator.tls_cert,
         operator.log_level_file,
     )

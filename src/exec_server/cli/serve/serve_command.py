@@ -128,6 +128,8 @@ async def _listen(
     if isinstance(parse_listen_url(options.listen), StdioAddress):
         if tls is not None:
             raise ConfigurationError("TLS requires a WebSocket listener, not stdio")
+        if operator.principals is not None:
+            raise ConfigurationError("--principals requires a listener, not stdio")
         await serve_stdio(limits=limits, proxy_private_ips_via_upstream=reaches_private)
         return
     with contextlib.closing(ServiceNotices(os.environ)) as notices:
@@ -135,6 +137,7 @@ async def _listen(
             options.listen,
             limits=limits,
             authenticator=authenticator,
+            principals=operator.principals_file,
             tls=tls,
             unix_access=access,
             metrics=operator.metrics,
@@ -199,6 +202,8 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
             )
         if options.operator.tls_cert is not None:
             raise ConfigurationError("--tls-cert cannot be used with --remote or forward")
+        if options.operator.principals is not None:
+            raise ConfigurationError("--principals cannot be used with --remote or forward")
         return None
     address = parse_listen_url(options.listen)
     if options.auth.mode is not None and isinstance(address, StdioAddress | UnixAddress):

@@ -112,7 +112,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def holds_secrets(self) -> bool:
         """True if the server will know something that its commands must not know."""
-        has_key = self.operator.tls_key is not None
+        has_key = self.operator.tls_key is not None or self.operator.principals is not None
         return self.auth.mode is not None or has_key or self.remote.is_requested
 
 
@@ -129,6 +129,8 @@ def parse_serve(argv: list[str], environ: Mapping[str, str] | None = None) -> Se
     _accept_old_spelling(parser, arguments)
     parser.refuse_together(arguments, "listen", "remote")
     parser.refuse_together(arguments, "ws_auth", "insecure_no_auth")
+    parser.refuse_together(arguments, "principals", "insecure_no_auth")
+    parser.refuse_together(arguments, "principals", "allow_other_users")
     parser.refuse_together(arguments, "log_level", "log_level_file")
     parser.refuse_together(arguments, *_IDENTITIES)
     parser.require(arguments, _needs(arguments))

@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
+from exec_server.access.token_secrets import digest_of, new_id, new_secret
 from exec_server.hub.access.pairing_reply import REFUSED, PairingReply, told
 from exec_server.hub.access.refusals import RegistryRefusal
 from exec_server.hub.access.throttle import SharedThrottle, Throttle
-from exec_server.hub.access.tokens import digest_of, new_id, new_secret, new_token
+from exec_server.hub.access.tokens import new_token
 from exec_server.hub.observe.audit import Audit
 from exec_server.hub.store import Store
 from exec_server.hub.store.entities import AccessToken, Pairing, Pledge, Right

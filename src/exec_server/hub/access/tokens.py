@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
-import secrets
 from collections.abc import Callable, Sequence
 
+from exec_server.access.token_secrets import digest_of, expiry, new_id, new_secret
 from exec_server.hub.access.refusals import RegistryRefusal
 from exec_server.hub.access.throttle import Throttle
 from exec_server.hub.store import Store, StoreUnavailable
@@ -15,23 +14,10 @@ from exec_server.hub.store.entities import AccessToken, Right
 from exec_server.hub.store.names import fits, is_pattern
 from exec_server.limits import Limits
 
-# The prefix lets programs that search for leaked secrets recognise a token.
-PREFIX = "exs_"
-_SECRET_BYTES = 32
-_ID_BYTES = 6
 # The most patterns of one token. A list of environments searches for each of them.
 _PATTERNS = 100
 # The most that an error message names.
 _NAMED_PATTERNS = 5
-
-
-def digest_of(secret: str) -> bytes:
-    """The digest that is stored of a secret. The secret is too long to be guessed."""
-    return hashlib.sha256(secret.encode()).digest()
-
-
-def new_id() -> str:
-    return secrets.token_hex(_ID_BYTES)
 
 
 def new_token(
@@ -58,16 +44,11 @@ def new_token(
         rights=tuple(rights),
         patterns=tuple(patterns),
         created_at=now,
-        expires_at=None if lifetime is None else now + lifetime,
+        expires_at=expiry(now, lifetime),
         is_once=is_once,
         label=label,
     )
     return token, new_secret()
-
-
-def new_secret() -> str:
-    """A secret that is too long to be guessed."""
-    return PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def allows(token: AccessToken, right: Right, environment_id: str | None = None) -> bool:

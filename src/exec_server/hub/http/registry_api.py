@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
+from exec_server.access.token_secrets import digest_of, new_id
 from exec_server.errors import RelayError
 from exec_server.hub.access.refusals import RegistryRefusal
 from exec_server.hub.access.signing import Pass, Role, Signer
-from exec_server.hub.access.tokens import TokenGate, digest_of, new_id
+from exec_server.hub.access.tokens import TokenGate
 from exec_server.hub.http.rendezvous import Rendezvous
 from exec_server.hub.observe.audit import Audit
 from exec_server.hub.store import Store

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from exec_server.access.token_secrets import is_good
+
 # The rights of a token: register environments (enrol), connect to them, list them, and see the
 # status of the whole registry (observe).
 Right = Literal["enrol", "connect", "list", "observe"]
@@ -40,7 +42,7 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_good(self, now: float) -> bool:
         """True if it is neither revoked nor expired."""
-        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+        return is_good(now, expires_at=self.expires_at, revoked_at=self.revoked_at)
 
 
 class ExecutorFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 from exec_server.relay.frame import StreamId
-from exec_server.transport.connection import Receiver
+from exec_server.transport.connection import Identity, Receiver
 
 
 class StreamCarrier(Protocol):
@@ -34,6 +34,7 @@ class StreamConnection:
 
     transport_name = "relay"
     principal: str | None = None
+    identity: Identity | None = None
     # A message that is not JSON-RPC ends the stream.
     malformed_prefix = None
 

@@ -21,7 +21,7 @@ from exec_server.remote.credentials.credentials import HarnessToken
 from exec_server.remote.executor.executor import upgrade_headers
 from exec_server.remote.executor.relays import plaintext_sizes
 from exec_server.remote.registry_client import Bundle
-from exec_server.transport.connection import Connection, Receiver
+from exec_server.transport.connection import Connection, Identity, Receiver
 from exec_server.transport.frames import FrameSocket, Sizes, dial_frames
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ class HarnessConnection:
 
     transport_name = "relay"
     principal: str | None = None
+    identity: Identity | None = None
     malformed_prefix = None
 
     def __init__(self, end: _End, start: Callable[[], Sequence[Effect]], *, limits: Limits) -> None:

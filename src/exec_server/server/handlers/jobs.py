@@ -12,17 +12,27 @@ _NO_STOP = "this server is a part of another program, which alone can stop it"
 
 
 @handles(jobs.LIST)
-def list_jobs(ctx: Context, params: Nothing) -> jobs.JobListResult:
+def list_jobs(ctx: Context, params: jobs.JobListParams) -> jobs.JobListResult:
     ctx.require(jobs.LIST.family)
+    owner = _owner(ctx, jobs.LIST.name, is_all=params.all)
     kept = ctx.server.jobs
-    return jobs.JobListResult([]) if kept is None else kept.list(ctx.principal)
+    return jobs.JobListResult([]) if kept is None else kept.list(owner)
 
 
 @handles(jobs.PRUNE)
 def prune(ctx: Context, params: jobs.PruneParams) -> jobs.PruneResult:
     ctx.require(jobs.PRUNE.family)
+    owner = _owner(ctx, jobs.PRUNE.name, is_all=params.all)
     kept = ctx.server.jobs
-    return jobs.PruneResult(0) if kept is None else kept.prune(ctx.principal, params)
+    return jobs.PruneResult(0) if kept is None else kept.prune(owner, params)
+
+
+def _owner(ctx: Context, method: str, *, is_all: bool) -> str | None:
+    """Whose jobs are meant; None stands for all principals, which an admin may ask for."""
+    if is_all:
+        ctx.require_scope("admin", f"{method} of all principals")
+        return None
+    return ctx.principal
 
 
 @handles(jobs.STOP)

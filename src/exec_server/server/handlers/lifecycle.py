@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec import to_builtins
+
+from exec_server.access.principal import in_order
 from exec_server.errors import InvalidParams, InvalidRequest
 from exec_server.protocol import lifecycle
 from exec_server.protocol.method import NOTHING, Nothing
@@ -21,7 +24,7 @@ def initialize(
     asked = params.concurrent_requests
     if asked is not None and asked < 1:
         raise InvalidParams("concurrentRequests must be at least 1")
-    holder = ctx.server.doubtful_holder(params)
+    holder = ctx.server.doubtful_holder(ctx, params)
     if holder is not None:
         return asyncio.ensure_future(_initialize_after_probe(ctx, params, holder))
     result = _initialize(ctx, params)
@@ -67,6 +70,15 @@ async def _initialize_after_probe(
 def retain(ctx: Context, params: lifecycle.RetainParams) -> lifecycle.RetainResult:
     session = ctx.require(lifecycle.RETAIN.family)
     return lifecycle.RetainResult(ctx.server.retain(session, params.seconds))
+
+
+@handles(lifecycle.WHOAMI)
+def whoami(ctx: Context, params: Nothing) -> lifecycle.WhoamiResult:
+    ctx.require(lifecycle.WHOAMI.family)
+    who = ctx.who
+    return lifecycle.WhoamiResult(
+        who.name, list(in_order(who.may)), to_builtins(who.floors), to_builtins(who.quotas)
+    )
 
 
 @handles(lifecycle.PING)
