@@ -9,7 +9,8 @@
     │   ├── InvalidParams           -32602
     │   ├── InternalError           -32603  the operating system refused the request
     │   ├── NotFound                -32004  a file that does not exist
-    │   └── SessionAttached         -32010  another connection holds the session (retryable)
+    │   ├── SessionAttached         -32010  another connection holds the session (retryable)
+    │   └── AuditUnavailable        -32030  the server cannot write its audit log (retryable)
     ├── ProtocolError               the peer broke the protocol; the connection closes
     │   ├── MalformedMessage        not a JSON-RPC message; the connection stays open
     │   └── RelayError              the peer broke the relay's rules; the stream ends
@@ -130,6 +131,13 @@ class SessionAttached(RpcError):
     retryable = True
 
 
+class AuditUnavailable(RpcError):
+    """The server does no work while it cannot write its audit log."""
+
+    code = -32030
+    retryable = True
+
+
 _BY_CODE: dict[int, type[RpcError]] = {
     kind.code: kind
     for kind in (
@@ -139,6 +147,7 @@ _BY_CODE: dict[int, type[RpcError]] = {
         InternalError,
         NotFound,
         SessionAttached,
+        AuditUnavailable,
     )
 }
 

@@ -14,7 +14,7 @@ import msgspec
 
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.server.authentication import Authenticator
+from exec_server.server.authentication import Authenticator, token_digests
 from exec_server.server.health_pages import monitoring_pages, ready_page
 from exec_server.server.live_access import LiveAccess
 from exec_server.server.local_peers import LocalPeers
@@ -36,6 +36,7 @@ from exec_server.transport.listen import Listener, ListenSettings, listen
 from exec_server.transport.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
+    from exec_server.server.server_audit import ServerAudit
     from exec_server.server.server_metrics import ServerMetrics
     from exec_server.transport.certificate import Certificate, CertificateWatch
 
@@ -61,6 +62,7 @@ class RunningServer(msgspec.Struct, frozen=True):
     access: LiveAccess
     # None unless they were asked for.
     metrics: ServerMetrics | None = None
+    audit: ServerAudit | None = None
 
 
 @contextlib.asynccontextmanager
@@ -72,6 +74,7 @@ async def serve(
     tls: Certificate | None = None,
     unix_access: UnixAccess = PRIVATE,
     metrics: bool = False,
+    audit: ServerAudit | None = None,
     insecure_no_auth: bool = False,
     allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
@@ -89,7 +92,8 @@ async def serve(
     for certificates of clients, unless *insecure_no_auth* waives it. Without either, other users of
     this machine are refused unless *insecure_no_auth* or *allow_other_users* is true, or
     *unix_access* lets them use the socket. With *metrics* there are pages `/metrics` and
-    `/healthz`.
+    `/healthz`. With *audit* each request that does something has a line in its file, which the
+    caller closes.
     """
     has_auth = authenticator is not None or (tls is not None and tls.client_ca is not None)
     address = parse_listen_url(listen_url)
@@ -101,8 +105,12 @@ async def serve(
         limits=limits,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
         state_directory=state_directory,
+        audit=audit,
     )
     try:
+        if audit is not None:
+            audit.know_tokens(token_digests(authenticator))
+            audit.started(f"listens on {bound.address.url}")
         # This comes before the first client is accepted, so that it finds its session.
         with _closed_on_error(bound):
             await core.restore()
@@ -112,6 +120,8 @@ async def serve(
         )
         access = LiveAccess(authenticator, core.serve)
         refusals = RefusalLog(asyncio.get_running_loop().time)
+        if audit is not None:
+            refusals.on_logged = audit.refused
         counted = _metrics(core, refusals) if metrics else None
         with contextlib.ExitStack() as held:
             listener = _listen(bound, core, peers, access, refusals, counted, tls=tls)
@@ -120,9 +130,11 @@ async def serve(
             held.callback(asyncio.get_running_loop().call_soon(core.prepare).cancel)
             if tls is not None:
                 held.callback(_watch(tls, limits).close)
-            yield RunningServer(listener.url, core, access, counted)
+            yield RunningServer(listener.url, core, access, counted, audit)
     finally:
         await core.stop()
+        if audit is not None:
+            audit.stopped()
         tell_farewell(core, on_stopped)
 
 
@@ -228,6 +240,7 @@ async def serve_stdio(
     reader: int = 0,
     writer: int = 1,
     proxy_private_ips_via_upstream: bool = False,
+    audit: ServerAudit | None = None,
 ) -> None:
     """Serve one connection on two descriptors until the end of input, and then stop."""
     from exec_server.transport.stdio import StdioConnection
@@ -236,13 +249,18 @@ async def serve_stdio(
         limits=limits,
         resumable=False,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
+        audit=audit,
     )
     try:
+        if audit is not None:
+            audit.started("serves stdio")
         core.serve(StdioConnection(reader, writer, limits=limits))
         core.prepare()
         await core.wait_idle()
     finally:
         await core.stop()
+        if audit is not None:
+            audit.stopped()
 
 
 async def run_main(

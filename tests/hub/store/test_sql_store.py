@@ -10,7 +10,7 @@ import stat
 import pytest
 from msgspec.structs import replace
 
-from exec_server.audit_lines import AuditEvent
+from exec_server.audit.event import AuditEvent
 from exec_server.errors import ConfigurationError
 from exec_server.hub.access.tokens import digest_of, new_token
 from exec_server.hub.store import StoreUnavailable, sqlite
