@@ -23,6 +23,7 @@ from exec_server.cli.log_setup import print_error
 from exec_server.cli.options import duration
 from exec_server.cli.output_format import printable_json
 from exec_server.cli.parser import Flag, Parser, path
+from exec_server.cli.tables import print_json_failure
 from exec_server.errors import ConfigurationError
 
 _DESCRIPTION = """\
@@ -68,6 +69,8 @@ def audit_command(words: list[str]) -> int:
         return _verify(values) if values.verify else _print(values)
     except ConfigurationError as exc:
         print_error(str(exc))
+        if values.output == "json":
+            print_json_failure(exit_codes.FAILED)
         return exit_codes.FAILED
     except KeyboardInterrupt:
         return exit_codes.OK

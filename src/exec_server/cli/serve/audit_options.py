@@ -6,7 +6,6 @@ This module loads little: the server's parser uses it.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import re
 from collections.abc import Iterator
@@ -19,8 +18,6 @@ from exec_server.cli.parser import Parser, path, positive_count
 
 if TYPE_CHECKING:
     from exec_server.server.server_audit import ServerAudit
-
-logger = logging.getLogger(__name__)
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST_FILES = 1000
@@ -98,6 +95,8 @@ def open_audit(settings: AuditSettings) -> Iterator[ServerAudit | None]:
     if settings.file is None:
         yield None
         return
+    import logging
+
     from exec_server.audit.audit_file import AuditLines, AuditOptions
     from exec_server.server.server_audit import ServerAudit
 
@@ -109,7 +108,7 @@ def open_audit(settings: AuditSettings) -> Iterator[ServerAudit | None]:
     )
     audit = ServerAudit(AuditLines(os.path.abspath(settings.file), options))
     if own_folder(settings.file) is None:
-        logger.warning(
+        logging.getLogger(__name__).warning(
             "sandboxed commands may read the audit log %s; put it into a directory of its own with "
             "mode 0700",
             settings.file,
