@@ -18,16 +18,18 @@ import pytest
 from exec_server.audit.audit_file import AuditLines, AuditOptions
 from exec_server.audit.audit_reader import lines_of
 from exec_server.audit.chain import check
+from exec_server.protocol.sandbox import workspace_write
 from exec_server.server.authentication import CapabilityToken
 from exec_server.server.server import ROUTES
 from exec_server.server.server_audit import ServerAudit
 from exec_server.server.serving import RunningServer, serve
 from tests.requirements import requirement
+from tests.support.backends import needs_some_backend
 from tests.support.leaks import eventually
 from tests.support.raw import UPGRADE, http, request_head
 from tests.support.servers import start_server
 from tests.support.tiny_disk import fill, tiny_disk
-from tests.support.wire import Wire, start_params
+from tests.support.wire import Finished, Wire, start_params
 
 SECRET = "s3cret-Value"
 
@@ -318,3 +320,27 @@ async def test_the_chain_is_whole_after_the_server_was_killed(tmp_path):
     assert last in lines and last["name"] == "process/start"
     assert [each["name"] for each in lines[-2:]] == ["server started", "server stopped"]
     assert lines[-1]["n"] == len(lines)
+
+
+@pytest.mark.one_loop
+@needs_some_backend
+@requirement("audit/rotation", "audit/lines:sandboxed")
+async def test_a_sandboxed_command_neither_reads_the_log_nor_ends_when_it_is_rotated(tmp_path):
+    folder, work = tmp_path / "own", tmp_path / "work"
+    folder.mkdir(mode=0o700)
+    work.mkdir()
+    path = folder / "audit.log"
+    with start_server("--audit", str(path), "--audit-size", "64K") as server:
+        async with Wire(server.url) as wire:
+            await wire.initialize()
+            confined = {"sandbox": workspace_write([str(work)]).wire, "cwd": work.as_uri()}
+            script = f"echo ready; read x; cat {path} {path}.1; echo $x"
+            await wire.start("p", ["sh", "-c", script], pipeStdin=True, **confined)
+            await wire.output_until("p", b"ready")
+            while not Path(f"{path}.1").exists():
+                await wire.error("fs/getMetadata", {"path": f"{work.as_uri()}/{'x' * 200}"})
+            await wire.write("p", b"done\n")
+            events = Finished(await wire.events_until_closed("p"))
+    assert events.stdout == b"done\n" and events.exit_code == 0
+    assert b"server started" not in events.stdout + events.stderr
+    assert named(path, "process/start")[0]["sandbox"] == f"workspace-write={work}, no network"

@@ -210,6 +210,7 @@ class AuditLines:
             os.close(opened)
             raise
         self._descriptor = opened
+        self._identity = found.st_dev, found.st_ino
         self._is_regular = is_regular
         self._size = found.st_size if is_regular else 0
         self._reserve = LineReserve()
@@ -234,8 +235,7 @@ class AuditLines:
             there = os.stat(self.path)
         except FileNotFoundError:
             return False
-        here = os.fstat(self._descriptor)
-        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+        return self._identity == (there.st_dev, there.st_ino)
 
     def _rotate(self) -> None:
         """Give the file the name FILE.1, those before it the next numbers, and begin a new one."""

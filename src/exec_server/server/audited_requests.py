@@ -44,6 +44,8 @@ UNAUDITED = frozenset(
 # The most names of variables, and of paths, in one line.
 _MOST_NAMES = 100
 _LONGEST = 4096
+# The names of texts in parameters, and in events.
+_NAMED = {"process_id": "process", "grant": "grant"}
 
 
 def request_facts(params: Struct, masker: Masker) -> Facts:
@@ -90,7 +92,7 @@ def _start_facts(params: process.StartParams, masker: Masker) -> Facts:
     return {
         "process": params.process_id,
         "argv": masker.command(params.argv),
-        "cwd": _cut(_native(params.cwd)),
+        "cwd": _shown(PathUri(params.cwd)),
         "env": sorted(params.env)[:_MOST_NAMES] or None,
         "sandbox": sandbox_words(params.sandbox),
         "limits": _asked(params.limits),
@@ -149,48 +151,39 @@ _DESCRIBED: dict[type, Callable[[Any, Masker], Facts]] = {
 def _plain_facts(params: Struct) -> Facts:
     """The process, paths, sandbox and sizes that any other parameters have."""
     facts: Facts = {}
-    members = msgspec.structs.asdict(params)
-    paths = [_shown(path) for value in members.values() for path in _paths(value)]
+    paths: list[str] = []
+    for name, value in msgspec.structs.asdict(params).items():
+        if isinstance(value, PathUri):
+            paths.append(_shown(value))
+        elif isinstance(value, list):
+            paths += map(_shown, _paths(value))
+        elif isinstance(value, Blob | LazyBlob):
+            facts["bytes_in"] = len(value.data) if isinstance(value, Blob) else value.size
+        elif isinstance(value, SandboxContext):
+            facts["sandbox"] = sandbox_words(value)
+        elif name in _NAMED and isinstance(value, str):
+            facts[_NAMED[name]] = _cut(value)
     if paths:
         facts["paths"] = paths[:_MOST_NAMES]
-    content = [value for value in members.values() if isinstance(value, Blob | LazyBlob)]
-    if content:
-        facts["bytes_in"] = sum(map(_size, content))
-    sandbox = members.get("sandbox")
-    if isinstance(sandbox, SandboxContext):
-        facts["sandbox"] = sandbox_words(sandbox)
-    for member, name in (("process_id", "process"), ("grant", "grant")):
-        if isinstance(members.get(member), str):
-            facts[name] = _cut(members[member])
     return facts
 
 
-def _size(content: Blob | LazyBlob) -> int:
-    return len(content.data) if isinstance(content, Blob) else content.size
-
-
-def _paths(value: object) -> Iterator[PathUri]:
-    if isinstance(value, PathUri):
-        yield value
-    elif isinstance(value, list):
-        for each in value:
-            yield from _paths(each)
-    elif isinstance(value, Struct):
-        for each in msgspec.structs.asdict(value).values():
-            yield from _paths(each)
+def _paths(values: list[Any]) -> Iterator[PathUri]:
+    """The paths in a list, or in the members of what is in it."""
+    for value in values[:_MOST_NAMES]:
+        if isinstance(value, PathUri):
+            yield value
+        elif isinstance(value, Struct):
+            members = msgspec.structs.asdict(value).values()
+            yield from (each for each in members if isinstance(each, PathUri))
 
 
 def _shown(path: PathUri) -> str:
-    return _cut(_native(path.text))
-
-
-def _native(text: str) -> str:
     """A path as people write it; a path of another platform stays as it is."""
     try:
-        native = PathUri(text).native
+        return _cut(path.native.decode("utf-8", "backslashreplace"))
     except RpcError:
-        return text
-    return native.decode("utf-8", "backslashreplace")
+        return _cut(path.text)
 
 
 def _cut(text: str) -> str:
