@@ -25,7 +25,7 @@ if __name__ == "__main__":
 from bench.hub import show_machine
 from bench.registries import Meter, all_of, postmaster
 from exec_server.access.token_secrets import digest_of
-from exec_server.audit_lines import AuditEvent
+from exec_server.audit.event import AuditEvent
 from exec_server.cli.event_loop import in_loop
 from exec_server.hub.access.tokens import new_token
 from exec_server.hub.store import Store

@@ -34,14 +34,14 @@ RULES = {
     "relay": "errors limits",
     # The edge: the event loop, sockets, and calls over them.
     "timers": "",
-    "audit_lines": "errors",
+    "audit": "errors printable",
     "memory": "",
     "access": "errors protocol",
     "transport": "errors limits",
     "rpc": "transport.connection protocol errors limits",
     # The operating system: children, files, addresses.
     "sandbox": "protocol errors",
-    "process": "timers memory sandbox state protocol errors limits",
+    "process": "audit.masking timers memory sandbox state protocol errors limits",
     "files": "memory discovery sandbox protocol errors limits",
     "outbound": "printable protocol errors limits",
     "host": "protocol",
@@ -51,19 +51,19 @@ RULES = {
     "network": "printable protocol errors limits",
     "discovery": "host protocol errors limits",
     # These join the layers above. They do not import one another.
-    "server": "access errors limits version printable prometheus timers protocol state transport "
-    "rpc sandbox process files outbound host discovery network schema",
+    "server": "access audit errors limits version printable prometheus timers protocol state "
+    "transport rpc sandbox process files outbound host discovery network schema",
     "client": "rpc transport version state protocol errors limits",
-    "remote": "audit_lines timers protocol.registry relay transport errors limits",
-    "hub": "access audit_lines protocol.registry relay.frame relay.keys prometheus transport "
+    "remote": "audit timers protocol.registry relay transport errors limits",
+    "hub": "access audit protocol.registry relay.frame relay.keys prometheus transport "
     "version errors limits",
     # These join the joins.
     "client_urls": "client remote protocol.registry errors",
-    "remote_server": "audit_lines server remote version errors",
+    "remote_server": "audit.audit_file server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
-    "cli": "access errors limits printable protocol transport sandbox relay server client remote "
-    "hub local_server client_urls remote_server schema conformance",
+    "cli": "access audit errors limits printable protocol transport sandbox relay server client "
+    "remote hub local_server client_urls remote_server schema conformance",
     "__init__": "errors limits version protocol transport server client remote local_server "
     "client_urls remote_server",
     "__main__": "cli",

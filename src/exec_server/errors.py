@@ -10,7 +10,8 @@
     │   ├── InternalError           -32603  the operating system refused the request
     │   ├── NotFound                -32004  a file that does not exist
     │   ├── SessionAttached         -32010  another connection holds the session (retryable)
-    │   └── ScopeRefused            -32020  the principal of the connection lacks a scope
+    │   ├── ScopeRefused            -32020  the principal of the connection lacks a scope
+    │   └── AuditUnavailable        -32030  the server cannot write its audit log (retryable)
     ├── ProtocolError               the peer broke the protocol; the connection closes
     │   ├── MalformedMessage        not a JSON-RPC message; the connection stays open
     │   └── RelayError              the peer broke the relay's rules; the stream ends
@@ -157,6 +158,13 @@ class ScopeRefused(RpcError):
         self.principal = principal if type(principal) is str else None
 
 
+class AuditUnavailable(RpcError):
+    """The server does no work while it cannot write its audit log."""
+
+    code = -32030
+    retryable = True
+
+
 _BY_CODE: dict[int, type[RpcError]] = {
     kind.code: kind
     for kind in (
@@ -167,6 +175,7 @@ _BY_CODE: dict[int, type[RpcError]] = {
         NotFound,
         SessionAttached,
         ScopeRefused,
+        AuditUnavailable,
     )
 }
 

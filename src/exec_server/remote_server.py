@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from msgspec import UNSET
 
-from exec_server.audit_lines import AuditLines
+from exec_server.audit.audit_file import AuditLines
 from exec_server.errors import ConfigurationError
 from exec_server.remote.authorized_harnesses import AuthorizedHarnesses
 from exec_server.remote.credentials.credentials import BearerToken
@@ -28,6 +28,7 @@ from exec_server.remote.registry_http import Http
 from exec_server.remote.remote_config import RemoteEnvironmentConfig
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.server import ExecServer
+from exec_server.server.server_audit import ServerAudit
 from exec_server.server.serving import tell_farewell
 from exec_server.version import VERSION
 
@@ -42,6 +43,7 @@ async def run_remote_environment(
     environ: Mapping[str, str] = os.environ,
     on_state: OnState = _ignore_state,
     state_directory: Path | None = None,
+    audit: ServerAudit | None = None,
     on_stopped: Callable[[str], None] | None = None,
 ) -> None:
     """Serve an environment until cancelled, which ends everything that was started.
@@ -50,7 +52,8 @@ async def run_remote_environment(
     has the same sessions; *on_stopped* is then called with a text for a person. A client can stop
     the executor, too.
 
-    *on_state* is called with each new state: `serving`, `lost`, `back` and `replaced`.
+    *on_state* is called with each new state: `serving`, `lost`, `back` and `replaced`. With *audit*
+    each request that does something has a line in its file, which the caller closes.
 
     Raises RegistryError if the registry refuses the executor, now or later, and ConfigurationError
     for a wrong configuration. While the rendezvous cannot be reached, it is dialled again.
@@ -59,8 +62,12 @@ async def run_remote_environment(
         limits=config.limits,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
         state_directory=state_directory,
+        audit=audit,
     )
+    lines = None if audit is None else audit.lines
     try:
+        if audit is not None:
+            audit.started(f"serves {config.environment_id} through {config.registry_url}")
         await core.restore()
         core.prepare()
         running = asyncio.ensure_future(
@@ -71,11 +78,14 @@ async def run_remote_environment(
                 _own_facts,
                 on_state,
                 holds_sessions=lambda: core.holds_sessions,
+                lines=lines,
             )
         )
         await _until_stopped(running, core.stop_request())
     finally:
         await core.stop()
+        if audit is not None:
+            audit.stopped()
         tell_farewell(core, on_stopped)
 
 
@@ -97,12 +107,13 @@ async def run_forward(
     *,
     environ: Mapping[str, str] = os.environ,
     on_state: OnState = _ignore_state,
+    lines: AuditLines | None = None,
 ) -> NoReturn:
     """Serve an environment by a WebSocket server that runs already; each stream gets a socket."""
     forwarder = Forwarder(connect_url, limits=config.limits)
     try:
         # The server may be another program, and on another machine.
-        await _run(config, forwarder.serve, environ, _no_facts, on_state)
+        await _run(config, forwarder.serve, environ, _no_facts, on_state, lines=lines)
     finally:
         await forwarder.stop()
 
@@ -126,9 +137,11 @@ async def _run(
     on_state: OnState,
     *,
     holds_sessions: Callable[[], bool] = lambda: False,
+    lines: AuditLines | None = None,
 ) -> NoReturn:
-    lines = None if config.audit_log is None else AuditLines(str(config.audit_log))
-    refused = RefusedHarnesses(config.environment_id, lines=lines, limits=config.limits)
+    """*lines* get the harnesses that are refused, unless the configuration names another file."""
+    own = None if config.audit_log is None else AuditLines(str(config.audit_log))
+    refused = RefusedHarnesses(config.environment_id, lines=own or lines, limits=config.limits)
     http = Http(limits=config.limits)
     try:
         relay = await _relay(config, http, environ, facts, refused)
@@ -143,6 +156,8 @@ async def _run(
         await executor.run()
     finally:
         refused.close()
+        if own is not None:
+            own.close()
         await http.close()
 
 

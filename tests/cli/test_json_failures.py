@@ -27,6 +27,7 @@ WORDS = {
     "stop": "stop {} URL",
     "token": "token {} list --file STATE",
     "whoami": "whoami {} URL",
+    "audit": "audit {} STATE",
     "cert": "cert {} client STATE alice",
     "ls": "ls {} URL:/",
     "find": "find {} URL:/",
@@ -90,7 +91,9 @@ async def test_a_wrong_option_is_told_as_json(command, tmp_path):
 
 
 # Commands that read a token before they do anything else.
-WITH_TOKEN = sorted(set(WORDS) - {"sandbox", "registry token", "env", "pair", "logs", "cert"})
+WITH_TOKEN = sorted(
+    set(WORDS) - {"audit", "sandbox", "registry token", "env", "pair", "logs", "cert"}
+)
 
 
 @requirement("cli/json:failures")

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 import exec_server
-from exec_server.audit_lines import AuditEvent
+from exec_server.audit.event import AuditEvent
 from exec_server.hub.store.open_store import open_store
 from exec_server.remote.credentials.credentials import BearerToken
 from tests.requirements import requirement

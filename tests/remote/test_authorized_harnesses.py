@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from exec_server.audit_lines import AuditEvent, AuditLines
+from exec_server.audit.audit_file import AuditLines
+from exec_server.audit.event import AuditEvent
 from exec_server.errors import ConfigurationError, ConnectError
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from exec_server.remote.authorized_harnesses import AuthorizedHarnesses

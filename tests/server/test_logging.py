@@ -56,19 +56,23 @@ async def test_a_refused_connection_is_logged_with_its_address(caplog, request_t
 
 
 @requirement("logs:commands")
-async def test_connections_and_commands_are_logged_without_their_words(caplog):
+async def test_connections_commands_and_ends_are_logged_without_secrets(caplog):
     caplog.set_level(logging.INFO)
     async with serve() as server:
         async with Wire(server.url) as wire:
             session = (await wire.initialize())["sessionId"]
-            await wire.run("p1", ["sh", "-c", "exit 3 # words"], env={"NAME": "value-of-it"})
+            argv = ["sh", "-c", "exit 3 # words", "--token", "s3cret-one", "PASSWORD=s3cret-two"]
+            await wire.run("p1", argv, env={"NAME": "value-of-it"})
             await wire.run("forged\nline", ["true"])
         await eventually(lambda: "detached" in caplog.messages[-1])
     text = "\n".join(caplog.messages)
     assert "connection from 127.0.0.1:" in text
-    assert "process 'p1' started with pid " in text and "process 'p1' ended with status 3" in text
+    (started,) = [line for line in caplog.messages if line.startswith("process 'p1' started")]
+    assert "with pid " in started
+    assert started.endswith("['sh', '-c', 'exit 3 # words', '--token', '***', 'PASSWORD=***']")
+    assert "process 'p1' ended with status 3" in text
     assert r"process 'forged\nline' ended with status 0" in text
-    assert "words" not in text and "value-of-it" not in text and session not in text
+    assert "s3cret" not in text and "value-of-it" not in text and session not in text
 
 
 @requirement("logs:commands")

@@ -15,6 +15,7 @@ log_setup.py         logging to stderr, as text or JSON
 tables.py            output as columns or JSON
 os_error_text.py     the number of an operating system's error in a server's message
 help_command.py      `help`
+audit_command.py     `audit`
 env.py               `env`
 stop.py              `stop`
 keygen.py            `keygen`

@@ -152,6 +152,12 @@ GROUPS = (
                 "stop:stop_command",
             ),
             CommandEntry(
+                "audit",
+                "FILE",
+                "show and check the audit log of a server",
+                "audit_command:audit_command",
+            ),
+            CommandEntry(
                 "doctor",
                 "[SERVER]",
                 "show which sandboxes work, and how to repair what does not",

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import msgspec
 from aiohttp import web
 
-from exec_server.audit_lines import AuditLines
+from exec_server.audit.audit_file import AuditLines
 from exec_server.errors import ConfigurationError
 from exec_server.hub.access.pairing import Pairings
 from exec_server.hub.access.signing import Signer

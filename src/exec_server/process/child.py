@@ -167,6 +167,10 @@ class Child:
         self.log: ProcessLog = OutputLog(
             max_bytes=limits.retained_bytes, max_chunks=limits.retained_chunks, budget=retention
         )
+        # The bytes that clients have sent to it.
+        self.input_bytes = 0
+        # Called when it has ended.
+        self.on_exit: Callable[[Child], None] | None = None
         self.write_ids = WriteIds(capacity=limits.remembered_write_ids)
         # The writes that wait for room in the queue, by their ids.
         self.waiting_writes: dict[str, asyncio.Future[None]] = {}
@@ -220,8 +224,14 @@ class Child:
         self.granted = spawned.granted
         if self.granted is not None and "outputBytes" in self.granted:
             self.limit_output(int(self.granted["outputBytes"][0]))
-        logger.info("process %.64r started with pid %d", self.process_id, spawned.pid)
-        logger.debug("process %.64r runs %.1000r", self.process_id, self.argv)
+        if logger.isEnabledFor(logging.INFO):
+            # A server that logs less need not load it.
+            from exec_server.audit.masking import PLAIN
+
+            words = PLAIN.command(self.argv)
+            logger.info(
+                "process %.64r started with pid %d: %.1000r", self.process_id, spawned.pid, words
+            )
         if self.network is not None:
             self.network.started()
         self._own(spawned.fds, loop)
@@ -368,6 +378,8 @@ class Child:
         return self.log.take_seq()
 
     def _after_exit(self) -> None:
+        if self.on_exit is not None:
+            self.on_exit(self)
         if self.is_terminated:
             # A descendant that left the process group may hold the pipes for ever; do not wait for
             # it.

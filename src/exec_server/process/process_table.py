@@ -88,6 +88,8 @@ class ProcessTable:
         self._entries: dict[str, Starting | Child] = {}
         self._closed: Expiry[str] = Expiry(window=limits.closed_process_seconds)
         self._alarm = Alarm(self._closed.next_deadline, self._expire)
+        # Called when a process has ended.
+        self.on_exit: Callable[[Child], None] | None = None
         # How many seconds an ended process can be read, if the client asked for longer than usual.
         self.retained_seconds: float | None = None
 
@@ -107,6 +109,7 @@ class ProcessTable:
             raise InvalidRequest(f"process {params.process_id} already exists")
         starting = Starting(params)
         child = self._new_durable_child(params) if params.durable else self._new_child(params)
+        child.on_exit = self.on_exit
         spawned = self._launcher.spawn(checked, child, is_wanted=lambda: not starting.is_cancelled)
         self._entries[params.process_id] = starting
         answer: asyncio.Future[process.StartResult] = self._loop.create_future()
@@ -152,6 +155,7 @@ class ProcessTable:
             except (OSError, InternalError) as exc:
                 logger.error("process %.64r could not be restored: %s", left.saved.process_id, exc)
                 continue
+            child.on_exit = self.on_exit
             self._entries[child.process_id] = child
             self._durable.add(child)
             if child.state == "closed":
@@ -257,6 +261,7 @@ class ProcessTable:
         if waiting is not None:
             # The same write comes again while the first one still waits for room: it is done once.
             return self._write_later(asyncio.shield(waiting))
+        child.input_bytes += len(params.chunk.data)
         accepted = child.accept_input(params.chunk.data, write_id)
         if accepted is not None:
             if write_id is not None:
@@ -369,6 +374,13 @@ class ProcessTable:
                 entry.let_go()
                 del self._entries[process_id]
         self._durable = None
+
+    def running_children(self) -> tuple[Child, ...]:
+        """The processes whose exit was not reported."""
+        entries = self._entries.values()
+        return tuple(
+            entry for entry in entries if isinstance(entry, Child) and entry.state == "running"
+        )
 
     def durable_children(self) -> tuple[DurableChild, ...]:
         return () if self._durable is None else tuple(self._durable)

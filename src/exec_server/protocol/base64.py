@@ -67,8 +67,13 @@ class LongBase64:
     def decode(self) -> bytes:
         return b"".join(self._pieces)
 
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return sum(map(len, self._pieces))
+
     def __repr__(self) -> str:
-        return f"LongBase64({sum(map(len, self._pieces))} bytes)"
+        return f"LongBase64({self.size} bytes)"
 
 
 class LazyBlob:
@@ -83,6 +88,15 @@ class LazyBlob:
     def content(self) -> bytes | LongBase64:
         """The bytes, in one piece or in several. Raises Base64Error."""
         return decode_base64(self._value) if isinstance(self._value, str) else self._value
+
+    @property
+    def size(self) -> int:
+        """The number of bytes, if it is base64 at all."""
+        if isinstance(self._value, LongBase64):
+            return self._value.size
+        if isinstance(self._value, bytes):
+            return len(self._value)
+        return len(self._value) * 3 // 4 - self._value[-2:].count("=")
 
     def decode(self) -> bytes:
         """The bytes. Raises Base64Error."""

@@ -14,6 +14,9 @@ live_access.py     who gets in and who may stay, while tokens and principals cha
 secret_files.py    reads the files of tokens and secrets
 health_pages.py    `/healthz`, `/readyz` and `/metrics`
 server_metrics.py  the metrics of a server
+server_audit.py    the audit log of a server
+audited_requests.py  what the audit log says about a request
+held_answers.py    answers that wait until the audit log is on the disk
 capabilities.py    the capabilities that the server reports
 sandbox_info.py    the sandbox backends that it reports
 file_helpers.py    starts the helpers of sandboxed file requests

@@ -88,6 +88,10 @@ class CapabilityToken(_BearerAuthenticator):
             raise ValueError("a SHA-256 digest has 32 bytes")
         self._sha256 = sha256
 
+    @property
+    def digest(self) -> bytes:
+        return self._sha256
+
     def _verify(self, token: str) -> None:
         from hashlib import sha256
         from hmac import compare_digest
@@ -270,6 +274,11 @@ def _decode_object(data: bytes, kind: type[_T]) -> _T:
     if any(names.count(field) > 1 for field in kind.__struct_encode_fields__):
         raise ValueError("duplicate member")
     return msgspec.json.decode(data, type=kind)
+
+
+def token_digests(authenticator: Authenticator | None) -> tuple[bytes, ...]:
+    """The digests of the tokens that are known as such; logs must not have these tokens."""
+    return (authenticator.digest,) if isinstance(authenticator, CapabilityToken) else ()
 
 
 def check_options(options: AuthOptions) -> None:

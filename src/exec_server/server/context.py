@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from exec_server.files.file_service import Files, FileService
     from exec_server.outbound.exchanges import Exchanges, Outbound
     from exec_server.server.kept_sessions import KeptSessions
+    from exec_server.server.server_audit import ServerAudit
 
 
 class ServerCore(Protocol):
@@ -38,6 +39,8 @@ class ServerCore(Protocol):
     routes: dict[str, Route]
     # The durable jobs; None if the server keeps no state.
     jobs: KeptSessions | None
+    # None if no audit log is kept.
+    audit: ServerAudit | None
     # Asks the program around the server to stop it; None if it cannot be asked.
     on_stop: Callable[[], None] | None
 
@@ -94,6 +97,8 @@ class Context:
         self.connection = connection
         self.session: Session | None = None
         self.routes = server.routes_for(self.who)
+        if server.audit is not None:
+            self.routes = server.audit.routes(self.routes)
         # How many requests run at once; the client may raise it in `initialize`.
         self.concurrency = server.limits.concurrent_requests
         self._is_ready = False

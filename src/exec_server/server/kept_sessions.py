@@ -62,6 +62,11 @@ class KeptSessions:
         """The number of durable jobs that have not ended."""
         return self._jobs.running
 
+    @property
+    def journal_bytes(self) -> int:
+        """The output of all durable jobs that is kept on the disk."""
+        return sum(child.job.log.retained_bytes for child in self.children)
+
     def make_room(self) -> None:
         """Keep all journals together within their bound, which is otherwise done now and then."""
         self._jobs.make_room()

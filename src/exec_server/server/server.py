@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from exec_server.network.proxy import ManagedProxy
     from exec_server.outbound.exchanges import Outbound
     from exec_server.server.kept_sessions import KeptSessions
+    from exec_server.server.server_audit import ServerAudit
 
 logger = logging.getLogger(__name__)
 
@@ -69,9 +70,11 @@ class ExecServer:
         resumable: bool = True,
         proxy_private_ips_via_upstream: bool = False,
         state_directory: Path | None = None,
+        audit: ServerAudit | None = None,
     ) -> None:
         """With a *state_directory*, processes can outlive the server; call `restore` then."""
         self.limits = limits
+        self.audit = audit
         # It names this run of the server.
         self.instance = uuid.uuid4().hex
         self._reaches_private = proxy_private_ips_via_upstream
@@ -201,13 +204,20 @@ class ExecServer:
 
     def serve(self, connection: Connection) -> None:
         """Answer *connection* until it is lost. Its session is then detached."""
-        self._contexts.add(Context(self, connection))
+        if self.audit is not None:
+            connection = self.audit.connection(connection)
+        context = Context(self, connection)
+        self._contexts.add(context)
         self._idle.clear()
+        if self.audit is not None:
+            self.audit.opened(context)
         logger.info("connection from %s (%s)", connection.peer_name, connection.transport_name)
 
     def release(self, context: Context) -> None:
         """Detach the session of a lost connection."""
         self._contexts.discard(context)
+        if self.audit is not None:
+            self.audit.closed(context)
         logger.info("connection from %s ended", context.connection.peer_name)
         if not self._contexts:
             self._idle.set()
@@ -361,6 +371,8 @@ class ExecServer:
             open_bridge=self._open_bridge,
             durable=session.jobs,
         )
+        if self.audit is not None:
+            session.processes.on_exit = partial(self.audit.ended, session)
         self._sessions[session.id] = session
         return session
 
@@ -472,6 +484,8 @@ class ExecServer:
             )
         finally:
             for session in sessions.values():
+                if self.audit is not None:
+                    self.audit.left(session)
                 session.close()
         if "outbound" in self.__dict__:
             await self.outbound.stop()

@@ -57,7 +57,8 @@ class ServerMetrics:
             (("reason", kind),): count for kind, count in self._refusals.items()
         }
         refused = Metric("refusals_total", "counter", "Connections that were refused.", parts=parts)
-        return [*self._counts(), refused, *self._state(), *_process()]
+        audit = [] if self._core.audit is None else self._core.audit.metrics()
+        return [*self._counts(), refused, *self._state(), *audit, *_process()]
 
     def _counts(self) -> list[Metric]:
         traffic = self.traffic
@@ -106,6 +107,12 @@ class ServerMetrics:
                 "gauge",
                 "Processes that clients can ask about, ended ones included.",
                 sum(len(session.processes) for session in sessions),
+            ),
+            Metric(
+                "journal_bytes",
+                "gauge",
+                "Output of durable processes on the disk.",
+                0 if core.jobs is None else core.jobs.journal_bytes,
             ),
             Metric(
                 "keeper_up",

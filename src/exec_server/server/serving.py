@@ -14,7 +14,7 @@ import msgspec
 
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.server.authentication import Authenticator
+from exec_server.server.authentication import Authenticator, token_digests
 from exec_server.server.health_pages import monitoring_pages, ready_page
 from exec_server.server.live_access import LiveAccess
 from exec_server.server.local_peers import LocalPeers
@@ -37,6 +37,7 @@ from exec_server.transport.refusal_log import RefusalLog
 if TYPE_CHECKING:
     from exec_server.access.principals_file import PrincipalsFile
     from exec_server.server.principals.principal_watch import PrincipalWatch
+    from exec_server.server.server_audit import ServerAudit
     from exec_server.server.server_metrics import ServerMetrics
     from exec_server.transport.certificate import Certificate, CertificateWatch
 
@@ -64,6 +65,7 @@ class RunningServer(msgspec.Struct, frozen=True):
     metrics: ServerMetrics | None = None
     # Follows the file of principals, if there is one.
     principals: PrincipalWatch | None = None
+    audit: ServerAudit | None = None
 
 
 @contextlib.asynccontextmanager
@@ -76,6 +78,7 @@ async def serve(
     tls: Certificate | None = None,
     unix_access: UnixAccess = PRIVATE,
     metrics: bool = False,
+    audit: ServerAudit | None = None,
     insecure_no_auth: bool = False,
     allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
@@ -95,7 +98,8 @@ async def serve(
     *allow_other_users* is true, or *unix_access* lets them use the socket. With *principals*, only
     those principals are served, the bearers of tokens that the *authenticator* accepts, and at a
     Unix socket the server's own user and root. With *metrics* there are pages `/metrics` and
-    `/healthz`.
+    `/healthz`. With *audit* each request that does something has a line in its file, which the
+    caller closes.
     """
     file = None if principals is None else _principals_file(principals)
     known = None if file is None else KnownPrincipals(file.records())
@@ -109,8 +113,12 @@ async def serve(
         limits=limits,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
         state_directory=state_directory,
+        audit=audit,
     )
     try:
+        if audit is not None:
+            audit.know_tokens(token_digests(authenticator))
+            audit.started(f"listens on {bound.address.url}")
         # This comes before the first client is accepted, so that it finds its session.
         with _closed_on_error(bound):
             await core.restore()
@@ -123,6 +131,8 @@ async def serve(
             refusal_of_user=access.refusal_of_user if is_unix and known is not None else None,
         )
         refusals = RefusalLog(asyncio.get_running_loop().time)
+        if audit is not None:
+            refusals.on_logged = audit.refused
         counted = _metrics(core, refusals) if metrics else None
         with contextlib.ExitStack() as held:
             listener = _listen(bound, core, peers, access, refusals, counted, tls=tls)
@@ -135,9 +145,11 @@ async def serve(
             if file is not None:
                 watch = _watch_principals(file, access, limits)
                 held.callback(watch.close)
-            yield RunningServer(listener.url, core, access, counted, watch)
+            yield RunningServer(listener.url, core, access, counted, watch, audit)
     finally:
         await core.stop()
+        if audit is not None:
+            audit.stopped()
         tell_farewell(core, on_stopped)
 
 
@@ -251,6 +263,7 @@ async def serve_stdio(
     reader: int = 0,
     writer: int = 1,
     proxy_private_ips_via_upstream: bool = False,
+    audit: ServerAudit | None = None,
 ) -> None:
     """Serve one connection on two descriptors until the end of input, and then stop."""
     from exec_server.transport.stdio import StdioConnection
@@ -259,13 +272,18 @@ async def serve_stdio(
         limits=limits,
         resumable=False,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
+        audit=audit,
     )
     try:
+        if audit is not None:
+            audit.started("serves stdio")
         core.serve(StdioConnection(reader, writer, limits=limits))
         core.prepare()
         await core.wait_idle()
     finally:
         await core.stop()
+        if audit is not None:
+            audit.stopped()
 
 
 async def run_main(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from exec_server.transport.socket_owner import UnixOwner
 
 
 class Receiver(Protocol):
@@ -67,6 +70,14 @@ class Identity(Protocol):
 
     @property
     def name(self) -> str: ...
+
+
+@runtime_checkable
+class LocalConnection(Protocol):
+    """A connection whose other end may be a process of this machine that is known."""
+
+    # None if it is not known.
+    owner: UnixOwner | None
 
 
 class Connection(Protocol):

@@ -278,6 +278,7 @@ class HttpFront(asyncio.Protocol):
         if more is not None:
             reason, notice = _why(answer, head), "login" if kind == "token" else "connection"
             logger.warning("refused %s: %s%s", _shown(peer), reason, more, extra={"notice": notice})
+            self._refusals.logged(_shown(peer), kind, reason + more)
 
     def _answer_later(self, answer: HttpAnswer, without_body: bool) -> None:
         if not self._transport.is_closing():

@@ -29,6 +29,8 @@ class RefusalLog:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.counts: Counter[RefusalKind] = Counter()
+        # Called with the address, the kind and the reason of each refusal that is logged.
+        self.on_logged: Callable[[str, RefusalKind, str], None] | None = None
         # For each address and kind: the end of the interval, the lines that are left, and how many
         # refusals were not logged. The one that was refused last is last.
         self._seen: OrderedDict[tuple[str, RefusalKind], tuple[float, int, int]] = OrderedDict()
@@ -50,6 +52,11 @@ class RefusalLog:
         if len(self._seen) > _ADDRESSES:
             self._seen.popitem(last=False)
         return f" ({unlogged} more like this were not logged)" if unlogged else ""
+
+    def logged(self, address: str, kind: RefusalKind, reason: str) -> None:
+        """A refusal was logged."""
+        if self.on_logged is not None:
+            self.on_logged(address, kind, reason)
 
 
 def network_of(address: str) -> str:

@@ -7,6 +7,7 @@ in `/proc/net/tcp` where that is missing.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -97,6 +98,14 @@ def unix_owner(fd: int) -> UnixOwner:
         data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(data)
     return UnixOwner(pid, uid)
+
+
+def unix_peer(transport: asyncio.BaseTransport) -> UnixOwner | None:
+    """The process at the other end of a Unix socket; None if it cannot be found out."""
+    try:
+        return unix_owner(transport.get_extra_info("socket").fileno())
+    except OSError:
+        return None
 
 
 def is_own_address(host: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from exec_server.limits import Limits
 from exec_server.transport.certificate import Certificate
-from exec_server.transport.refusal_log import RefusalLog
+from exec_server.transport.refusal_log import RefusalKind, RefusalLog
 from exec_server.transport.tls_handshake import is_about_certificate, on_failure, reason_of
 
 logger = logging.getLogger(__name__)
@@ -76,10 +76,13 @@ class _HandshakeFailure:
 
     def happened(self, error: ssl.SSLError) -> None:
         host, port = self._peer
-        more = self._refusals.refused(host, "certificate" if is_about_certificate(error) else "tls")
+        kind: RefusalKind = "certificate" if is_about_certificate(error) else "tls"
+        more = self._refusals.refused(host, kind)
         if more is not None:
-            shown = f"[{host}]" if ":" in host else host
-            logger.warning("refused %s:%d: TLS: %s%s", shown, port, reason_of(error), more)
+            shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            reason = f"TLS: {reason_of(error)}{more}"
+            logger.warning("refused %s: %s", shown, reason)
+            self._refusals.logged(shown, kind, reason)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._linger, self._task.cancel)
 

@@ -13,6 +13,7 @@ from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldInput
 from exec_server.transport.http_front import Identify, JudgePeer
 from exec_server.transport.lines import LineBuffer, LineTooLong
 from exec_server.transport.picows_internals import UnixTransport
+from exec_server.transport.socket_owner import UnixOwner, unix_peer
 
 
 class UnixFront(asyncio.Protocol):
@@ -79,6 +80,7 @@ class LineConnection(asyncio.Protocol):
     peer_name = "unix"
     principal: str | None = None
     identity: Identity | None = None
+    owner: UnixOwner | None = None
 
     def __init__(self, on_open: Callable[[Connection], None], *, limits: Limits) -> None:
         self._on_open = on_open
@@ -93,6 +95,7 @@ class LineConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.owner = unix_peer(transport)
         self._on_open(self)
 
     def data_received(self, data: bytes) -> None:

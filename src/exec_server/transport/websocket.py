@@ -25,6 +25,7 @@ from exec_server.transport.frame_headers import (
     cut,
     frame_header,
 )
+from exec_server.transport.socket_owner import UnixOwner, unix_peer
 from exec_server.transport.tcp_activity import TcpActivity, tcp_activity
 
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
@@ -35,6 +36,8 @@ _COPIED_BYTES = 2 * 1024 * 1024
 # writev takes 1024 buffers at most.
 _MOST_BUFFERS = 512
 _WRITE_HIGH_WATER = 128 * 1024
+# The name of a peer that has no address.
+_UNIX = "unix"
 # Linux reports that a peer has closed, even behind unread data; others report resets alone.
 _HANGUP = getattr(select, "POLLRDHUP", 0)
 
@@ -67,6 +70,8 @@ class WebSocketConnection(WSListener):
         self._frames = 0
         self._timer: asyncio.TimerHandle | None = None
         self.peer_name = "?"
+        # The process at the other end of a Unix socket that we serve.
+        self.owner: UnixOwner | None = None
         self.malformed_prefix = ""
 
     # Called by picows.
@@ -82,6 +87,8 @@ class WebSocketConnection(WSListener):
         is_plain = self._is_server and not transport.is_secure
         self._fd = self._stream.get_extra_info("socket").fileno() if is_plain else -1
         self.peer_name = _peer_name(self._stream)
+        if self._is_server and self.peer_name == _UNIX:
+            self.owner = unix_peer(self._stream)
         self.malformed_prefix = (
             "failed to parse websocket JSON-RPC message from exec-server websocket "
             f"{self.peer_name}: "
@@ -403,4 +410,4 @@ def _peer_name(transport: Any) -> str:
     if isinstance(peer, tuple) and len(peer) >= 2:
         host, port = peer[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return "unix"
+    return _UNIX

@@ -10,7 +10,7 @@ from contextlib import aclosing
 import pytest
 from aiohttp import web
 
-from exec_server.audit_lines import AuditEvent
+from exec_server.audit.event import AuditEvent
 from exec_server.cli.registry import registry_options
 from exec_server.cli.registry.registry_queries import list_environments
 from exec_server.errors import RegistryError

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from exec_server.audit_lines import AuditLines
+from exec_server.audit.audit_file import AuditLines
 from exec_server.hub.observe import audit as audit_module
 from exec_server.hub.observe.audit import Audit
 from exec_server.hub.store import StoreUnavailable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from exec_server.audit_lines import AuditLines
+from exec_server.audit.audit_file import AuditLines
+from exec_server.audit.event import AuditEvent
 from exec_server.errors import ConfigurationError
 from tests.hub.conftest import Visitor
 from tests.requirements import requirement
@@ -60,16 +62,30 @@ async def test_sighup_opens_the_audit_log_again(tmp_path):
             assert await process.wait() == 0
 
 
-def test_a_torn_line_is_ended_before_the_next_one(tmp_path, monkeypatch, caplog):
+def event(name: str) -> AuditEvent:
+    return AuditEvent(at=1.0, name=name)
+
+
+def events_in(path: Path) -> list[str]:
+    return [json.loads(line)["name"] for line in path.read_text().splitlines()]
+
+
+def test_a_part_of_a_line_is_removed_and_counted_as_lost(tmp_path, monkeypatch, caplog):
     path = tmp_path / "audit.log"
     lines = AuditLines(str(path))
     write = os.write
-    monkeypatch.setattr("os.write", lambda descriptor, data: write(descriptor, data[:4]))
-    lines.write(b'{"a":1}')
+
+    def write_a_part(descriptor: int, data: bytes) -> int:
+        if not data.startswith(b"{"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data[:4])
+
+    monkeypatch.setattr("os.write", write_a_part)
+    lines.write_event(event("a"))
     monkeypatch.undo()
-    lines.write(b'{"b":2}')
+    lines.write_event(event("b"))
     lines.close()
-    assert path.read_bytes() == b'{"a"\n{"b":2}\n'
+    assert events_in(path) == ["events lost", "b"]
     assert caplog.text.count("cannot be written") == 1
 
 
@@ -78,14 +94,14 @@ def test_a_folder_that_is_gone_is_told_of_once_and_the_old_file_stays(tmp_path, 
     folder.mkdir()
     lines = AuditLines(str(folder / "audit.log"))
     folder.rename(tmp_path / "old")
-    lines.write(b"one")
-    lines.write(b"two")
+    lines.write_event(event("one"))
+    lines.write_event(event("two"))
     folder.mkdir()
-    lines.write(b"three")
+    lines.write_event(event("three"))
     lines.close()
     # No line is lost meanwhile.
-    assert (tmp_path / "old" / "audit.log").read_bytes() == b"one\ntwo\n"
-    assert (folder / "audit.log").read_bytes() == b"three\n"
+    assert events_in(tmp_path / "old" / "audit.log") == ["one", "two"]
+    assert events_in(folder / "audit.log") == ["three"]
     assert caplog.text.count("cannot be opened again") == 1
 
 
@@ -102,12 +118,12 @@ def test_what_is_put_in_the_place_of_the_file_neither_stops_nor_loses_anything(t
     else:
         path.symlink_to(path)
     # An open FIFO that no program reads would stop the whole registry here.
-    lines.write(b"one")
+    lines.write_event(event("one"))
     with pytest.raises(OSError):
         lines.reopen()
-    lines.write(b"two")
+    lines.write_event(event("two"))
     lines.close()
-    assert old.read_bytes() == b"one\ntwo\n"
+    assert events_in(old) == ["one", "two"]
 
 
 def test_a_file_that_cannot_be_written_is_a_wrong_option(tmp_path):

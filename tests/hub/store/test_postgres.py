@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from exec_server.audit_lines import AuditEvent
+from exec_server.audit.event import AuditEvent
 from exec_server.errors import ConfigurationError
 from exec_server.hub.access.tokens import new_token
 from exec_server.hub.registry_service import HubOptions

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from exec_server.access.token_secrets import digest_of
-from exec_server.audit_lines import AuditEvent
+from exec_server.audit.event import AuditEvent
 from exec_server.errors import ConfigurationError
 from exec_server.hub.access.tokens import new_token
 from exec_server.hub.store import StoreUnavailable, sqlite

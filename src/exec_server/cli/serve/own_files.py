@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from exec_server.cli.serve.audit_options import own_folder
 from exec_server.cli.serve.serve_options import ServeOptions
 from exec_server.remote.state_dir import state_home
 from exec_server.transport.address import UnixAddress, parse_listen_url
@@ -26,6 +27,7 @@ def _paths(options: ServeOptions) -> Iterator[str | None]:
     remote = options.remote
     yield from (remote.registry_token_file, remote.identity, remote.authorized_harness)
     yield remote.audit_log
+    yield None if options.audit.file is None else own_folder(options.audit.file)
     folder = state_home()
     # Sessions that were detached, keys and tokens of registries.
     yield str(folder) if os.path.exists(folder) else None

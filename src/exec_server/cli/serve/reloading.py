@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from exec_server.cli import log_setup
 from exec_server.cli.serve.operator_options import read_log_level
 from exec_server.errors import ConfigurationError
-from exec_server.server.authentication import from_options
+from exec_server.server.authentication import from_options, token_digests
 
 if TYPE_CHECKING:
     from exec_server.cli.serve.serve_options import ServeOptions
@@ -46,6 +46,8 @@ class Reloading:
             results.append(self._certificate.reload())
         if all(results):
             logger.info("everything was read again")
+        if self._running.audit is not None:
+            self._running.audit.reloaded(is_whole=all(results))
         status = f"listening on {self._running.url}"
         self._notices.ready(status if all(results) else f"{status}; a file is broken, see the log")
 
@@ -60,6 +62,8 @@ class Reloading:
     def _read_access(self) -> None:
         authenticator = from_options(self._options.auth)
         if authenticator is not None:
+            if self._running.audit is not None:
+                self._running.audit.know_tokens(token_digests(authenticator))
             self._running.access.replace(authenticator)
 
     def _read_principals(self) -> None:

@@ -9,7 +9,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
+from exec_server.cli.serve.audit_options import open_audit
 from exec_server.cli.serve.operator_options import certificate, read_log_level, unix_access
 from exec_server.cli.serve.own_files import hide_from_sandboxes
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
@@ -31,6 +33,7 @@ from exec_server.limits import Limits
 
 if TYPE_CHECKING:
     from exec_server.server.authentication import Authenticator
+    from exec_server.server.server_audit import ServerAudit
     from exec_server.server.serving import RunningServer
     from exec_server.transport.certificate import Certificate
 
@@ -103,9 +106,10 @@ async def _serve(options: ServeOptions, limits: Limits) -> None:
     if options.remote.is_requested:
         from exec_server.cli.serve.serve_remote import serve_remote
 
-        serving = asyncio.ensure_future(serve_remote(options, limits))
+        work = partial(serve_remote, options, limits)
     else:
-        serving = asyncio.ensure_future(_listen(options, limits, authenticator))
+        work = partial(_listen, options, limits, authenticator)
+    serving = asyncio.ensure_future(_audited(options, work))
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, serving.cancel)
@@ -115,8 +119,18 @@ async def _serve(options: ServeOptions, limits: Limits) -> None:
         return
 
 
+async def _audited(
+    options: ServeOptions, serve: Callable[[ServerAudit | None], Awaitable[None]]
+) -> None:
+    with open_audit(options.audit) as audit:
+        await serve(audit)
+
+
 async def _listen(
-    options: ServeOptions, limits: Limits, authenticator: Authenticator | None
+    options: ServeOptions,
+    limits: Limits,
+    authenticator: Authenticator | None,
+    audit: ServerAudit | None,
 ) -> None:
     from exec_server.server.serving import serve, serve_stdio
     from exec_server.transport.address import StdioAddress, parse_listen_url
@@ -130,7 +144,9 @@ async def _listen(
             raise ConfigurationError("TLS requires a WebSocket listener, not stdio")
         if operator.principals is not None:
             raise ConfigurationError("--principals requires a listener, not stdio")
-        await serve_stdio(limits=limits, proxy_private_ips_via_upstream=reaches_private)
+        await serve_stdio(
+            limits=limits, proxy_private_ips_via_upstream=reaches_private, audit=audit
+        )
         return
     with contextlib.closing(ServiceNotices(os.environ)) as notices:
         async with serve(
@@ -141,6 +157,7 @@ async def _listen(
             tls=tls,
             unix_access=access,
             metrics=operator.metrics,
+            audit=audit,
             insecure_no_auth=options.insecure_no_auth,
             allow_other_users=options.allow_other_users,
             proxy_private_ips_via_upstream=reaches_private,

@@ -11,6 +11,7 @@ import msgspec
 
 from exec_server.cli.commands import command_names, find_entry, nearest_command
 from exec_server.cli.parser import Arguments, Parser, similar_tip
+from exec_server.cli.serve.audit_options import AuditSettings, audit_settings
 from exec_server.cli.serve.operator_options import OperatorOptions, operator_options
 from exec_server.cli.serve.process_limit_options import process_limits
 from exec_server.cli.serve.serve_parser import forward_parser, serve_parser
@@ -42,6 +43,10 @@ _NEEDS: dict[str, Sequence[str]] = {
     "identity": _REMOTE,
     "authorized_harness": _REMOTE,
     "audit_log": _REMOTE,
+    "audit_when_full": ("audit",),
+    "audit_fsync": ("audit",),
+    "audit_size": ("audit",),
+    "audit_keep": ("audit",),
     "labels": _REMOTE,
     "exit_on_stdin_close": _REMOTE,
     "use_agent_identity_auth": _REMOTE,
@@ -91,6 +96,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = DEFAULT_LISTEN_URL
     auth: AuthOptions = AuthOptions()
     operator: OperatorOptions = OperatorOptions()
+    audit: AuditSettings = AuditSettings()
     insecure_no_auth: bool = False
     allow_other_users: bool = False
     # The directory of durable jobs, or "none"; None is the default of the address.
@@ -209,6 +215,7 @@ def _serve_options(values: argparse.Namespace, environ: Mapping[str, str]) -> Se
         state=values.state,
         auth=_auth_options(values),
         operator=operator_options(values),
+        audit=audit_settings(values),
         insecure_no_auth=values.insecure_no_auth,
         allow_other_users=values.allow_other_users,
         limits=_limits(values),

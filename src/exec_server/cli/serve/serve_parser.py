@@ -18,6 +18,7 @@ from exec_server.cli.parser import (
     positive_count,
     seconds,
 )
+from exec_server.cli.serve.audit_options import add_audit
 from exec_server.cli.serve.operator_options import add_operator_options
 from exec_server.cli.serve.process_limit_options import add_process_limits
 from exec_server.cli.serve.state_options import add_state
@@ -95,6 +96,7 @@ def serve_parser() -> Parser:
     _add_listening(parser)
     _add_authentication(parser)
     add_operator_options(parser)
+    add_audit(parser)
     add_state(parser)
     add_process_limits(parser)
     _add_limits(parser)

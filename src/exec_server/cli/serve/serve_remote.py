@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from exec_server.remote.credentials.credentials import Credentials
     from exec_server.remote.executor.executor_states import ExecutorState
     from exec_server.remote.remote_config import RemoteEnvironmentConfig
+    from exec_server.server.server_audit import ServerAudit
 
 
-async def serve_remote(options: ServeOptions, limits: Limits) -> None:
+async def serve_remote(
+    options: ServeOptions, limits: Limits, audit: ServerAudit | None = None
+) -> None:
     """Serve until cancelled, until the registry refuses, or until the end of standard input.
 
     Standard input counts only if the options say so.
@@ -36,11 +39,11 @@ async def serve_remote(options: ServeOptions, limits: Limits) -> None:
     _check(remote)
     token = _token(remote)
     if remote.executor_credential_stdin:
-        await _with_pipe(options, limits)
+        await _with_pipe(options, limits, audit)
     elif remote.exit_on_stdin_close:
-        await _first_of(_serve(options, limits, token), _input_ends())
+        await _first_of(_serve(options, limits, token, audit), _input_ends())
     else:
-        await _serve(options, limits, token)
+        await _serve(options, limits, token, audit)
 
 
 def _check(remote: RemoteOptions) -> None:
@@ -60,20 +63,33 @@ def _check(remote: RemoteOptions) -> None:
         check_destination(remote.connect)
 
 
-async def _serve(options: ServeOptions, limits: Limits, credentials: Credentials | None) -> None:
+async def _serve(
+    options: ServeOptions,
+    limits: Limits,
+    credentials: Credentials | None,
+    audit: ServerAudit | None,
+) -> None:
     from exec_server.remote_server import run_forward, run_remote_environment
 
     state = state_directory(options)
     config = _config(options.remote, limits, credentials)
     on_state = StateLines(config)
     if options.remote.connect is not None:
-        await run_forward(config, options.remote.connect, environ=environment(), on_state=on_state)
+        # The other server does the work. Only the harnesses that are refused are known here.
+        await run_forward(
+            config,
+            options.remote.connect,
+            environ=environment(),
+            on_state=on_state,
+            lines=None if audit is None else audit.lines,
+        )
     await run_remote_environment(
         config,
         proxy_private_ips_via_upstream=options.proxy_private_ips_via_upstream,
         environ=environment(),
         on_state=on_state,
         state_directory=state,
+        audit=audit,
         on_stopped=say_farewell,
     )
 
@@ -148,14 +164,14 @@ def _token(remote: RemoteOptions) -> Credentials | None:
 # Standard input.
 
 
-async def _with_pipe(options: ServeOptions, limits: Limits) -> None:
+async def _with_pipe(options: ServeOptions, limits: Limits, audit: ServerAudit | None) -> None:
     from exec_server.remote.credentials.credential_pipe import PipedCredential
     from exec_server.remote.credentials.stdin_lines import watch_input
 
     credential = PipedCredential(options.remote.environment_id or "", now=time.time)
     watch_input(credential.feed, credential.end)
     await credential.wait_first()
-    await _first_of(_serve(options, limits, credential), credential.wait_over())
+    await _first_of(_serve(options, limits, credential, audit), credential.wait_over())
 
 
 async def _input_ends() -> None:

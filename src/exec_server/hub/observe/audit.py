@@ -8,7 +8,8 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from exec_server.audit_lines import AuditEvent, AuditLines
+from exec_server.audit.audit_file import AuditLines
+from exec_server.audit.event import AuditEvent
 from exec_server.hub.store import Store, StoreUnavailable
 from exec_server.hub.store.entities import AccessToken
 from exec_server.limits import Limits

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from exec_server.audit_lines import AuditEvent
+from exec_server.audit.event import AuditEvent
 from exec_server.errors import ExecServerError
 from exec_server.hub.store.entities import (
     AccessToken,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from exec_server.audit_lines import AuditEvent
+from exec_server.audit.event import AuditEvent
 from exec_server.hub.store import StoreUnavailable
 from exec_server.hub.store.batching import Lookups
 from exec_server.hub.store.entities import (

@@ -10,7 +10,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from exec_server.audit_lines import AuditEvent, AuditLines
+from exec_server.audit.audit_file import AuditLines
+from exec_server.audit.event import AuditEvent
 from exec_server.limits import DEFAULT_LIMITS, Limits
 
 logger = logging.getLogger(__name__)
@@ -52,10 +53,8 @@ class RefusedHarnesses:
         self._write("harness refused", f"{fingerprint}: {why}")
 
     def close(self) -> None:
-        """Record how many were left out since the last record, and close the file."""
+        """Record how many were left out since the last record; the file stays open."""
         self._write_left_out()
-        if self._lines is not None:
-            self._lines.close()
 
     def _write_left_out(self) -> None:
         count, self._left_out = self._left_out, 0

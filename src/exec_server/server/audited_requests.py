@@ -1,0 +1,258 @@
+"""What the audit log says about a request and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+from msgspec import Struct
+
+from exec_server.audit.masking import Masker
+from exec_server.errors import RpcError
+from exec_server.process.child import Child
+from exec_server.protocol import fs, http, jobs, lifecycle, process
+from exec_server.protocol.base64 import Blob, LazyBlob
+from exec_server.protocol.ends import EndReport, Usage
+from exec_server.protocol.method import Encoded
+from exec_server.protocol.paths import PathUri
+from exec_server.protocol.permissions import AtPath, Disabled, External, Managed, Restricted
+from exec_server.protocol.resources import GrantedLimit, ResourceLimits
+from exec_server.protocol.sandbox import SandboxContext
+
+# The members of a WorkEvent, by name.
+Facts = dict[str, Any]
+
+# Requests that neither start, change nor read anything of the machine, or that are parts of
+# another one: blocks belong to `fs/open`, and input to `process/start`.
+UNAUDITED = frozenset(
+    (
+        "process/read",
+        "process/write",
+        "process/resize",
+        "process/closeStdin",
+        "process/list",
+        "job/list",
+        "session/ping",
+        "environment/info",
+        "environment/status",
+        fs.READ_BLOCK.name,
+        fs.WRITE_BLOCK.name,
+        fs.CLOSE.name,
+    )
+)
+# The most names of variables, and of paths, in one line.
+_MOST_NAMES = 100
+_LONGEST = 4096
+# The names of texts in parameters, and in events.
+_NAMED = {"process_id": "process", "grant": "grant"}
+
+
+def request_facts(params: Struct, masker: Masker) -> Facts:
+    """What *params* ask for, without secrets and content."""
+    describe = _DESCRIBED.get(type(params))
+    if describe is not None:
+        return describe(params, masker)
+    return _plain_facts(params)
+
+
+def result_facts(result: object) -> Facts:
+    """What was answered, without content."""
+    if isinstance(result, Encoded):
+        return {"bytes_out": sum(map(len, result.parts))}
+    if isinstance(result, process.StartResult):
+        return _started(result)
+    if isinstance(result, http.RequestResult):
+        return {"status": result.status, "bytes_out": len(result.body_base64.data)}
+    if isinstance(result, fs.ReadFileResult):
+        return {"bytes_out": len(result.data_base64.data)}
+    if isinstance(result, jobs.PruneResult):
+        return {"detail": f"{result.removed} removed"}
+    return {}
+
+
+def _started(result: process.StartResult) -> Facts:
+    facts: Facts = {}
+    if isinstance(result.pid, int):
+        facts["process_pid"] = result.pid
+    if isinstance(result.limits, dict):
+        facts["limits"] = {name: _granted(limit) for name, limit in result.limits.items()}
+    return facts
+
+
+def _granted(limit: GrantedLimit) -> float:
+    return limit.value
+
+
+# Parameters.
+
+
+def _start_facts(params: process.StartParams, masker: Masker) -> Facts:
+    details = {"tty": params.tty, "durable": params.durable}
+    return {
+        "process": params.process_id,
+        "argv": masker.command(params.argv),
+        "cwd": _shown(PathUri(params.cwd)),
+        "env": sorted(params.env)[:_MOST_NAMES] or None,
+        "sandbox": sandbox_words(params.sandbox),
+        "limits": _asked(params.limits),
+        "detail": ", ".join(name for name, is_asked in details.items() if is_asked),
+    }
+
+
+def _asked(limits: ResourceLimits | None) -> dict[str, float] | None:
+    if limits is None:
+        return None
+    asked: dict[str, float] = msgspec.to_builtins(limits)
+    return asked
+
+
+def _open_facts(params: fs.OpenParams, _masker: Masker) -> Facts:
+    return {**_plain_facts(params), "detail": params.mode}
+
+
+def _http_facts(params: http.RequestParams, masker: Masker) -> Facts:
+    body = params.body_base64
+    return {
+        "http_method": params.method[:32],
+        "url": _cut(masker.url(params.url)),
+        "bytes_in": None if body is None else len(body.data),
+    }
+
+
+def _initialize_facts(params: lifecycle.InitializeParams, _masker: Masker) -> Facts:
+    how = "a new session" if params.resume_session_id is None else "a session is resumed"
+    return {"detail": f"{how} by {_cut(params.client_name)[:64]}"}
+
+
+def _signal_facts(params: process.SignalParams, _masker: Masker) -> Facts:
+    return {"process": params.process_id, "signal": params.signal[:32]}
+
+
+def _stop_facts(params: jobs.StopParams, _masker: Masker) -> Facts:
+    return {"detail": "with its jobs" if params.jobs else ""}
+
+
+def _retain_facts(params: lifecycle.RetainParams, _masker: Masker) -> Facts:
+    return {"detail": f"{params.seconds:g} seconds"}
+
+
+_DESCRIBED: dict[type, Callable[[Any, Masker], Facts]] = {
+    process.StartParams: _start_facts,
+    process.SignalParams: _signal_facts,
+    fs.OpenParams: _open_facts,
+    http.RequestParams: _http_facts,
+    lifecycle.InitializeParams: _initialize_facts,
+    lifecycle.RetainParams: _retain_facts,
+    jobs.StopParams: _stop_facts,
+}
+
+
+def _plain_facts(params: Struct) -> Facts:
+    """The process, paths, sandbox and sizes that any other parameters have."""
+    facts: Facts = {}
+    paths: list[str] = []
+    for name, value in msgspec.structs.asdict(params).items():
+        if isinstance(value, PathUri):
+            paths.append(_shown(value))
+        elif isinstance(value, list):
+            paths += map(_shown, _paths(value))
+        elif isinstance(value, Blob | LazyBlob):
+            facts["bytes_in"] = len(value.data) if isinstance(value, Blob) else value.size
+        elif isinstance(value, SandboxContext):
+            facts["sandbox"] = sandbox_words(value)
+        elif name in _NAMED and isinstance(value, str):
+            facts[_NAMED[name]] = _cut(value)
+    if paths:
+        facts["paths"] = paths[:_MOST_NAMES]
+    return facts
+
+
+def _paths(values: list[Any]) -> Iterator[PathUri]:
+    """The paths in a list, or in the members of what is in it."""
+    for value in values[:_MOST_NAMES]:
+        if isinstance(value, PathUri):
+            yield value
+        elif isinstance(value, Struct):
+            members = msgspec.structs.asdict(value).values()
+            yield from (each for each in members if isinstance(each, PathUri))
+
+
+def _shown(path: PathUri) -> str:
+    """A path as people write it; a path of another platform stays as it is."""
+    try:
+        return _cut(path.native.decode("utf-8", "backslashreplace"))
+    except RpcError:
+        return _cut(path.text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def sandbox_words(sandbox: SandboxContext | None) -> str:
+    """A sandbox in short: what it lets be written, and whether there is a network."""
+    if sandbox is None:
+        return ""
+    intent = sandbox.intent
+    permissions = intent.permissions
+    if isinstance(permissions, Disabled):
+        return "disabled"
+    network = "" if permissions.network == "enabled" else ", no network"
+    if isinstance(permissions, External):
+        return f"external{network}"
+    return f"{_file_words(permissions, intent.workspace_roots or ())}{network}"
+
+
+def _file_words(permissions: Managed, roots: tuple[PathUri, ...]) -> str:
+    rules = permissions.file_system
+    if not isinstance(rules, Restricted):
+        return "all files"
+    writes = [entry.path for entry in rules.entries if entry.kind == "write"]
+    if not writes:
+        return "read-only"
+    named = [path.path for path in writes if isinstance(path, AtPath)]
+    folders = [_shown(folder) for folder in (*roots, *named)][:_MOST_NAMES]
+    return f"workspace-write={':'.join(folders)}" if folders else "workspace-write"
+
+
+# Ends.
+
+
+@runtime_checkable
+class Reported(Protocol):
+    """A process whose end was explained."""
+
+    end: EndReport | None
+    usage: Usage | None
+
+
+def end_facts(child: Child) -> Facts:
+    """How a process has ended, and what is known of why."""
+    facts: Facts = {
+        "process": child.process_id,
+        "process_pid": child.pid,
+        "exit_code": child.exit_code,
+        "bytes_in": child.input_bytes,
+        "bytes_out": child.log.total_bytes,
+        "detail": child.lost or child.failure or "",
+    }
+    if isinstance(child, Reported):
+        facts |= _report_facts(child.end, child.usage)
+    return facts
+
+
+def _report_facts(end: EndReport | None, usage: Usage | None) -> Facts:
+    facts: Facts = {}
+    if isinstance(end, EndReport):
+        facts |= {"cause": end.cause, "signal": end.signal or ""}
+        if end.limit is not None:
+            facts["detail"] = f"limit {end.limit}"
+        if end.by is not None:
+            facts["ended_by"] = " ".join(filter(None, (end.by.kind, end.by.principal, end.by.exe)))
+    if isinstance(usage, Usage):
+        numbers = msgspec.to_builtins(usage)
+        facts["usage"] = {
+            name: value for name, value in numbers.items() if isinstance(value, int | float)
+        }
+    return facts
