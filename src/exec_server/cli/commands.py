@@ -64,6 +64,12 @@ GROUPS = (
                 "sandbox.sandbox_command:sandbox_command",
             ),
             CommandEntry(
+                "ssh",
+                "SERVER [COMMAND]",
+                "be `ssh` for git, rsync and other programs that call it",
+                "process.ssh:ssh_command",
+            ),
+            CommandEntry(
                 "mcp",
                 "[SERVER]",
                 "give agents that speak MCP tools to work on a server",
