@@ -63,9 +63,11 @@ RULES = {
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
     "cli": "access audit errors limits printable protocol transport sandbox relay server client "
-    "remote hub local_server client_urls remote_server schema conformance",
+    "remote hub local_server client_urls remote_server schema conformance integrations.mcp",
     "__init__": "errors limits version protocol transport server client remote local_server "
     "client_urls remote_server",
+    # Plugs for other projects use only what every user may import.
+    "integrations": "__init__",
     "__main__": "cli",
 }
 PURE = {

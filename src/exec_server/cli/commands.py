@@ -63,6 +63,18 @@ GROUPS = (
                 "run a command on this machine in a sandbox, without a server",
                 "sandbox.sandbox_command:sandbox_command",
             ),
+            CommandEntry(
+                "ssh",
+                "SERVER [COMMAND]",
+                "be `ssh` for git, rsync and other programs that call it",
+                "process.ssh:ssh_command",
+            ),
+            CommandEntry(
+                "mcp",
+                "[SERVER]",
+                "give agents that speak MCP tools to work on a server",
+                "mcp.mcp_command:mcp_command",
+            ),
         ),
     ),
     CommandGroup(

@@ -4,6 +4,8 @@ run.py                    `run`, and starting a command for `shell` and `sandbox
 run_options.py            the options of `run`
 limit_options.py          `--limit`, and what became of the limits
 shell.py                  `shell`
+ssh.py                    `ssh`
+ssh_words.py              the command line of `ssh`
 attach.py                 `attach`
 ps.py                     `ps`
 logs.py                   `logs`
