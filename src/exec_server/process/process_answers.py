@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from exec_server.process.child import Child
 from exec_server.protocol import process
 from exec_server.protocol.base64 import Blob
@@ -20,6 +22,9 @@ def start_result(child: Child) -> process.StartResult:
         result.durable = True
     if child.tells_details and child.pid is not None:
         result.pid = child.pid
+    if child.denials is not None:
+        result.denials = child.denials.kinds
+        result.denials_unavailable = child.denials.unavailable or UNSET
     return result
 
 

@@ -32,7 +32,15 @@ from exec_server.protocol.process import StartParams
 from exec_server.rpc.router import Router
 from exec_server.server.capabilities import CAPABILITIES
 from exec_server.server.context import Context
-from exec_server.server.handlers import environment, fs, http, jobs, lifecycle, process
+from exec_server.server.handlers import (
+    denials,
+    environment,
+    fs,
+    http,
+    jobs,
+    lifecycle,
+    process,
+)
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
 from exec_server.server.take_over import claim_of, displace, needs_probe
@@ -53,7 +61,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ROUTES = Router(lifecycle, environment, process, jobs, fs, http).routes
+ROUTES = Router(lifecycle, environment, process, denials, jobs, fs, http).routes
 
 
 class ExecServer:
