@@ -93,7 +93,7 @@ STANDALONE = {
     "sandbox.in_keeper",
     "sandbox.placeholders",
     "sandbox.supervisor.attempts",
-    "sandbox.supervisor.granted_open",
+    "sandbox.supervisor.granted_work",
     "sandbox.supervisor.judge",
     "sandbox.supervisor.notifications",
     "sandbox.supervisor.record_channel",

@@ -15,6 +15,7 @@ from exec_server.errors import InvalidRequest
 from exec_server.printable import printable
 from exec_server.protocol import denials
 from exec_server.protocol.denials import Denial, DenialKind, GrantScope
+from exec_server.sandbox.supervisor.attempts import DOABLE
 from exec_server.sandbox.supervisor.judge import Ledger
 from exec_server.sandbox.supervisor.orders import Watching, obstacle
 
@@ -115,8 +116,9 @@ class DenialWatch:
         if scope == "process" and not is_live:
             raise InvalidRequest("the process has ended")
         self._tell(("refuse", denial_id) if scope == "never" else ("grant", denial_id, scope))
-        # Only opens can be done outside of the sandbox for a program inside.
-        in_place = is_live and record.operation == "open" and scope in ("process", "session")
+        # The supervisor does these operations outside of the sandbox for the program inside.
+        is_doable = record.operation in DOABLE
+        in_place = is_live and is_doable and scope in ("process", "session")
         return denials.GrantResult(held, in_place), record.kind, path
 
     def refused_host(self, protocol: str, host: str, port: int, reason: str) -> None:

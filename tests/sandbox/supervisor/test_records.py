@@ -5,19 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import platform
-import socket
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exec_server.sandbox.supervisor.orders import obstacle
 from tests.requirements import requirement
-from tests.sandbox.escape.users import user
-from tests.sandbox.test_processes import at, managed, on_both_backends, special
-from tests.support.servers import CHILDREN, ServerProcess, start_server
+from tests.sandbox.supervisor.conftest import Place
+from tests.sandbox.test_processes import at, needs_bubblewrap, needs_landlock, on_both_backends
 from tests.support.wire import Wire
 
 pytestmark = [
@@ -44,75 +39,6 @@ IN_BUBBLEWRAP = {"protected": ("write", "open", "{workspace}/.git/config")}
 X32 = {"x32": ("syscall", "call", "x32 call 39")} if platform.machine() == "x86_64" else {}
 ALLOWED = ("own", "own-mkdir", "look", "null", "pair", "missing", "exists", "missing-folder")
 FAILS_ANYWAY = ("no-socket",)
-
-
-class Place:
-    """A workspace, a directory outside of it, and a server that runs as one user."""
-
-    def __init__(self, server: ServerProcess, folder: Path) -> None:
-        self.server = server
-        self.workspace, self.outside = folder / "workspace", folder / "outside"
-        for path in (self.workspace / ".git", self.outside):
-            path.mkdir(parents=True)
-        for name in (".git/config", "mine"):
-            (self.workspace / name).write_text("old")
-        for name in ("old", "secret"):
-            (self.outside / name).write_text("old")
-        os.mkfifo(self.outside / "fifo")
-        (self.workspace / "out").symlink_to(self.outside)
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(self.outside / "listening"))
-        self.listener.listen()
-
-    def own(self, uid: int, gid: int) -> None:
-        for path in (self.workspace, self.outside):
-            for each in (path, *path.rglob("*")):
-                os.chown(each, uid, gid, follow_symlinks=False)
-
-    def sandbox(self, backend: str, *entries: Any, **members: Any) -> Any:
-        is_landlock = backend == "landlock"
-        rules = (special("root", "read"), at(self.workspace, "write"), *entries)
-        return managed(
-            *rules, useLegacyLandlock=is_landlock, protectMetadata=not is_landlock, **members
-        )
-
-    def argv(self, *attempts: str) -> list[str]:
-        places = (self.workspace, self.outside, self.outside / "listening")
-        script = str(CHILDREN / "tries_what_is_refused.py")
-        return ["python3", "-I", "-S", "-B", script, *map(str, places), *attempts]
-
-    def shown(self, what: tuple[str, str, str]) -> tuple[str, str, str]:
-        kind, operation, target = what
-        return (
-            kind,
-            operation,
-            target.format(workspace=self.workspace, outside=self.outside),
-        )
-
-
-@pytest.fixture(scope="module", params=["root", "nobody"])
-def place(request) -> Iterator[Place]:
-    found = user(request.param)
-    if found is None:
-        pytest.skip(f"no server can run as {request.param} here")
-    env = {"PYTHONPATH": found.path, "HOME": "/"}
-    with (
-        tempfile.TemporaryDirectory(prefix="denials-") as folder,
-        start_server(command=found.command, env=env, cwd="/") as server,
-    ):
-        # The folders of pytest are closed to other users.
-        os.chmod(folder, 0o755)
-        place = Place(server, Path(folder))
-        place.own(found.uid, found.gid)
-        with place.listener:
-            yield place
-
-
-@pytest.fixture
-async def wire(place):
-    async with Wire(place.server.url) as wire:
-        await wire.initialize()
-        yield wire
 
 
 async def tried(wire: Wire, place: Place, backend: str, *attempts: str, **more: Any) -> Any:
@@ -159,9 +85,11 @@ async def test_every_spelling_of_a_path_is_the_same_record(wire, place, backend)
     assert answer["denials"][0]["grant"] == f"write={place.outside}/new"
 
 
-@on_both_backends
+@needs_bubblewrap
+@needs_landlock
 @requirement("denials/records:bounded")
-async def test_very_many_refusals_give_a_bounded_list_and_a_true_count(wire, place, backend):
+async def test_very_many_refusals_give_a_bounded_list_and_a_true_count(wire, place):
+    backend = "bubblewrap" if place.uid == 0 else "landlock"
     _, answer, _ = await tried(wire, place, backend, "many")
     assert len(answer["denials"]) == 256
     assert answer["total"] == 20_000
@@ -178,6 +106,7 @@ async def test_control_characters_are_escaped_and_cannot_be_granted(wire, place,
     assert "grant" not in denial
 
 
+@needs_bubblewrap
 @requirement("denials/records:rules")
 async def test_a_record_names_its_rule_and_what_the_server_protects_cannot_be_granted(wire, place):
     sandbox = place.sandbox("bubblewrap", at(place.outside / "secret", "deny"))
@@ -216,6 +145,7 @@ async def test_a_program_that_hides_its_memory_is_refused_all_the_same(wire, pla
     assert (len(answer["denials"]), answer["unseen"] > 0) in ((1, False), (0, True))
 
 
+@needs_bubblewrap
 @requirement("denials/records:asked-for")
 async def test_without_being_asked_for_there_are_no_records(wire, place):
     sandbox = place.sandbox("bubblewrap")

@@ -5,7 +5,7 @@ orders.py            a Plan -> what the supervisor is told; whether this machine
 notifications.py     the kernel's interface: a listener, calls, answers
 attempts.py          what a call tries: paths and addresses, read from its process
 judge.py             PURE: whether the policy refuses an attempt, and the bounded list of refusals
-granted_open.py      opens a granted file outside of the sandbox
+granted_work.py      does what was granted, outside of the sandbox
 supervisor.py        answers the calls of one command: the process itself
 record_channel.py    its socket to the server
 supervised_start.py  the keeper's side: forks the supervisor, puts the command behind it

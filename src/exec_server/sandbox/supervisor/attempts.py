@@ -57,6 +57,11 @@ PATH_CALLS: dict[str, tuple[str, tuple[tuple[int | None, int], ...], int, int]] 
     "removexattr": ("removexattr", ((None, 0),), _CHANGE, 0),
     "lremovexattr": ("removexattr", ((None, 0),), _CHANGE_LINK, 0),
 }
+# The arguments with the mode of a new directory, and with flags.
+_EXTRAS = {"mkdir": 1, "mkdirat": 2, "unlinkat": 2, "renameat2": 4}
+_REMOVES_DIRECTORY = 0x200
+# Operations that a supervisor can do for a program.
+DOABLE = frozenset(("open", "mkdir", "unlink", "rmdir", "rename"))
 # The calls whose second argument is an address, or whose fifth one is.
 _ADDRESSES = {"connect": (1, 2), "bind": (1, 2), "sendto": (4, 5)}
 _SOCKET_CALLS = frozenset(
@@ -82,17 +87,23 @@ class Unseen(Exception):
 class PathAttempt:
     """An attempt to use the file at *path*, which is free of symbolic links."""
 
-    __slots__ = ("flags", "mode", "operation", "path", "renames", "resolves_itself", "writes")
+    __slots__ = ("extra", "flags", "is_special", "operation", "path", "renames", "writes")
 
     def __init__(self, operation: str, path: bytes, *, writes: bool, renames: bool = False) -> None:
         self.operation = operation
         self.path = path
         self.writes = writes
         self.renames = renames
-        # For an open: its flags, the mode of a new file, and whether the call limits links itself.
+        # The flags of an open; the mode of a new file or directory.
         self.flags: int | None = None
-        self.mode = 0
-        self.resolves_itself = False
+        self.extra = 0
+        # True if the call asks for more than its operation and its paths say.
+        self.is_special = False
+
+    @property
+    def is_doable(self) -> bool:
+        """True if a supervisor can do it for the program."""
+        return self.operation in DOABLE and not self.is_special
 
 
 def path_attempts(name: str, call: Any) -> list[PathAttempt]:
@@ -112,9 +123,21 @@ def path_attempts(name: str, call: Any) -> list[PathAttempt]:
         if path is None or (is_made and exists and does == _MAKE) or not (is_made or exists):
             return []
         renames = does in (_MAKE, _REMOVE, _MOVE)
-        if _is_permitted(path, exists=exists and not renames):
-            found.append(PathAttempt(operation, path, writes=True, renames=renames))
+        if not _is_permitted(path, exists=exists and not renames):
+            return []
+        found.append(PathAttempt(operation, path, writes=True, renames=renames))
+    if name in _EXTRAS:
+        _add_extra(name, _at(call, _EXTRAS[name]) & 0xFFFFFFFF, found)
     return found
+
+
+def _add_extra(name: str, extra: int, found: list[PathAttempt]) -> None:
+    for attempt in found:
+        attempt.extra = extra
+        if name == "unlinkat" and extra == _REMOVES_DIRECTORY:
+            attempt.operation = "rmdir"
+        elif name == "renameat2":
+            attempt.is_special = bool(extra)
 
 
 def _opening(
@@ -140,8 +163,8 @@ def _opening(
     if writes and not _is_permitted(path, exists=exists):
         return None
     attempt = PathAttempt(operation, path, writes=writes)
-    attempt.flags, attempt.mode = flags, mode
-    attempt.resolves_itself = resolves_itself or flags & _TEMPORARY == _TEMPORARY
+    attempt.flags, attempt.extra = flags, mode
+    attempt.is_special = resolves_itself or flags & _TEMPORARY == _TEMPORARY
     return attempt
 
 

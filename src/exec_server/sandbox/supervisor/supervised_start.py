@@ -30,7 +30,7 @@ def _parts() -> dict[str, Any]:
     """The files of the supervisor, loaded by their names."""
     files = (
         "attempts.py",
-        "granted_open.py",
+        "granted_work.py",
         "judge.py",
         "notifications.py",
         "record_channel.py",

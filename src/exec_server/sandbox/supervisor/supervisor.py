@@ -58,7 +58,7 @@ class Supervisor:
         parts: dict[str, Any],
     ) -> None:
         self._judge, self._attempts = parts["judge"], parts["attempts"]
-        self._opened = parts["granted_open"].opened
+        self._work = parts["granted_work"]
         self._listener = parts["notifications"].CallListener(listener)
         self._names: dict[int, str] = orders["calls"]
         self._refused = frozenset(orders["refused"])
@@ -71,7 +71,7 @@ class Supervisor:
         self._flag = flag
         self._unseen = 0
         self._channel = parts["record_channel"].RecordChannel(channel)
-        # The calls that wait for a decision, by the id of their record: each with its attempt and
+        # The calls that wait for a decision, by the id of their record: each with its attempts and
         # its deadline. The records about which nothing is asked any more.
         self._held: dict[str, list[tuple[Any, Any, float]]] = {}
         self._settled: set[str] = set()
@@ -131,38 +131,52 @@ class Supervisor:
     def _look(self, name: str, call: Any) -> None:
         """Record what *call* tries if the sandbox refuses it, and let the kernel refuse it."""
         try:
-            for attempt in self._attempts.path_attempts(name, call):
-                if self._is_refused(call, attempt):
-                    return
+            attempts = self._attempts.path_attempts(name, call)
         except self._attempts.Unseen:
             self._unseen += 1
             self._channel.touch()
-        self._listener.let_kernel_decide(call)
+            attempts = []
+        refused = [(attempt, rule) for attempt in attempts if (rule := self._rule(attempt))]
+        if not refused or not self._is_answered(call, attempts, refused):
+            self._listener.let_kernel_decide(call)
 
-    def _is_refused(self, call: Any, attempt: Any) -> bool:
-        """Handle an attempt that the sandbox refuses; False if it does not, or the kernel says it.
+    def _rule(self, attempt: Any) -> str | None:
+        rule: str | None = self._places.refusal(
+            attempt.path, writes=attempt.writes, renames=attempt.renames
+        )
+        return rule
+
+    def _is_answered(self, call: Any, attempts: list[Any], refused: list[tuple[Any, str]]) -> bool:
+        """Handle what the sandbox refuses; False if the kernel has to say so itself.
 
         True means that *call* has its answer, or is held.
         """
-        writes = attempt.writes
-        rule = self._places.refusal(attempt.path, writes=writes, renames=attempt.renames)
-        if rule is None:
-            return False
-        is_open = attempt.flags is not None and not attempt.resolves_itself
-        if is_open and self._places.is_granted(attempt.path, writes=writes):
-            return self._give(call, attempt)
-        is_fifo = writes and attempt.flags is not None and self._attempts.is_fifo(attempt.path)
+        closed = [each for each in refused if not self._is_granted(*each)]
+        if not closed:
+            self._do(call, attempts)
+            return True
+        attempt, rule = closed[0]
+        is_open = attempt.flags is not None
+        is_fifo = is_open and attempt.writes and self._attempts.is_fifo(attempt.path)
         if is_fifo:
             rule = self._judge.HOST_FIFO
-        kind = "write" if writes else "read"
-        record = self._record(call, kind, attempt.operation, attempt.path, rule, asks=is_open)
-        if record is not None and record.denial_id in self._held:
-            self._held[record.denial_id].append((call, attempt, time.monotonic() + self._hold))
+        kind = "write" if attempt.writes else "read"
+        asks = attempt.is_doable and len(closed) == 1
+        record = self._record(call, kind, attempt.operation, attempt.path, rule, asks=asks)
+        if asks and record is not None and record.denial_id in self._held:
+            self._held[record.denial_id].append((call, attempts, time.monotonic() + self._hold))
             return True
         if is_fifo:
             # A read-only mount does not keep a program from writing to a FIFO.
             self._listener.refuse(call, errno.EACCES)
         return bool(is_fifo)
+
+    def _is_granted(self, attempt: Any, rule: str) -> bool:
+        path, writes = attempt.path, attempt.writes
+        if not attempt.is_doable or not self._places.is_granted(path, writes=writes):
+            return False
+        # A protected name may be below what was granted.
+        return bool(self._places.can_be_granted(path, rule))
 
     def _record(
         self,
@@ -198,25 +212,26 @@ class Supervisor:
             return False
         return sum(map(len, self._held.values())) < _MAX_HELD
 
-    def _give(self, call: Any, attempt: Any) -> bool:
-        """Open what was granted, outside of the sandbox, and have *call* return it."""
+    def _do(self, call: Any, attempts: list[Any]) -> None:
+        """Do what was granted, outside of the sandbox, and have *call* return the result."""
+        first = attempts[0]
+        _, umask = self._attempts.status_of(call.pid)
         try:
-            fd = self._opened(
-                attempt.path,
-                attempt.flags,
-                attempt.mode,
-                umask=self._attempts.status_of(call.pid)[1],
-            )
+            if first.flags is not None:
+                self._give(call, first, umask)
+            else:
+                paths = [attempt.path for attempt in attempts]
+                self._work.changed(first.operation, paths, first.extra, umask=umask)
+                self._listener.succeed(call)
         except OSError as exc:
             self._listener.refuse(call, exc.errno or errno.EACCES)
-            return True
+
+    def _give(self, call: Any, attempt: Any, umask: int) -> None:
+        fd = self._work.opened(attempt.path, attempt.flags, attempt.extra, umask=umask)
         try:
             self._listener.give(call, fd, closes_on_exec=bool(attempt.flags & os.O_CLOEXEC))
-        except OSError as exc:
-            self._listener.refuse(call, exc.errno or errno.EACCES)
         finally:
             os.close(fd)
-        return True
 
     # Decisions.
 
@@ -253,9 +268,9 @@ class Supervisor:
 
     def _release(self, denial_id: str, *, is_allowed: bool) -> None:
         """Let all calls that wait for this record go on."""
-        for call, attempt, _ in self._held.pop(denial_id, ()):
-            if is_allowed:
-                self._give(call, attempt)
+        for call, attempts, _ in self._held.pop(denial_id, ()):
+            if is_allowed and self._listener.is_waiting(call):
+                self._do(call, attempts)
             else:
                 # The kernel says itself how it refuses this.
                 self._listener.let_kernel_decide(call)

@@ -1,4 +1,7 @@
-"""Open, outside of the sandbox, a file that a client has granted.
+"""Do, outside of the sandbox, what a client has granted: open, make, remove or rename a file.
+
+The paths were read from a program that may have replaced a part of them by a link meanwhile. So no
+link is followed.
 
 The keeper loads this file by its path, so it imports the standard library only.
 """
@@ -41,10 +44,7 @@ class _HowToOpen(ctypes.Structure):
 
 
 def opened(path: bytes, flags: int, mode: int, *, umask: int) -> int:
-    """Open *path*, a file or directory; OSError if it is something else, or crosses a link.
-
-    *path* was read from a program that may have replaced a part of it by a link meanwhile.
-    """
+    """Open *path*, a file or directory; OSError if it is something else, or crosses a link."""
     above, _, name = path.rpartition(b"/")
     folder = _directory(above or b"/")
     try:
@@ -65,6 +65,32 @@ def opened(path: bytes, flags: int, mode: int, *, umask: int) -> int:
     if not wanted & os.O_NONBLOCK:
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
     return fd
+
+
+def changed(operation: str, paths: list[bytes], extra: int, *, umask: int) -> None:
+    """Make, remove or rename; OSError as the system says.
+
+    *extra* is the mode of a new directory.
+    """
+    folders: list[int] = []
+    try:
+        folders.extend(_directory(path.rpartition(b"/")[0] or b"/") for path in paths)
+        names = [path.rpartition(b"/")[2] for path in paths]
+        if operation == "mkdir":
+            before = os.umask(umask)
+            try:
+                os.mkdir(names[0], extra & 0o7777, dir_fd=folders[0])
+            finally:
+                os.umask(before)
+        elif operation == "unlink":
+            os.unlink(names[0], dir_fd=folders[0])
+        elif operation == "rmdir":
+            os.rmdir(names[0], dir_fd=folders[0])
+        else:
+            os.rename(*names, src_dir_fd=folders[0], dst_dir_fd=folders[1])
+    finally:
+        for folder in folders:
+            os.close(folder)
 
 
 def _directory(path: bytes) -> int:
