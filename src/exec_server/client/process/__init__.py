@@ -8,5 +8,6 @@ output_buffer.py      output that is not read yet; the events that users see
 output_view.py        OutputView: one stream, its lines, and reading up to a separator
 bounded_output.py     the beginning and the end of a long output
 start_errors.py       what a start has failed at: the program, or its directory
+denial_calls.py       what a sandbox refused, and grants
 run_to_end.py         `run`: write input, collect output, enforce the timeout
 """
