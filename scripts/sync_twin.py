@@ -38,12 +38,16 @@ CLASSES = {
     "RemoteDiscovery": "client.discovery",
     "OutputView": "client.process.output_view",
     "RemoteProcess": "client.process.remote_process",
+    "DenialCalls": "client.process.denial_calls",
     "Processes": "client.process.processes",
     "ExecServerClient": "client.client",
     "EnvironmentManager": "client.environments.manager",
 }
 # Base classes whose members the twin of a class has itself.
-MERGED = {"ExecServerClient": ("Processes",), "RemoteFiles": ("FileMethods", "LinkMethods")}
+MERGED = {
+    "ExecServerClient": ("Processes", "DenialCalls"),
+    "RemoteFiles": ("FileMethods", "LinkMethods"),
+}
 OPENERS = {"connect": "client_urls", "local": "local_server", "environments": "local_server"}
 # Functions that open a client without a block.
 PLAIN_OPENERS = {"open": "client_urls"}

@@ -41,7 +41,7 @@ RULES = {
     "rpc": "transport.connection protocol errors limits",
     # The operating system: children, files, addresses.
     "sandbox": "protocol errors",
-    "process": "audit.masking timers memory sandbox state protocol errors limits",
+    "process": "audit.masking timers memory printable sandbox state protocol errors limits",
     "files": "memory discovery sandbox protocol errors limits",
     "outbound": "printable protocol errors limits",
     "host": "protocol",
@@ -102,6 +102,13 @@ STANDALONE = {
     "sandbox.guard",
     "sandbox.in_keeper",
     "sandbox.placeholders",
+    "sandbox.supervisor.attempts",
+    "sandbox.supervisor.granted_work",
+    "sandbox.supervisor.judge",
+    "sandbox.supervisor.notifications",
+    "sandbox.supervisor.record_channel",
+    "sandbox.supervisor.supervised_start",
+    "sandbox.supervisor.supervisor",
     "sandbox.wall_watch",
     "network.namespace_listener",
 }

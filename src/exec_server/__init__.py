@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from exec_server.limits import DEFAULT_LIMITS, Limits
     from exec_server.local_server import environments, local
     from exec_server.protocol.base64 import Blob
+    from exec_server.protocol.denials import Denial, DenialsResult
     from exec_server.protocol.env_policy import EnvPolicy
     from exec_server.protocol.environment import EnvironmentInfo
     from exec_server.protocol.jobs import JobInfo
@@ -159,6 +160,8 @@ __all__ = [
     "ConnectionClosed",
     "ConnectionRejected",
     "ConnectionState",
+    "Denial",
+    "DenialsResult",
     "EnvPolicy",
     "EnvironmentFacts",
     "EnvironmentInfo",
@@ -282,6 +285,7 @@ _NAMES = {
     "local_server": "environments local",
     "limits": "DEFAULT_LIMITS Limits",
     "protocol.base64": "Blob",
+    "protocol.denials": "Denial DenialsResult",
     "protocol.env_policy": "EnvPolicy",
     "protocol.environment": "EnvironmentInfo",
     "protocol.jobs": "JobInfo",

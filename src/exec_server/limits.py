@@ -161,6 +161,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # Open questions to one client, and the time that is added to the time limit of each.
     policy_questions: int = 256
     policy_grace: float = 5.0
+    # The longest time that a refused call of a sandboxed program waits for a grant: a person has to
+    # read the question.
+    denial_hold_seconds: float = 600.0
 
     # Shutdown: the time between SIGTERM and SIGKILL for process trees whose server stops or has
     # vanished, and how long an orderly stop waits for the keeper after that.

@@ -37,6 +37,7 @@ from exec_server.errors import (
 )
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment
+from exec_server.protocol.denials import DeniedEvent
 from exec_server.protocol.fs import FAMILY, MissingChangedEvent
 from exec_server.protocol.http import BodyDelta
 from exec_server.protocol.lifecycle import RETAIN, InitializeResult, RetainParams
@@ -296,7 +297,8 @@ class ClientSession:
         return self.policy.routes
 
     def event_received(
-        self, event: ProcessEvent | MissingChangedEvent | BodyDelta | PolicyDecisionEvent
+        self,
+        event: ProcessEvent | MissingChangedEvent | BodyDelta | PolicyDecisionEvent | DeniedEvent,
     ) -> None:
         if isinstance(event, MissingChangedEvent):
             self.watches.event_received(event)
@@ -304,6 +306,8 @@ class ClientSession:
             self.bodies.delta_received(event)
         elif isinstance(event, PolicyDecisionEvent):
             self.policy.decision_received(event)
+        elif isinstance(event, DeniedEvent):
+            self.processes.denied(event)
         else:
             self.processes.event_received(event)
 

@@ -15,7 +15,7 @@ from exec_server.errors import (
     ProtocolError,
 )
 from exec_server.limits import Limits
-from exec_server.protocol import fs, http, lifecycle, network, process
+from exec_server.protocol import denials, fs, http, lifecycle, network, process
 from exec_server.protocol.method import NOTHING, Event, Method
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
@@ -34,6 +34,7 @@ _EVENTS: dict[str, Event[Any]] = {
         fs.MISSING_CHANGED,
         http.BODY_DELTA,
         network.POLICY_DECISION,
+        denials.DENIED,
     )
 }
 
@@ -210,7 +211,7 @@ class ConnectionLink:
         try:
             decoded = boundary.decode_params(event.params, params)
         except InvalidParams as exc:
-            if event is network.POLICY_DECISION:
+            if event in (network.POLICY_DECISION, denials.DENIED):
                 # It is only a report, and nothing depends on it.
                 return
             raise ProtocolError(f"{method}: {exc}") from exc

@@ -12,6 +12,7 @@
     journal.py           output and events of a durable job on disk
     durable/             processes that outlive the server
     limiting/            limits of what a process may use
+    denial_watch.py      what a sandbox refused to one process, as its supervisor tells it
     sandboxed_start.py   a start in a sandbox: prepared in a thread, then given to the keeper
     confinement.py       tells processes of a sandbox from all others
     snapshot.py          shell snapshots of a session: startup files are run once

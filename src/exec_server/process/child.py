@@ -15,7 +15,7 @@ import struct
 import termios
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from exec_server.limits import MIB, Limits
 from exec_server.memory import keep_freed_memory
@@ -31,6 +31,9 @@ from exec_server.state.output_log import OutputLog, ProcessLog
 from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
 from exec_server.state.write_ids import WriteIds
+
+if TYPE_CHECKING:
+    from exec_server.process.denial_watch import DenialWatch
 
 logger = logging.getLogger(__name__)
 
@@ -177,6 +180,8 @@ class Child:
         self.stdin: ProcessInput | None = None
         self.network: Network | None = None
         self.sandbox: Sandbox | None = None
+        # What was refused to it, if the client wants to know.
+        self.denials: DenialWatch | None = None
         self.is_sandbox_denied = False
         # What it may use, as the keeper was asked and as it has granted; None without limits.
         self.asked_limits: Facts | None = None
@@ -273,11 +278,17 @@ class Child:
             on_end=self._maybe_close,
         )
 
+    def push(self, event: bytes) -> None:
+        """Send an event that has no number: it is not repeated."""
+        self._outlet.push(event)
+
     def begin_events(self) -> None:
         """The answer to the start has left: read output, tell of the exit."""
         self._has_begun = True
         for pump in self._pumps:
             pump.resume()
+        if self.denials is not None:
+            self.denials.begin()
         if self._is_reaped:
             self._on_exit()
         elif self._refusal is not None:
@@ -536,6 +547,8 @@ class Child:
         self.log.clear()
         self._pumps.clear()
         self.sandbox = None
+        if self.denials is not None:
+            self.denials.close()
 
     def let_go(self) -> None:
         """The server ends, and the process goes on without it, which only a durable one can."""

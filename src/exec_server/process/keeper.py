@@ -45,6 +45,9 @@ first what it is and how many descriptors are attached to the message's first by
                                    before that, too; the other descriptors are locks on these
                                    markers of placeholders; expected: see sandbox/guard.py
 
+If a supervisor has to record what is refused, a last word has its orders, and a first descriptor is
+its socket to the server (see sandbox/supervisor). If it dies, its program is killed.
+
 A command in bubblewrap runs once a guard, which is a child of the keeper, has found the expected
 mounts. If it does not find them, the exit status is NOT_RUN. A signal to a program in bubblewrap is
 for the command inside. Its exit is reported once all processes inside are gone, and so is
@@ -97,6 +100,8 @@ KILL_SECONDS = 10.0
 NOT_RUN = 101
 # The exit status of a guard that found something else than expected; see sandbox/guard.py.
 GUARD_REFUSED = 2
+# Why a program ends whose supervisor has died; every call that it makes fails from then on.
+UNSUPERVISED = "exec-server: the supervisor of the sandbox died, so the command was ended"
 # The most descriptors that one message can bring, by the kernel's own limit.
 MAX_FDS = 253
 # Descriptors are kept from here on, or from the limit of children on if that is lower. The kernel's
@@ -131,6 +136,8 @@ class Keeper:
         # did not let the command run.
         self._guards: dict[int, int] = {}
         self._refused: set[int] = set()
+        # The supervisors that run, each with the pid and the mark of its program.
+        self._supervisors: dict[int, tuple[int, int]] = {}
         # The read ends of the outputs of live programs, by pid.
         self._outputs: dict[int, list[int]] = {}
         # The watch over the mounts of sandboxes that run, once there was one; and why programs were
@@ -303,6 +310,8 @@ class Keeper:
             granted = () if limited is None else (limited.granted,)
             if limited is not None:
                 self._limiter.started(limited, pid, mark, self._live[pid])
+            if fenced is not None and fenced.supervisor is not None:
+                self._supervisors[fenced.supervisor] = (pid, mark)
             try:
                 if fenced is not None and self._live[pid] is not None:
                     guard = fenced.guarded(self._live[pid], stdio.theirs[2], limited)
@@ -381,6 +390,8 @@ class Keeper:
                 self._tell_exit(*self._dying.pop(pid))
             elif pid in self._guards:
                 self._end_guard(self._guards.pop(pid), status)
+            elif pid in self._supervisors:
+                self._end_unsupervised(*self._supervisors.pop(pid), status)
 
     def _end_guard(self, pid: int, status: int) -> None:
         """The guard of *pid* has ended; if the command was not allowed to run, end its sandbox."""
@@ -410,6 +421,13 @@ class Keeper:
             if pid in self._live and pid not in self._reasons:
                 self._reasons[pid] = reason
                 self._signal(pid, signal.SIGKILL)
+
+    def _end_unsupervised(self, pid: int, mark: int, status: int) -> None:
+        """The supervisor of *pid* has ended: by itself, with its program, or it has died."""
+        if status:
+            self._end_unwalled([(pid, UNSUPERVISED)])
+            if mark:
+                self._ending.add((mark, -1))
 
     def _tell_exit(self, pid: int, status: int, namespace: Any = None) -> None:
         if namespace is not None:
@@ -631,10 +649,13 @@ def _launch(
     """Start the program, behind its fence if it has one, and within its limits."""
     if fenced is None:
         return _launch_first(program, argv, env, stdio, limited)
+    pid: int
     if fenced.inherited:
-        return _posix_spawn(program, argv, env, stdio, fenced.inherited)
+        spawn = lambda: _posix_spawn(program, argv, env, stdio, fenced.inherited)  # noqa: E731
+        pid = fenced.start_bubblewrap(spawn, program, argv, env, stdio.theirs)
+        return pid
     terminal = stdio.theirs[0] if stdio.terminal is not None else None
-    pid: int = fenced.start(lambda: _launch_first(program, argv, env, stdio, limited), terminal)
+    pid = fenced.start(lambda: _launch_first(program, argv, env, stdio, limited), terminal)
     return pid
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from exec_server.process.child import Child
 from exec_server.process.limiting.asked_limits import granted_limits
 from exec_server.protocol import process
@@ -23,6 +25,9 @@ def start_result(child: Child) -> process.StartResult:
         result.limits = granted_limits(child.asked_limits, child.granted)
     if child.tells_details and child.pid is not None:
         result.pid = child.pid
+    if child.denials is not None:
+        result.denials = child.denials.kinds
+        result.denials_unavailable = child.denials.unavailable or UNSET
     return result
 
 

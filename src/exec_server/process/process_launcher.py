@@ -20,8 +20,12 @@ from exec_server.protocol.sandbox import SandboxContext
 from exec_server.state.child_env import child_env
 
 if TYPE_CHECKING:
+    from exec_server.process.denial_watch import DenialWatch
     from exec_server.process.sandboxed_start import ConfinedStart
     from exec_server.process.snapshot import Snapshots
+
+_NO_SANDBOX = "the process has no sandbox"
+_DURABLE = "a durable process outlives the server, which keeps the records"
 
 OpenNetwork = Callable[[StartParams], Network]
 OpenBridge = Callable[[Any, Mapping[str, str]], Network | None]
@@ -56,6 +60,8 @@ class ProcessLauncher:
         self._server_env = server_env
         self._open_network = open_network
         self._open_bridge = open_bridge
+        # What was granted to the session: paths, each with "write" or "read".
+        self.granted: dict[bytes, str] = {}
 
     def check(self, params: StartParams) -> CheckedStart:
         """Raise the RpcError of the first check that fails, in the reference's order."""
@@ -92,6 +98,8 @@ class ProcessLauncher:
             launch.env.update(imposed)
             snapshot = snapshot.keeping(imposed) if snapshot is not None else None
         child.network = network
+        if params.denials:
+            child.denials = self._watch(params, child)
         try:
             if params.sandbox is not None:
                 confined = self._confined(params, params.sandbox, launch, child, is_wanted)
@@ -101,7 +109,19 @@ class ProcessLauncher:
             return self._spawn_restored(launch, child, snapshot)
         except RpcError:
             child.close_network()
+            if child.denials is not None:
+                child.denials.close()
             raise
+
+    def _watch(self, params: StartParams, child: Child) -> DenialWatch:
+        # This is loaded with the first start that asks for it.
+        from exec_server.process.denial_watch import DenialWatch
+
+        hold = min((params.denial_hold_ms or 0) / 1000, self._limits.denial_hold_seconds)
+        why_not = _DURABLE if params.durable else None
+        if params.sandbox is None:
+            why_not = _NO_SANDBOX
+        return DenialWatch(child.process_id, hold=hold, push=child.push, why_not=why_not)
 
     def close(self) -> None:
         """Forget the shell snapshots; a start that waits for one is given up."""
@@ -127,6 +147,8 @@ class ProcessLauncher:
             gate=child.network.hold(child.refuse) if child.network is not None else None,
             spawner=child.spawner,
             on_exit=child.reaped,
+            denials=child.denials,
+            granted=tuple(self.granted.items()),
         )
         return start
 

@@ -26,13 +26,14 @@ from exec_server.process.process_answers import (
 )
 from exec_server.process.process_launcher import OpenBridge, OpenNetwork, ProcessLauncher
 from exec_server.process.spawn import Spawned, Spawner
-from exec_server.protocol import process
+from exec_server.protocol import denials, network, process
 from exec_server.state.expiry import Expiry
 from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
 from exec_server.timers import Alarm
 
 if TYPE_CHECKING:
+    from exec_server.process.denial_watch import DenialWatch
     from exec_server.process.durable.durable_child import DurableChild
     from exec_server.process.durable.durable_jobs import LeftJob, SessionJobs
 
@@ -177,6 +178,8 @@ class ProcessTable:
                 error = InvalidRequest(f"process {process_id} start was cancelled")
         if error is not None:
             child.close_network()
+            if child.denials is not None:
+                child.denials.close()
         if error is None:
             if starting.params.flow_window is not None:
                 child.grant(starting.params.flow_window)
@@ -346,6 +349,32 @@ class ProcessTable:
         if not child.is_tty:
             raise InvalidRequest(f"process {params.process_id} has no terminal")
         child.resize(params.rows, params.cols)
+
+    # process/denials, process/grant
+
+    def list_denials(self, process_id: str) -> Awaitable[denials.DenialsResult]:
+        """What was refused to a process, with true counts."""
+        return self._watch_of(process_id).report()
+
+    def grant_denied(self, params: denials.GrantParams) -> denials.GrantResult:
+        """Allow what was refused: now, while the process runs, or to the whole session."""
+        watch = self._watch_of(params.process_id)
+        result, kind, path = watch.grant(params.grant, params.scope)
+        if params.scope == "session":
+            self._launcher.granted[path] = kind
+        return result
+
+    def refused_host(self, event: network.PolicyDecisionEvent) -> None:
+        """The proxy of a process has decided; a refusal is one of its denials."""
+        child = self._entries.get(event.process_id)
+        if event.decision != "allow" and isinstance(child, Child) and child.denials is not None:
+            child.denials.refused_host(event.protocol, event.host, event.port, event.reason)
+
+    def _watch_of(self, process_id: str) -> DenialWatch:
+        watch = self._readable(process_id).denials
+        if watch is None:
+            raise InvalidRequest(f"process {process_id} was started without `denials`")
+        return watch
 
     def list(self) -> process.ListResult:
         return process.ListResult([_described(entry) for entry in self._entries.values()])

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING
 
 from exec_server.errors import InvalidRequest
 from exec_server.process.spawn import Launch, OnExit, ProgramStarter, Spawned, SpawnFailed
@@ -20,7 +21,10 @@ from exec_server.sandbox.launch import (
 )
 from exec_server.sandbox.model import Access, Backend, Rule, Unenforceable
 from exec_server.sandbox.plan import plan
-from exec_server.sandbox.policy import resolve
+from exec_server.sandbox.policy import resolve, widened
+
+if TYPE_CHECKING:
+    from exec_server.process.denial_watch import DenialWatch
 
 # The errors by which execve(2) says that a file is no runnable program; others mean that the
 # machine is in trouble.
@@ -47,15 +51,24 @@ class ConfinedStart:
         gate: tuple[int, int] | None = None,
         spawner: ProgramStarter,
         on_exit: OnExit,
+        denials: DenialWatch | None = None,
+        granted: tuple[tuple[bytes, str], ...] = (),
     ) -> None:
-        """Raises InvalidParams when *context* makes no sense here."""
-        self._policy = resolve(
+        """Raises InvalidParams when *context* makes no sense here.
+
+        *denials* hears what is refused; *granted* may be used besides what *context* allows.
+        """
+        policy = resolve(
             context,
             for_process=True,
             cwd=launch.cwd,
             tmpdir=launch.env.get(b"TMPDIR"),
             is_proxied=is_proxied,
         )
+        self._policy = widened(policy, granted) if granted else policy
+        self._granted = granted
+        self._denials = denials
+        self._watching = None if denials is None else denials.watching(granted)
         self._context = context
         self._prefers_landlock = context.intent.use_legacy_landlock
         self._launch = launch
@@ -87,6 +100,7 @@ class ConfinedStart:
             gate=(null, null) if null is not None else None,
             spawner=self._spawner,
             on_exit=on_exit,
+            granted=self._granted,
         )
         if null is not None:
             start._spawned.add_done_callback(lambda _: os.close(null))
@@ -123,7 +137,10 @@ class ConfinedStart:
     def _prepared(self) -> ConfinedCommand:
         try:
             return confine(
-                self._command(), plan(self._policy), prefers_landlock=self._prefers_landlock
+                self._command(),
+                plan(self._policy),
+                prefers_landlock=self._prefers_landlock,
+                watching=self._watching,
             )
         except Unenforceable as exc:
             return not_built(exc)
@@ -159,6 +176,8 @@ class ConfinedStart:
         self, confined: ConfinedCommand, then: Callable[[asyncio.Future[Spawned]], None]
     ) -> None:
         self.backend = confined.backend
+        if self._denials is not None:
+            self._denials.started(confined.why_unwatched)
         launch = self._launch._replace(
             program=confined.program,
             argv=confined.argv,
@@ -191,5 +210,7 @@ class ConfinedStart:
             self._spawned.set_result(spawned.result())
 
     def _fail(self, error: BaseException) -> None:
+        if self._denials is not None:
+            self._denials.started(str(error))
         if not self._spawned.done():
             self._spawned.set_exception(error)

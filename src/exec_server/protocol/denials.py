@@ -6,7 +6,12 @@ from typing import Literal
 
 import msgspec
 
+from exec_server.protocol.method import Event, Method
+
 DenialKind = Literal["write", "read", "socket", "host", "syscall"]
+# How long a grant holds: for the calls that are held now, while the process runs, or for everything
+# that the session starts. "never" refuses the held calls, and nothing is asked about this again.
+GrantScope = Literal["once", "process", "session", "never"]
 
 
 class Denial(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -27,3 +32,50 @@ class Denial(msgspec.Struct, rename="camel", omit_defaults=True):
     exe: str | None = None
     # What `process/grant` takes to allow it; absent if it cannot be allowed.
     grant: str | None = None
+    # True while the call waits for `process/grant`; it fails when the time is over.
+    held: bool = False
+
+
+class DeniedEvent(msgspec.Struct, rename="camel"):
+    """A new record, or one whose call is held again. Counts are in `process/denials`."""
+
+    process_id: str
+    denial: Denial
+
+
+class DenialsParams(msgspec.Struct, rename="camel"):
+    process_id: str
+
+
+class DenialsResult(msgspec.Struct, rename="camel"):
+    """Everything that was refused so far."""
+
+    denials: list[Denial]
+    # How many refusals there were in all.
+    total: int
+    # How many of them belong to no record, because there were too many different ones.
+    unlisted: int
+    # How many calls could not be read, so that it is unknown whether they were refused.
+    unseen: int
+    # Why the supervisor records nothing, if it does not.
+    unavailable: str | None = None
+
+
+class GrantParams(msgspec.Struct, rename="camel"):
+    process_id: str
+    # The `grant` of a record of this process.
+    grant: str
+    scope: GrantScope = "once"
+
+
+class GrantResult(msgspec.Struct, rename="camel"):
+    # How many held calls went on.
+    released: int
+    # True if the running process has the grant from now on. A grant for the session also holds for
+    # what is started later.
+    in_place: bool
+
+
+DENIALS = Method("process/denials", DenialsParams, DenialsResult, family="exec")
+GRANT = Method("process/grant", GrantParams, GrantResult, family="exec", is_control=True)
+DENIED = Event("process/denied", DeniedEvent)

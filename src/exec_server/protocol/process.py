@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from exec_server.errors import InvalidParams
 from exec_server.protocol.base64 import Blob
+from exec_server.protocol.denials import DenialKind
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.method import Event, Method, Nothing
@@ -84,6 +85,8 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     report: bool = False
     # Ours: the server records what the sandbox refuses.
     denials: bool = False
+    # Ours, with `denials`: a refused open waits for `process/grant` for so long.
+    denial_hold_ms: Count | None = None
     # The name of `sandbox` in the first revisions; its value moves to `sandbox`.
     sandbox_policy: OldSandbox | None = None
 
@@ -114,6 +117,9 @@ class StartResult(msgspec.Struct, rename="camel"):
     pid: int | UnsetType = UNSET
     # Ours, with `limits`: what became of each limit, by its name.
     limits: dict[str, GrantedLimit] | UnsetType = UNSET
+    # Ours, with `denials`: the kinds that are recorded, and why not all are, if so.
+    denials: list[DenialKind] | UnsetType = UNSET
+    denials_unavailable: str | UnsetType = UNSET
 
 
 class ReadParams(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -20,6 +20,7 @@
     guard.py                    compares a finished sandbox with its Plan before the command runs
     wall_watch.py               watches the mounts of a sandbox while its command runs
     in_keeper.py                the only place where a child is confined; the keeper loads it
+    supervisor/                 records what is refused to a command, and grants it
 
 "looks" means that a module reads the file system and changes nothing. A Policy is a value: equal
 policies are the same policy. A Plan is made anew for every start and for every file call, because

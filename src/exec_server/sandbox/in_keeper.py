@@ -6,7 +6,8 @@ descriptors come from the server; what remains is to have a guard check its moun
 command runs, to watch them from then on, to find its members for signals, and to notice when all of
 them are gone. A command without namespaces is started by a thread that has given up all rights
 beforehand: Landlock domains, filters and capabilities belong to a thread, and whatever it starts
-inherits them. That costs no fork of this process, and the thread does nothing else.
+inherits them. That costs no fork of this process, and the thread does nothing else. The file is
+long because it is the only place where a child is confined.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ctypes
 import errno
 import fcntl
 import functools
+import mmap
 import os
 from importlib.util import module_from_spec, spec_from_file_location
 from socket import socketpair
@@ -66,13 +68,22 @@ def start(
     spawn: Callable[[], int], *, drops_capabilities: bool, ruleset: int | None, filter_: bytes
 ) -> int:
     """Return or raise what *spawn* does, called in a thread with no more rights than the child."""
+
+    def confined() -> int:
+        give_up(drops_capabilities=drops_capabilities, ruleset=ruleset, filter_=filter_)
+        return spawn()
+
+    return in_thread(confined)
+
+
+def in_thread(work: Callable[[], int]) -> int:
+    """Return or raise what *work* does, called in a thread of its own."""
     done = _thread.allocate_lock()
     result: list[int | BaseException] = []
 
     def run() -> None:
         try:
-            give_up(drops_capabilities=drops_capabilities, ruleset=ruleset, filter_=filter_)
-            result.append(spawn())
+            result.append(work())
         except BaseException as exc:
             result.append(exc)
         finally:
@@ -124,7 +135,14 @@ class StartFence:
 
     def __init__(self, words: tuple[Any, ...], fds: list[int]) -> None:
         self._fds = fds
-        self._details = words[2:]
+        # The last word is there if a supervisor is wanted; the first descriptor is its channel.
+        self._orders = words[-1] if isinstance(words[-1], dict) else None
+        self._details = words[2:] if self._orders is None else words[2:-1]
+        self._channel: int | None = None
+        # The first byte is 1 once the command itself may run. Guard and supervisor have it, too.
+        self._flag: Any = mmap.mmap(-1, 1) if self._orders is not None else bytearray(1)
+        # The pid of the supervisor, once there is one.
+        self.supervisor: int | None = None
         # The descriptors that bubblewrap inherits; empty for a program that is started directly.
         self.inherited: tuple[int, ...] = ()
         self._namespace: Namespace | None = None
@@ -135,6 +153,8 @@ class StartFence:
             if len(fds) != words[1]:
                 # Some were lost, because this process has no room for more descriptors.
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            if self._orders is not None:
+                self._channel = fds.pop(0)
             if words[0] == "bubblewrap":
                 self._prepare_bubblewrap()
         except OSError:
@@ -191,8 +211,42 @@ class StartFence:
         if gate is not None:
             # The end of file counts as well.
             os.read(gate, 1)
+        self._flag[0] = 1
         os.write(release, b"x")
         return int(guard.RELEASED)
+
+    def start_bubblewrap(
+        self,
+        spawn: Callable[[], int],
+        program: bytes,
+        argv: list[bytes],
+        env: dict[bytes, bytes],
+        stdio: tuple[int | None, int, int],
+    ) -> int:
+        """Call *spawn*, which starts bubblewrap, or start it with a supervisor.
+
+        Then it is not started by a thread: the kernel would kill it together with the thread, which
+        is its parent.
+        """
+        if self._orders is None:
+            return spawn()
+        begin = _beside("supervised_start.py")
+        inherited = self.inherited
+        pid: int = begin.forked(
+            self._supervised(lambda: begin.execute(program, argv, env, stdio, inherited))
+        )
+        return pid
+
+    def _supervised(self, spawn: Callable[[], int]) -> Callable[[], int]:
+        """*spawn*, to be called where a filter may stay, with a supervisor for what it starts."""
+        begin = _beside("supervised_start.py")
+        self.supervisor, confine = begin.fork_supervisor(self._orders, self._channel, self._flag)
+
+        def start_watched() -> int:
+            confine()
+            return spawn()
+
+        return start_watched
 
     def start(self, spawn: Callable[[], int], terminal: int | None) -> int:
         """Call *spawn* confined; its program may open *terminal*, which is its own."""
@@ -200,6 +254,10 @@ class StartFence:
         ruleset = self._fds[0] if self._fds else None
         if ruleset is not None and terminal is not None:
             _allow_terminal(ruleset, terminal)
+        if self._orders is not None:
+            self._orders["exceptions"]["free"] += () if terminal is None else (_path_of(terminal),)
+            self._flag[0] = 1
+            spawn = self._supervised(spawn)
         return start(spawn, drops_capabilities=drops_capabilities, ruleset=ruleset, filter_=filter_)
 
     def taken_namespace(self) -> Namespace | None:
@@ -211,6 +269,9 @@ class StartFence:
         """Close the descriptors, and the namespace unless the caller has taken it."""
         while self._fds:
             os.close(self._fds.pop())
+        if self._channel is not None:
+            os.close(self._channel)
+            self._channel = None
         if self._namespace is not None:
             self._namespace.close()
             self._namespace = None
@@ -297,6 +358,10 @@ class Namespace:
             _beside("placeholders.py").release(fd, marker)
 
 
+def _path_of(terminal: int) -> bytes:
+    return os.readlink(b"/proc/self/fd/%d" % terminal)
+
+
 def _pipe_without_end() -> tuple[int, int]:
     """A pipe whose reader holds it open for writing, too: only a byte ends the wait for one.
 
@@ -316,8 +381,9 @@ def _pipe_without_end() -> tuple[int, int]:
 @functools.cache
 def _beside(file: str) -> Any:
     """Load *file*, which is beside this one."""
-    assert file in ("guard.py", "placeholders.py", "wall_watch.py")
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
+    assert file in ("guard.py", "placeholders.py", "wall_watch.py", "supervised_start.py")
+    folder = "supervisor" if file == "supervised_start.py" else ""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), folder, file)
     spec = spec_from_file_location(file.removesuffix(".py"), path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)

@@ -42,6 +42,8 @@ _SCOPE_ABSTRACT_SOCKETS_SIGNALS = 3
 _DEVICES = (b"/dev/null", b"/dev/zero", b"/dev/full", b"/dev/random", b"/dev/urandom")
 _TERMINAL = b"/dev/tty"
 _DEVICE_FOLDER = b"dev"
+# What a command may write to under every ruleset.
+ALWAYS_WRITABLE = (*_DEVICES, _TERMINAL)
 # Each file in a directory with a secret needs a rule of its own.
 _MAX_BESIDE_A_SECRET = 10_000
 

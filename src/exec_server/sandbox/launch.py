@@ -22,6 +22,12 @@ from exec_server.sandbox.guard import EMPTY, READ_ONLY, WRITABLE, Expected
 from exec_server.sandbox.model import NOT_BUILT, NOT_RUN, Backend, Hide, Plan, Show, Unenforceable
 from exec_server.sandbox.placeholders import Folder, release
 from exec_server.sandbox.policy import is_within
+from exec_server.sandbox.supervisor.orders import (
+    Watching,
+    calls_to_watch,
+    obstacle_to_landlock,
+    orders,
+)
 
 _DEFAULT_PATH = b"/bin:/usr/bin"
 # The kernel passes up to 253 descriptors at once.
@@ -30,6 +36,9 @@ _MAX_ROOTS = 100
 _PROC = b"/proc"
 _SAY_AND_EXIT = b'printf "%s\\n" "$1" >&2; exit "$2"'
 _RENAMED = b'name=$1; shift; exec -a "$name" "$@"'
+
+_NOTHING_REFUSED = "the sandbox refuses nothing"
+_NOT_STARTED = "the command was not started"
 
 _NO_PROXY = (
     "failed to prepare host proxy routing bridge: "
@@ -66,6 +75,8 @@ class ConfinedCommand(NamedTuple):
     env: dict[bytes, bytes]
     fence: tuple[Any, ...] | None = None
     fds: tuple[int, ...] = ()
+    # Why no supervisor records what is refused, although one was asked for.
+    why_unwatched: str | None = None
 
     def discard(self) -> None:
         """Undo what was prepared, instead of starting it."""
@@ -84,11 +95,13 @@ def confine(
     prefers_landlock: bool = False,
     backends: Backends = HERE,
     folder: Folder | None = None,
+    watching: Watching | None = None,
 ) -> ConfinedCommand:
     """Confine *command* to *plan* with the strongest backend of this machine.
 
-    If that is impossible, the result is a `refusal`, and nothing of the client's runs. Raises
-    OSError when the system fails otherwise.
+    With *watching* a supervisor records what is refused. If it is impossible to confine the
+    command, the result is a `refusal`, and nothing of the client's runs. Raises OSError when the
+    system fails otherwise.
     """
     try:
         if plan.policy.is_proxied and command.gate is None:
@@ -96,12 +109,13 @@ def confine(
         backend = backends.choose(plan, prefers_landlock=prefers_landlock)
         if backend != "bubblewrap":
             # The keeper reports a program that cannot run.
-            return _in_place(command, plan, backend)
+            return _in_place(command, plan, backend, watching)
         obstacle = _why_not_runnable(command, plan)
         if obstacle:
             return not_run(command, obstacle)
         assert backends.bubblewrap is not None
-        return _in_bubblewrap(command, plan, backends.bubblewrap, folder or Folder())
+        found = backends.bubblewrap
+        return _in_bubblewrap(command, plan, found, folder or Folder(), watching)
     except BackendUnavailable as exc:
         return refusal(str(exc), NOT_RUN)
     except Unenforceable as exc:
@@ -111,7 +125,7 @@ def confine(
 def refusal(text: str, status: int) -> ConfinedCommand:
     """A program that prints *text* and ends with *status*, in place of a refused command."""
     argv = [b"sh", b"-c", _SAY_AND_EXIT, b"sh", os.fsencode(text), b"%d" % status]
-    return ConfinedCommand("none", b"/bin/sh", argv, {})
+    return ConfinedCommand("none", b"/bin/sh", argv, {}, why_unwatched=_NOT_STARTED)
 
 
 def not_built(reason: Unenforceable) -> ConfinedCommand:
@@ -129,16 +143,37 @@ def not_run(command: RequestedCommand, number: int) -> ConfinedCommand:
 # Without namespaces.
 
 
-def _in_place(command: RequestedCommand, plan: Plan, backend: Backend) -> ConfinedCommand:
+def _in_place(
+    command: RequestedCommand, plan: Plan, backend: Backend, watching: Watching | None
+) -> ConfinedCommand:
     if backend == "none":
-        return ConfinedCommand(backend, command.program, command.argv, command.env)
+        return ConfinedCommand(
+            backend, command.program, command.argv, command.env, why_unwatched=_NOTHING_REFUSED
+        )
     is_landlock = backend == "landlock"
-    filter_ = seccomp.program(
-        seccomp.Kind(_sockets(plan), "landlock" if is_landlock else "nothing")
-    )
+    why_unwatched = None
+    if watching is not None and is_landlock and (why_unwatched := obstacle_to_landlock()):
+        watching = None
+    kind = seccomp.Kind(_sockets(plan), "landlock" if is_landlock else "nothing")
+    filter_, watched = _filter(kind, plan, watching)
     fds = (landlock.ruleset(plan),) if is_landlock else ()
-    fence = ("confine", len(fds), is_landlock, filter_)
-    return ConfinedCommand(backend, command.program, command.argv, command.env, fence, fds)
+    if watching is not None:
+        fds = (os.dup(watching.channel), *fds)
+    fence = ("confine", len(fds), is_landlock, filter_, *watched)
+    return ConfinedCommand(
+        backend, command.program, command.argv, command.env, fence, fds, why_unwatched
+    )
+
+
+def _filter(
+    kind: seccomp.Kind, plan: Plan, watching: Watching | None
+) -> tuple[bytes, tuple[Any, ...]]:
+    """The filter of a command and, if a supervisor takes a part of it over, its orders."""
+    if watching is None:
+        return seccomp.program(kind), ()
+    calls = calls_to_watch(plan, kind)
+    is_landlock = kind.company == "landlock"
+    return calls.silent_filter, (orders(plan, watching, calls, is_landlock=is_landlock),)
 
 
 def _sockets(plan: Plan) -> seccomp.Sockets:
@@ -151,9 +186,13 @@ def _sockets(plan: Plan) -> seccomp.Sockets:
 
 
 def _in_bubblewrap(
-    command: RequestedCommand, plan: Plan, bubblewrap: Bubblewrap, folder: Folder
+    command: RequestedCommand,
+    plan: Plan,
+    bubblewrap: Bubblewrap,
+    folder: Folder,
+    watching: Watching | None,
 ) -> ConfinedCommand:
-    filter_ = seccomp.program(seccomp.Kind(_sockets(plan), "namespaces"))
+    filter_, watched = _filter(seccomp.Kind(_sockets(plan), "namespaces"), plan, watching)
     inner = _inner(command, plan, bubblewrap)
     folder.prepare()
     held = folder.hold(_mount_points(plan))
@@ -174,13 +213,14 @@ def _in_bubblewrap(
         ]
         fds[:0] = (_memory(b"\0".join(options) + b"\0"), _memory(filter_))
         gated = () if command.gate is None else (os.dup(command.gate[0]),)
+        channel = () if watching is None else (os.dup(watching.channel),)
     except BaseException:
         for fd in fds:
             os.close(fd)
         for fd, marker in held:
             release(fd, marker)
         raise
-    count = len(fds) + len(gated) + len(held)
+    count = len(channel) + len(fds) + len(gated) + len(held)
     markers = [marker for _, marker in held]
     path = os.fsencode(bubblewrap.path)
     return ConfinedCommand(
@@ -188,8 +228,8 @@ def _in_bubblewrap(
         path,
         [path, b"--args", b"%d" % ARGUMENTS_FD, b"--", *inner],
         {},
-        ("bubblewrap", count, len(fds), markers, expected, len(gated)),
-        (*fds, *gated, *(fd for fd, _ in held)),
+        ("bubblewrap", count, len(fds), markers, expected, len(gated), *watched),
+        (*channel, *fds, *gated, *(fd for fd, _ in held)),
     )
 
 

@@ -91,6 +91,16 @@ def _judged(
 _remembered = lru_cache(maxsize=_REMEMBERED_POLICIES)(_judged)
 
 
+def widened(policy: Policy, granted: tuple[tuple[bytes, str], ...]) -> Policy:
+    """*policy* with what was *granted* since: paths, each with "write" or "read"."""
+    if not policy.is_managed:
+        return policy
+    rules = {rule.path: rule for rule in policy.rules}
+    for path, given in granted:
+        rules[path] = Rule(path, _ACCESS[given], only_existing=False)
+    return structs.replace(policy, rules=tuple(sorted(rules.values())))
+
+
 def access(policy: Policy, path: bytes) -> Access | None:
     """What *policy* gives at *path*, which is absolute and normal; None hides even its name.
 

@@ -13,7 +13,7 @@ import functools
 import os
 import socket
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from exec_server.sandbox.model import Unenforceable
@@ -51,7 +51,9 @@ class SyscallRule(NamedTuple):
     error: int = errno.EPERM
 
 
-_ALLOW = 0x7FFF0000
+ALLOW = 0x7FFF0000
+# A supervisor is told of the call, and answers it.
+NOTIFY = 0x7FC00000
 _KILL_PROCESS = 0x80000000
 _ERRNO = 0x00050000
 _ATTRIBUTE_BAD_ARCH, _ATTRIBUTE_OPTIMIZE = 2, 8
@@ -127,16 +129,26 @@ _NO_CLONE3 = SyscallRule("clone3", error=errno.ENOSYS)
 @functools.cache
 def program(kind: Kind) -> bytes:
     """The filter for the kernel. Raises Unenforceable if libseccomp is missing or refuses."""
+    return compiled(rules(kind))
+
+
+def compiled(
+    refused: Iterable[SyscallRule], *, action: int | None = None, foreign: int = _KILL_PROCESS
+) -> bytes:
+    """A filter of *refused*, each with its own error or with *action*.
+
+    *foreign* is what becomes of calls of other architectures. Raises Unenforceable as `program`.
+    """
     library = load()
-    context = library.seccomp_init(_ALLOW)
+    context = library.seccomp_init(ALLOW)
     if not context:
         raise Unenforceable("libseccomp could not make a filter")
     try:
-        _check(library.seccomp_attr_set(context, _ATTRIBUTE_BAD_ARCH, _KILL_PROCESS))
+        _check(library.seccomp_attr_set(context, _ATTRIBUTE_BAD_ARCH, foreign))
         # Older libraries only know the list, which has the same effect.
         library.seccomp_attr_set(context, _ATTRIBUTE_OPTIMIZE, _AS_A_TREE)
-        for rule in rules(kind):
-            _add(library, context, rule)
+        for rule in refused:
+            _add(library, context, rule, action)
         return _export(library, context)
     finally:
         library.seccomp_release(context)
@@ -172,7 +184,16 @@ _ARGUMENTS = {
 }
 
 
-def _add(library: ctypes.CDLL, context: int, rule: SyscallRule) -> None:
+def number_of(syscall: str) -> int | None:
+    """The number of *syscall* here; None if this architecture never had it."""
+    number: int = load().seccomp_syscall_resolve_name(syscall.encode())
+    if number == _UNKNOWN_SYSCALL:
+        return _NUMBERS.get(syscall)
+    # libseccomp has negative numbers for the calls of other architectures.
+    return number if number >= 0 else None
+
+
+def _add(library: ctypes.CDLL, context: int, rule: SyscallRule, action: int | None) -> None:
     number = library.seccomp_syscall_resolve_name(rule.syscall.encode())
     if number == _UNKNOWN_SYSCALL:
         if rule.syscall not in _NUMBERS:
@@ -182,7 +203,7 @@ def _add(library: ctypes.CDLL, context: int, rule: SyscallRule) -> None:
     conditions = (Comparison * len(rule.conditions))(*rule.conditions)
     _check(
         library.seccomp_rule_add_array(
-            context, _ERRNO | rule.error, number, len(conditions), conditions
+            context, action or _ERRNO | rule.error, number, len(conditions), conditions
         )
     )
 

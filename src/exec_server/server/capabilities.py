@@ -31,6 +31,7 @@ _OF_OURS = {
     "processExitSignals": True,
     "processDetails": True,
     "processList": True,
+    "processDenials": sys.platform == "linux",
     "processTerminateTree": sys.platform == "linux",
     "processLimits": sys.platform == "linux",
     "processReadDroppedBytes": True,

@@ -33,7 +33,16 @@ from exec_server.protocol.process import StartParams
 from exec_server.rpc.router import Route, Router
 from exec_server.server.capabilities import CAPABILITIES
 from exec_server.server.context import Context
-from exec_server.server.handlers import environment, fs, http, jobs, lifecycle, process, protocol
+from exec_server.server.handlers import (
+    denials,
+    environment,
+    fs,
+    http,
+    jobs,
+    lifecycle,
+    process,
+    protocol,
+)
 from exec_server.server.principals.refused_requests import RefusedRequest
 from exec_server.server.principals.restricted_routes import restricted_routes
 from exec_server.server.sandbox_info import SandboxTrial
@@ -57,7 +66,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ROUTES = Router(lifecycle, environment, process, jobs, fs, http, protocol).routes
+ROUTES = Router(lifecycle, environment, process, denials, jobs, fs, http, protocol).routes
 
 
 class ExecServer:

@@ -72,6 +72,7 @@ class Session:
 
     def report_decision(self, event: network.PolicyDecisionEvent) -> None:
         """Tell the attached client, unless it is behind with reading."""
+        self.processes.refused_host(event)
         if self._peer is not None and not self._peer.is_writing_paused:
             self._peer.notify(network.POLICY_DECISION, event)
 

@@ -43,6 +43,7 @@ from exec_server.client.http.remote_http import (
 from exec_server.client.http.remote_http import RemoteHttp as AsyncRemoteHttp
 from exec_server.client.http.remote_http import StreamedHttpResponse as AsyncStreamedHttpResponse
 from exec_server.client.network_policy import OnPolicyDecision, OnPolicyRequest
+from exec_server.client.process.denial_calls import OnDenied
 from exec_server.client.process.output_buffer import Event, OutputChunk, Wanted
 from exec_server.client.process.output_view import LINE_BYTES, Separator
 from exec_server.client.process.output_view import OutputView as AsyncOutputView
@@ -53,6 +54,7 @@ from exec_server.client.process.tracked_process import OnDisconnect, OnGap
 from exec_server.client.session_link import ConnectionState
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment, fs, process
+from exec_server.protocol.denials import Denial, DenialsResult, GrantResult, GrantScope
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.fs import Metadata
 from exec_server.protocol.jobs import JobInfo
@@ -940,6 +942,11 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         """True if the process has closed and all of its output was read."""
         return self._portal.run(lambda: self._inner.is_done)
 
+    @property
+    def denials_unavailable(self) -> str | None:
+        """Why the server does not record everything that the sandbox refuses; None if it does."""
+        return self._inner.denials_unavailable
+
     def __iter__(self) -> Self:
         return self
 
@@ -1053,6 +1060,18 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         """The same as `terminate`, under the name that `subprocess.Popen` has for it."""
         return self._portal.wait(self._inner.kill())
 
+    def denials(self) -> DenialsResult:
+        """What the sandbox refused so far, with true counts, if it was started with `denials`."""
+        return self._portal.wait(self._inner.denials())
+
+    def grant(self, denial: Denial | str, scope: GrantScope = "once") -> GrantResult:
+        """Allow what was refused: once (a held call goes on), to the process, or to the session.
+
+        The scope "never" refuses the held call for good. Raises InvalidRequest if the server does
+        not let it be granted: protected names and the server's own files stay closed.
+        """
+        return self._portal.wait(self._inner.grant(denial, scope))
+
     def abandon(self) -> None:
         """Have the process killed without waiting for that, and stop receiving its output."""
         self._portal.run(lambda: self._inner.abandon())
@@ -1152,6 +1171,9 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
         text: bool = False,
+        denials: bool = False,
+        denial_hold: float = 0.0,
+        on_denied: OnDenied | None = None,
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -1187,6 +1209,10 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         meanwhile, the handle fails and the process is killed; with *on_gap* `skip` the missing
         output is left out.
 
+        With *denials* the server records what *sandbox* refuses; see `RemoteProcess.denials`.
+        *on_denied* is called with each new record. A refused call waits *denial_hold* seconds for
+        `RemoteProcess.grant`. Servers that cannot record raise MethodNotFound.
+
         With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
         texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
         """
@@ -1211,6 +1237,9 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     on_disconnect=on_disconnect,
                     on_gap=on_gap,
                     text=text,
+                    denials=denials,
+                    denial_hold=denial_hold,
+                    on_denied=on_denied,
                 )
             ),
         )
@@ -1223,13 +1252,19 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
         text: bool = False,
+        on_denied: OnDenied | None = None,
     ) -> RemoteProcess:
         """Start a program exactly as *params* say; the other parameters are those of `start`."""
         return RemoteProcess(
             self._portal,
             self._portal.wait(
                 self._inner.start_process(
-                    params, ensure=ensure, on_disconnect=on_disconnect, on_gap=on_gap, text=text
+                    params,
+                    ensure=ensure,
+                    on_disconnect=on_disconnect,
+                    on_gap=on_gap,
+                    text=text,
+                    on_denied=on_denied,
                 )
             ),
         )
@@ -1313,6 +1348,22 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
     def list_processes(self) -> list[process.ProcessInfo]:
         """The session's processes. An extension: other servers raise MethodNotFound."""
         return self._portal.wait(self._inner.list_processes())
+
+    def list_denials(self, process_id: str) -> DenialsResult:
+        """What was refused to a process that was started with `denials`, with true counts.
+
+        An extension: other servers raise MethodNotFound.
+        """
+        return self._portal.wait(self._inner.list_denials(process_id))
+
+    def grant_denied(
+        self, process_id: str, denial: Denial | str, scope: GrantScope = "once"
+    ) -> GrantResult:
+        """Allow what was refused to a process; *denial* is a record, or its `grant`.
+
+        Raises InvalidRequest if it cannot be allowed.
+        """
+        return self._portal.wait(self._inner.grant_denied(process_id, denial, scope))
 
     @property
     def fs(self) -> RemoteFiles:

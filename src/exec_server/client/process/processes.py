@@ -1,4 +1,7 @@
-"""Processes on the server: start them, attach to them, and act on them by id."""
+"""Processes on the server: start them, attach to them, and act on them by id.
+
+The module is long because the parameters of a start are explained in one place.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from exec_server.client.arguments import (
     signal_name,
 )
 from exec_server.client.client_session import ClientSession
+from exec_server.client.process.denial_calls import NOT_RECORDED, DenialCalls, OnDenied, told
 from exec_server.client.process.limit_support import knows_limits
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess, complete
@@ -49,7 +53,7 @@ from exec_server.protocol.sandbox import Sandboxed, as_context
 INHERIT_ENV = EnvPolicy("all", True, [], {}, [])
 
 
-class Processes:
+class Processes(DenialCalls):
     """The part of a client that is about processes."""
 
     def __init__(self, session: ClientSession) -> None:
@@ -138,6 +142,9 @@ class Processes:
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
         text: bool = False,
+        denials: bool = False,
+        denial_hold: float = 0.0,
+        on_denied: OnDenied | None = None,
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -173,6 +180,10 @@ class Processes:
         meanwhile, the handle fails and the process is killed; with *on_gap* `skip` the missing
         output is left out.
 
+        With *denials* the server records what *sandbox* refuses; see `RemoteProcess.denials`.
+        *on_denied* is called with each new record. A refused call waits *denial_hold* seconds for
+        `RemoteProcess.grant`. Servers that cannot record raise MethodNotFound.
+
         With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
         texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
         """
@@ -194,6 +205,8 @@ class Processes:
             details=self._session.has_announced("processDetails"),
             sandbox=as_context(sandbox, cwd=path),
             limits=as_limits(limits),
+            denials=denials or on_denied is not None,
+            denial_hold_ms=round(denial_hold * 1000) or None,
         )
         start = partial(
             self.start_process,
@@ -201,6 +214,7 @@ class Processes:
             on_disconnect=on_disconnect,
             on_gap=on_gap,
             text=text,
+            on_denied=on_denied,
         )
         try:
             return await start(params)
@@ -221,6 +235,7 @@ class Processes:
         on_disconnect: OnDisconnect = "hold",
         on_gap: OnGap = "fail",
         text: bool = False,
+        on_denied: OnDenied | None = None,
     ) -> RemoteProcess:
         """Start a program exactly as *params* say; the other parameters are those of `start`."""
         if params.durable:
@@ -230,6 +245,8 @@ class Processes:
         asked = params.limits
         if asked and not await knows_limits(self._session, asked):
             params = msgspec.structs.replace(params, limits=None)
+        if params.denials:
+            await self._session.require("processDenials", NOT_RECORDED)
         process_id = params.process_id
         window = self._wanted_window
         if window is not None and params.flow_window is None:
@@ -242,6 +259,7 @@ class Processes:
             on_gap=on_gap,
             window=window,
         )
+        tracked.on_denied = partial(told, on_denied)
         tracked.span = tracing.starting(params, tracked)
         try:
             with tracing.inside(tracked.span):

@@ -1,4 +1,7 @@
-"""RemoteProcess: the handle of a process, with which users read, write, signal and wait."""
+"""RemoteProcess: the handle of a process, with which users read, write, signal and wait.
+
+The module is long because the handle is one class, and each method says what users may rely on.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ from exec_server.errors import (
     ProcessFailed,
     StdinClosed,
 )
+from exec_server.protocol.denials import Denial, DenialsResult, GrantResult, GrantScope
 from exec_server.protocol.process import ReadResult, WriteStatus
 from exec_server.protocol.resources import GrantedLimit
 
@@ -210,6 +214,11 @@ class RemoteProcess:
         """True if the process has closed and all of its output was read."""
         return self._tracked.taken is None
 
+    @property
+    def denials_unavailable(self) -> str | None:
+        """Why the server does not record everything that the sandbox refuses; None if it does."""
+        return self._tracked.denials_unavailable
+
     # Output.
 
     def __aiter__(self) -> RemoteProcess:
@@ -383,6 +392,18 @@ class RemoteProcess:
     async def kill(self) -> bool:
         """The same as `terminate`, under the name that `asyncio.subprocess.Process` has for it."""
         return await self.terminate()
+
+    async def denials(self) -> DenialsResult:
+        """What the sandbox refused so far, with true counts, if it was started with `denials`."""
+        return await self._client.list_denials(self.process_id)
+
+    async def grant(self, denial: Denial | str, scope: GrantScope = "once") -> GrantResult:
+        """Allow what was refused: once (a held call goes on), to the process, or to the session.
+
+        The scope "never" refuses the held call for good. Raises InvalidRequest if the server does
+        not let it be granted: protected names and the server's own files stay closed.
+        """
+        return await self._client.grant_denied(self.process_id, denial, scope)
 
     def abandon(self) -> None:
         """Have the process killed without waiting for that, and stop receiving its output."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from msgspec import UnsetType
@@ -23,6 +23,7 @@ from exec_server.client.session_token import Cursor
 from exec_server.client.tracing import ProcessSpan
 from exec_server.errors import ExecServerError, ProcessFailed, ProcessLost
 from exec_server.limits import Limits
+from exec_server.protocol.denials import Denial
 from exec_server.protocol.process import (
     ClosedEvent,
     ExitedEvent,
@@ -87,6 +88,10 @@ class TrackedProcess:
         self.signal: int | None = None
         self.error: ExecServerError | None = None
         self.span: ProcessSpan | None = None
+        # Called with what the sandbox refuses.
+        self.on_denied: Callable[[Denial], None] | None = None
+        # Why the server does not record everything that the sandbox refuses, if it was asked to.
+        self.denials_unavailable: str | None = None
         # True if events() is used, which reports lost connections.
         self.has_watcher = False
         self._control = flow
@@ -169,6 +174,7 @@ class TrackedProcess:
         self.sandbox_rung = answer.sandbox_rung or None
         self.pid = answer.pid or None
         self.limits = answer.limits or {}
+        self.denials_unavailable = answer.denials_unavailable or None
 
     def receive(self, event: ProcessEvent) -> None:
         """An event has arrived, in any order. Never raises."""

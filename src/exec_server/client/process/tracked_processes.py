@@ -22,6 +22,7 @@ from exec_server.errors import (
 )
 from exec_server.limits import Limits
 from exec_server.protocol import process
+from exec_server.protocol.denials import DeniedEvent
 from exec_server.protocol.method import NOTHING
 from exec_server.state.event_order import ProcessEvent
 from exec_server.state.reconnect import is_retryable
@@ -201,6 +202,11 @@ class TrackedProcesses:
         if tracked is not None:
             tracked.receive(event)
             self._forget_if_settled(tracked)
+
+    def denied(self, event: DeniedEvent) -> None:
+        tracked = self.known.get(event.process_id)
+        if tracked is not None and tracked.on_denied is not None:
+            tracked.on_denied(event.denial)
 
     def _forget_if_settled(self, tracked: TrackedProcess) -> None:
         if tracked.is_settled:

@@ -1,0 +1,297 @@
+"""The supervisor: a process beside a sandboxed command that records what the sandbox refuses.
+
+The keeper forks it for one command, with the listener of the filter that is around the command, and
+one end of a socket whose other end the server has. Calls that the filter refuses fail here with
+EPERM. All other calls go on to the kernel, whose walls decide; the supervisor only says in advance
+what they will decide. If it dies, the kernel answers every notified call with ENOSYS, and the
+keeper ends the command.
+
+Messages (see record_channel.py) from the supervisor::
+
+    ("record", id, kind, target, operation, rule, is_grantable, count, pid, exe, is_held)
+    ("count", id, count)
+    ("totals", unlisted, unseen)
+    ("decided", id, is_allowed)    the held calls of this record go on
+    ("synced", number)             everything before it is up to date
+
+To the supervisor::
+
+    ("sync", number)
+    ("grant", id, scope)           scope: "once" for the held calls, else from now on
+    ("refuse", id)                 the held calls fail, and no later one is held
+
+The keeper loads this file by its path, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import time
+
+# A stand-in for `typing.TYPE_CHECKING`, without the import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# So many calls are held at once; the others are refused.
+_MAX_HELD = 64
+# A path has no more.
+_SHOWN_BYTES = 4096
+
+
+class Supervisor:
+    """Answers the calls of one command, and tells the server what was refused.
+
+    *parts* has the other files of this folder by their names. The first byte of *flag* is 1 once
+    the command itself may run; calls before that are those of bubblewrap.
+    """
+
+    def __init__(
+        self,
+        orders: dict[str, Any],
+        *,
+        listener: int,
+        channel: int,
+        flag: Any,
+        parts: dict[str, Any],
+    ) -> None:
+        self._judge, self._attempts = parts["judge"], parts["attempts"]
+        self._work = parts["granted_work"]
+        self._listener = parts["notifications"].CallListener(listener)
+        self._names: dict[int, str] = orders["calls"]
+        self._refused = frozenset(orders["refused"])
+        self._architecture: int = orders["architecture"]
+        self._hold: float = orders["hold"]
+        self._places = self._judge.Places(orders["places"], **orders["exceptions"])
+        for path, access in orders["granted"]:
+            self._places.grant(path, access)
+        self._ledger = self._judge.Ledger("d")
+        self._flag = flag
+        self._unseen = 0
+        self._channel = parts["record_channel"].RecordChannel(channel)
+        # The calls that wait for a decision, by the id of their record: each with its attempts and
+        # its deadline. The records about which nothing is asked any more.
+        self._held: dict[str, list[tuple[Any, Any, float]]] = {}
+        self._settled: set[str] = set()
+
+    def run(self) -> None:
+        """Serve until the last program behind the filter has ended."""
+        poll = select.poll()
+        poll.register(self._listener.fd, select.POLLIN)
+        poll.register(self._channel.fd, select.POLLIN)
+        while True:
+            for fd, events in poll.poll(self._wait()):
+                if fd == self._listener.fd:
+                    if not events & select.POLLIN:
+                        self._channel.finish(self._told())
+                        return
+                    self._receive()
+                elif not self._obey():
+                    # The server is gone; the keeper ends the command.
+                    poll.unregister(fd)
+            self._expire()
+            self._channel.tell_when_due(self._told)
+
+    def _wait(self) -> float | None:
+        """How long to wait for the next call, in milliseconds."""
+        times = [deadline for calls in self._held.values() for _, _, deadline in calls]
+        if self._channel.due is not None:
+            times.append(self._channel.due)
+        return max(0.0, min(times) - time.monotonic()) * 1000 + 1 if times else None
+
+    # Calls.
+
+    def _receive(self) -> None:
+        call = self._listener.receive()
+        if call is None:
+            return
+        name = self._names.get(call.number)
+        if not self._flag[0]:
+            # bubblewrap builds the sandbox.
+            self._listener.let_kernel_decide(call)
+        elif call.architecture != self._architecture or name is None:
+            self._refuse(call, self._attempts.foreign_call(call))
+        elif name in self._refused:
+            self._refuse(call, self._attempts.refused_call(name, call))
+        else:
+            self._look(name, call)
+
+    def _refuse(self, call: Any, what: tuple[str, str, bytes]) -> None:
+        kind, operation, target = what
+        rule = self._judge.SYSTEM_CALL
+        if kind == "socket":
+            is_unix = self._attempts.is_unix(target)
+            rule = self._judge.UNIX_SOCKETS if is_unix else self._judge.NO_NETWORK
+        if not self._attempts.is_missing_socket(target):
+            self._record(call, kind, operation, target, rule)
+        self._listener.refuse(call, errno.EPERM)
+
+    def _look(self, name: str, call: Any) -> None:
+        """Record what *call* tries if the sandbox refuses it, and let the kernel refuse it."""
+        try:
+            attempts = self._attempts.path_attempts(name, call)
+        except self._attempts.Unseen:
+            self._unseen += 1
+            self._channel.touch()
+            attempts = []
+        refused = [(attempt, rule) for attempt in attempts if (rule := self._rule(attempt))]
+        if not refused or not self._is_answered(call, attempts, refused):
+            self._listener.let_kernel_decide(call)
+
+    def _rule(self, attempt: Any) -> str | None:
+        rule: str | None = self._places.refusal(
+            attempt.path, writes=attempt.writes, renames=attempt.renames
+        )
+        return rule
+
+    def _is_answered(self, call: Any, attempts: list[Any], refused: list[tuple[Any, str]]) -> bool:
+        """Handle what the sandbox refuses; False if the kernel has to say so itself.
+
+        True means that *call* has its answer, or is held.
+        """
+        closed = [each for each in refused if not self._is_granted(*each)]
+        if not closed:
+            self._do(call, attempts)
+            return True
+        attempt, rule = closed[0]
+        is_open = attempt.flags is not None
+        is_fifo = is_open and attempt.writes and self._attempts.is_fifo(attempt.path)
+        if is_fifo:
+            rule = self._judge.HOST_FIFO
+        kind = "write" if attempt.writes else "read"
+        asks = attempt.is_doable and len(closed) == 1
+        record = self._record(call, kind, attempt.operation, attempt.path, rule, asks=asks)
+        if asks and record is not None and record.denial_id in self._held:
+            self._held[record.denial_id].append((call, attempts, time.monotonic() + self._hold))
+            return True
+        if is_fifo:
+            # A read-only mount does not keep a program from writing to a FIFO.
+            self._listener.refuse(call, errno.EACCES)
+        return bool(is_fifo)
+
+    def _is_granted(self, attempt: Any, rule: str) -> bool:
+        path, writes = attempt.path, attempt.writes
+        if not attempt.is_doable or not self._places.is_granted(path, writes=writes):
+            return False
+        # A protected name may be below what was granted.
+        return bool(self._places.can_be_granted(path, rule))
+
+    def _record(
+        self,
+        call: Any,
+        kind: str,
+        operation: str,
+        target: bytes,
+        rule: str,
+        *,
+        asks: bool = False,
+    ) -> Any:
+        """Count a refusal; with *asks* its call is held if that is wanted and possible."""
+        record = self._ledger.add(kind, operation, target[:_SHOWN_BYTES], rule)
+        if record is None:
+            self._channel.touch()
+            return None
+        if record.count == 1:
+            record.pid, _ = self._attempts.status_of(call.pid)
+            record.exe = self._attempts.program_of(call.pid)[:_SHOWN_BYTES]
+            # Only the kinds with paths have rules that can be granted.
+            record.is_grantable = self._places.can_be_granted(target, rule)
+        is_held = asks and self._can_hold(record)
+        if is_held:
+            self._held.setdefault(record.denial_id, [])
+        if is_held or record.count == 1:
+            self._channel.put(_told_record(record, is_held))
+        else:
+            self._channel.recount(record.denial_id, record.count)
+        return record
+
+    def _can_hold(self, record: Any) -> bool:
+        if not self._hold or not record.is_grantable or record.denial_id in self._settled:
+            return False
+        return sum(map(len, self._held.values())) < _MAX_HELD
+
+    def _do(self, call: Any, attempts: list[Any]) -> None:
+        """Do what was granted, outside of the sandbox, and have *call* return the result."""
+        first = attempts[0]
+        _, umask = self._attempts.status_of(call.pid)
+        try:
+            if first.flags is not None:
+                self._give(call, first, umask)
+            else:
+                paths = [attempt.path for attempt in attempts]
+                self._work.changed(first.operation, paths, first.extra, umask=umask)
+                self._listener.succeed(call)
+        except OSError as exc:
+            self._listener.refuse(call, exc.errno or errno.EACCES)
+
+    def _give(self, call: Any, attempt: Any, umask: int) -> None:
+        fd = self._work.opened(attempt.path, attempt.flags, attempt.extra, umask=umask)
+        try:
+            self._listener.give(call, fd, closes_on_exec=bool(attempt.flags & os.O_CLOEXEC))
+        finally:
+            os.close(fd)
+
+    # Decisions.
+
+    def _obey(self) -> bool:
+        """Do what the server says; False if it is gone."""
+        message = self._channel.receive()
+        if message is None:
+            return False
+        if message[0] == "sync":
+            self._channel.tell(self._told())
+            self._channel.put(("synced", message[1]))
+        elif message[0] == "grant":
+            self._grant(message[1], message[2])
+        elif message[0] == "refuse":
+            self._settled.add(message[1])
+            self._release(message[1], is_allowed=False)
+        return True
+
+    def _grant(self, denial_id: str, scope: str) -> None:
+        record = next((r for r in self._ledger.records.values() if r.denial_id == denial_id), None)
+        if record is None or not record.is_grantable:
+            return
+        if scope != "once":
+            kind, _, path = record.key
+            self._places.grant(path, kind)
+            self._settled.add(denial_id)
+        self._release(denial_id, is_allowed=True)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for denial_id, calls in tuple(self._held.items()):
+            if any(deadline <= now for _, _, deadline in calls):
+                self._release(denial_id, is_allowed=False)
+
+    def _release(self, denial_id: str, *, is_allowed: bool) -> None:
+        """Let all calls that wait for this record go on."""
+        for call, attempts, _ in self._held.pop(denial_id, ()):
+            if is_allowed and self._listener.is_waiting(call):
+                self._do(call, attempts)
+            else:
+                # The kernel says itself how it refuses this.
+                self._listener.let_kernel_decide(call)
+        self._channel.put(("decided", denial_id, is_allowed))
+
+    def _told(self) -> tuple[Any, ...]:
+        return ("totals", self._ledger.unlisted, self._unseen)
+
+
+def _told_record(record: Any, is_held: bool) -> tuple[Any, ...]:
+    kind, operation, target = record.key
+    return (
+        "record",
+        record.denial_id,
+        kind,
+        target,
+        operation,
+        record.rule,
+        record.is_grantable,
+        record.count,
+        record.pid,
+        record.exe,
+        is_held,
+    )

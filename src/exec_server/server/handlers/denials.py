@@ -1,0 +1,23 @@
+"""`process/denials` and `process/grant`: what a sandbox refused, and what is allowed after all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from exec_server.errors import InvalidRequest
+from exec_server.protocol import denials
+from exec_server.rpc.router import handles
+from exec_server.server.context import Context
+
+
+@handles(denials.DENIALS)
+def list_denials(ctx: Context, params: denials.DenialsParams) -> Awaitable[denials.DenialsResult]:
+    return ctx.processes.list_denials(params.process_id)
+
+
+@handles(denials.GRANT)
+def grant(ctx: Context, params: denials.GrantParams) -> denials.GrantResult:
+    floors = ctx.who.floors
+    if params.scope != "never" and (floors.sandbox is not None or floors.roots):
+        raise InvalidRequest(f"the rights of `{ctx.who.name}` end at a floor; no grant lifts it")
+    return ctx.processes.grant_denied(params)

@@ -1,0 +1,245 @@
+"""What was refused is granted: the held call goes on in place, or is refused after its time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exec_server.sandbox.supervisor.orders import obstacle
+from tests.requirements import requirement
+from tests.sandbox.supervisor.conftest import Place
+from tests.sandbox.test_processes import at, needs_bubblewrap, on_both_backends
+from tests.support.servers import CHILDREN
+from tests.support.wire import PATIENCE, Finished, Wire
+
+pytestmark = [
+    pytest.mark.one_loop,
+    pytest.mark.skipif(obstacle() is not None, reason=f"no supervisor here: {obstacle()}"),
+]
+
+HOLD = 30_000
+
+
+class Worker:
+    """A sandboxed process that does what it is told, and the records about it."""
+
+    def __init__(self, wire: Wire, process_id: str = "p") -> None:
+        self.wire = wire
+        self.process_id = process_id
+
+    async def start(self, sandbox: Any, **params: Any) -> Any:
+        argv = ["python3", "-I", "-S", "-B", str(CHILDREN / "tries_when_told.py")]
+        more = {"sandbox": sandbox, "denials": True, "pipeStdin": True, **params}
+        started = await self.wire.start(self.process_id, argv, **more)
+        await self.wire.output_until(self.process_id, b"ready")
+        return started
+
+    async def ask(self, *words: object) -> None:
+        line = " ".join(map(str, words)) + "\n"
+        await self.wire.write(self.process_id, line.encode())
+
+    async def said(self, text: bytes) -> None:
+        await self.wire.output_until(self.process_id, text + b"\n")
+
+    async def denied(self) -> Any:
+        return (await self.wire.event(self.process_id, "process/denied"))["denial"]
+
+    def params(self, denial: Any, scope: str) -> Any:
+        return {"processId": self.process_id, "grant": denial["grant"], "scope": scope}
+
+    async def grant(self, denial: Any, scope: str = "once") -> Any:
+        return await self.wire.call("process/grant", self.params(denial, scope))
+
+    async def end(self) -> Finished:
+        await self.wire.call("process/closeStdin", {"processId": self.process_id})
+        return Finished(await self.wire.events_until_closed(self.process_id))
+
+
+@pytest.fixture
+async def worker(wire):
+    return Worker(wire)
+
+
+@on_both_backends
+@requirement("denials/grants:once")
+async def test_a_held_open_returns_the_file_and_the_next_one_is_asked_again(worker, place, backend):
+    await worker.start(place.sandbox(backend), denialHoldMs=HOLD)
+    target = place.outside / "granted"
+    await worker.ask("write", target)
+    denial = await worker.denied()
+    assert (denial["target"], denial["held"]) == (str(target), True)
+    assert not target.exists()
+    assert await worker.grant(denial) == {"released": 1, "inPlace": False}
+    await worker.said(b"done")
+    assert target.read_text() == "new"
+    assert target.stat().st_uid == place.uid
+    target.unlink()
+    await worker.ask("write", target)
+    again = await worker.denied()
+    assert (again["denialId"], again["held"], again["count"]) == (denial["denialId"], True, 2)
+    await worker.grant(again, "never")
+    await worker.said(b"Read-only file system" if backend == "bubblewrap" else b"Permission denied")
+    assert not target.exists()
+    await worker.end()
+
+
+@on_both_backends
+@requirement("denials/grants:process")
+async def test_a_grant_to_the_process_holds_for_everything_below_while_it_runs(
+    worker, place, backend
+):
+    await worker.start(place.sandbox(backend), denialHoldMs=HOLD)
+    folder = place.outside / f"folder-{backend}"
+    await worker.ask("mkdir", folder)
+    denial = await worker.denied()
+    assert await worker.grant(denial, "process") == {"released": 1, "inPlace": True}
+    await worker.said(b"done")
+    for words in (
+        ("write", folder / "one"),
+        ("rename", folder / "one", folder / "two"),
+        ("rename", folder / "two", place.workspace / "two"),
+        ("rename", place.workspace / "two", folder / "three"),
+        ("unlink", folder / "three"),
+        ("rmdir", folder),
+        ("mkdir", folder),
+    ):
+        await worker.ask(*words)
+        await worker.said(b"done")
+    assert folder.is_dir()
+    await worker.ask("symlink", "x", f"{folder}-beside")
+    assert (await worker.denied())["operation"] == "symlink"
+    await worker.end()
+
+
+@needs_bubblewrap
+@requirement("denials/grants:process")
+async def test_a_protected_name_below_a_grant_stays_closed(worker, place):
+    folder = place.outside / "repository"
+    await worker.start(place.sandbox("bubblewrap"), denialHoldMs=HOLD)
+    await worker.ask("mkdir", folder)
+    await worker.grant(await worker.denied(), "process")
+    await worker.said(b"done")
+    (folder / ".git").mkdir()
+    place.own_all()
+    await worker.ask("write", folder / "new")
+    await worker.said(b"done")
+    await worker.ask("write", folder / ".git" / "config")
+    denial = await worker.denied()
+    assert ("grant" in denial, denial.get("held")) == (False, None)
+    await worker.said(b"Read-only file system")
+    await worker.end()
+
+
+@needs_bubblewrap
+@requirement("denials/grants:deadline")
+async def test_a_held_open_is_refused_when_its_time_is_over(worker, place):
+    await worker.start(place.sandbox("bubblewrap"), denialHoldMs=50)
+    await worker.ask("write", place.outside / "late")
+    denial = await worker.denied()
+    await worker.said(b"Read-only file system")
+    error = await worker.wire.error("process/grant", worker.params(denial, "once"))
+    assert error["message"].startswith(f"no call waits for `write={place.outside}/late`")
+    await worker.end()
+
+
+@needs_bubblewrap
+@requirement("denials/grants:session")
+async def test_a_grant_to_the_session_holds_for_what_is_started_later(worker, place):
+    await worker.start(place.sandbox("bubblewrap"))
+    await worker.ask("write", place.outside / "old")
+    denial = await worker.denied()
+    assert "held" not in denial
+    assert await worker.grant(denial, "session") == {"released": 0, "inPlace": True}
+    await worker.end()
+    # Without a supervisor the policy itself is wider.
+    other = Worker(worker.wire, "other")
+    await other.start(place.sandbox("bubblewrap"), denials=False)
+    await other.ask("write", place.outside / "old")
+    await other.said(b"done")
+    await other.ask("write", place.outside / "secret")
+    await other.said(b"Read-only file system")
+    await other.end()
+
+
+@needs_bubblewrap
+@requirement("denials/grants:reads")
+async def test_a_closed_file_can_be_granted_to_a_reader(worker, place):
+    secret = place.outside / "secret"
+    sandbox = place.sandbox("bubblewrap", at(secret, "deny"))
+    await worker.start(sandbox, denialHoldMs=HOLD)
+    await worker.ask("read", secret)
+    denial = await worker.denied()
+    assert denial["grant"] == f"read={secret}"
+    await worker.grant(denial, "process")
+    await worker.said(b"old\ndone")
+    await worker.ask("write", secret)
+    assert (await worker.denied())["grant"] == f"write={secret}"
+    await worker.wire.call("process/terminate", {"processId": "p"})
+    await worker.wire.events_until_closed("p")
+
+
+@needs_bubblewrap
+@requirement("denials/grants:only-records")
+async def test_only_what_a_record_offers_can_be_granted(worker, place):
+    await worker.start(place.sandbox("bubblewrap"))
+    await worker.ask("write", place.workspace / ".git" / "config")
+    denial = await worker.denied()
+    assert "grant" not in denial
+    for grant in (f"write={denial['target']}", "write=/", "write=/etc/passwd", ""):
+        params = {"processId": "p", "grant": grant, "scope": "session"}
+        error = await worker.wire.error("process/grant", params)
+        assert error["message"] == f"no record of this process can be granted as `{grant}`"
+    await worker.end()
+
+
+@on_both_backends
+@requirement("denials/supervisor:death-closes")
+async def test_the_death_of_the_supervisor_ends_the_command_and_says_so(worker, place, backend):
+    supervisor = await started_supervisor(worker, place, backend)
+    os.kill(supervisor, signal.SIGKILL)
+    done = Finished(await worker.wire.events_until_closed("p"))
+    assert done.exit_code == 128 + signal.SIGKILL
+    text = b"exec-server: the supervisor of the sandbox died, so the command was ended\n"
+    assert done.stderr == text
+
+
+@on_both_backends
+@requirement("denials/supervisor:ends")
+async def test_a_supervisor_ends_with_its_command(worker, place, backend):
+    supervisor = await started_supervisor(worker, place, backend)
+    await worker.end()
+    async with asyncio.timeout(PATIENCE):
+        while Path(f"/proc/{supervisor}/exe").exists():
+            await worker.wire.call("process/denials", {"processId": "p"})
+
+
+async def started_supervisor(worker: Worker, place: Place, backend: str) -> int:
+    """Start the worker; the pid of its supervisor."""
+    before = supervisors(place)
+    await worker.start(place.sandbox(backend))
+    (found,) = supervisors(place) - before
+    return found
+
+
+def supervisors(place: Place) -> set[int]:
+    """The children of the keeper that run the keeper's own program, which are no guards."""
+    found = set()
+    for keeper in children_of(place.server.pid):
+        program = Path(f"/proc/{keeper}/cmdline").read_bytes()
+        for pid in children_of(keeper):
+            # A guard ends before the command says that it is ready.
+            if Path(f"/proc/{pid}/cmdline").read_bytes() == program:
+                found.add(pid)
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").iterdir():
+        found += map(int, (path / "children").read_text().split())
+    return found
