@@ -34,6 +34,8 @@ class JobInfo(msgspec.Struct, rename="camel"):
     next_seq: int
     # True while a client holds the session.
     attached: bool
+    # How much output there was so far, retained or not; earlier servers do not say it.
+    output_bytes: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobListResult(msgspec.Struct, rename="camel"):

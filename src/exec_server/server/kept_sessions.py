@@ -220,4 +220,5 @@ def _described(session: Session, child: DurableChild) -> jobs.JobInfo:
         ended_at=child.ended_at,
         next_seq=child.log.next_seq,
         attached=session.is_attached,
+        output_bytes=child.log.total_bytes,
     )
