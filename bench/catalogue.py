@@ -245,6 +245,7 @@ GROUPS = (
             Row("durable_output", "rate", "/dev/zero", BYTES_PER_SECOND),
             # 0.7 of the throughput of a plain one.
             Row("durable_output", "slowdown", "plain against durable", TIMES, at_most(1 / 0.7)),
+            Row("durable_output", "cpu", "CPU time of the server against plain", TIMES),
             Row("durable_echo", "p50", "one key after the other, p50", SECONDS),
             Row("durable_echo", "more", "more than on a plain terminal", SECONDS, at_most(30e-6)),
             Row("durable_adoption", "adopted", "start, adopt and list 1,000", SECONDS, at_most(1)),

@@ -26,6 +26,8 @@ _SETTLE_SECONDS = 0.5
 _LEAST_BYTES = 64
 # Plain and durable ones take turns in batches of this size, so that a busy moment meets both.
 _TURN = 20
+# So many streams of each kind, in turns.
+_STREAMS = 3
 
 
 @workload(server="durable")
@@ -72,9 +74,20 @@ def _run_true(client: Client, *, is_durable: bool) -> tuple[float, float]:
 @workload(server="durable")
 def durable_output(server: Server, scale: Scale) -> Figures:
     """/dev/zero through a pipe, with the journal in memory."""
-    size = scale.bytes(256 * MIB)
-    plain, durable = (_rate(server, size, is_durable=each) for each in (False, True))
-    return {"rate": durable, "slowdown": plain / durable}
+    size = scale.bytes(128 * MIB)
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    used: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(_STREAMS):
+        for each in (False, True):
+            before = server.cpu_seconds()
+            rates[each].append(_rate(server, size, is_durable=each))
+            used[each].append(server.cpu_seconds() - before)
+    # Other work on the machine makes both slower; the best of each is compared.
+    return {
+        "rate": max(rates[True]),
+        "slowdown": max(rates[False]) / max(rates[True]),
+        "cpu": min(used[True]) / min(used[False]),
+    }
 
 
 def _rate(server: Server, size: int, *, is_durable: bool) -> float:

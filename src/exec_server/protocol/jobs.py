@@ -36,6 +36,8 @@ class JobInfo(msgspec.Struct, rename="camel", omit_defaults=True):
     attached: bool
     # The principal that it belongs to; told in answer to `all` only.
     owner: str | None = None
+    # How much output there was so far, retained or not; earlier servers do not say it.
+    output_bytes: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobListParams(msgspec.Struct, rename="camel", omit_defaults=True):

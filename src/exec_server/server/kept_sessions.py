@@ -226,4 +226,5 @@ def _described(session: Session, child: DurableChild, *, tells_owner: bool) -> j
         next_seq=child.log.next_seq,
         attached=session.is_attached,
         owner=session.owner if tells_owner else None,
+        output_bytes=child.log.total_bytes,
     )

@@ -15,6 +15,7 @@ import pytest
 
 from exec_server.cli.process.ps import DetachedProcess
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.client_urls import connect
 from exec_server.protocol.jobs import JobInfo
 from tests.requirements import requirement
 from tests.support.cli import Cue, Finished, MakeTerminal, finished, line, running, status
@@ -114,6 +115,30 @@ async def test_attaching_elsewhere_continues_where_it_was_left(servers, cue, els
     assert said(await finished("attach", job, env=elsewhere)) == (5, b"two\n")
     # Here nothing was shown so far.
     assert said(await finished("attach", servers.url, job)) == (5, b"one\ntwo\n")
+
+
+@requirement("cli/durable:recent")
+async def test_attaching_elsewhere_shows_the_newest_output_and_says_what_it_leaves_out(
+    servers, cue, elsewhere
+):
+    lines = b"".join(b"%d\n" % number for number in range(1, 400_001))
+    job = await detach(servers.url, f"seq 400000; {cue.wait}; echo last; exit 5")
+    async with asyncio.timeout(PATIENCE), connect(servers.url) as client:
+        while (await client.jobs())[0].output_bytes != len(lines):
+            pass
+    async with running("attach", servers.url, job, env=elsewhere) as attached:
+        assert attached.stdout is not None and attached.stderr is not None
+        notice = (await attached.stderr.readline()).decode()
+        await cue.give()
+        shown = await attached.stdout.read()
+        assert await status(attached) == 5
+    left = len(lines) + len(b"last\n") - len(shown)
+    assert lines.endswith(shown.removesuffix(b"last\n")) and 50_000 < len(shown) < 300_000
+    assert f"{left} bytes of earlier output is left out" in notice
+    assert f"exec-server logs {servers.url} {job}" in notice
+    # What has ended is shown in the same way, and short output completely.
+    ended = await finished("attach", servers.url, job, env=elsewhere)
+    assert (ended.status, lines.endswith(ended.stdout.removesuffix(b"last\n"))) == (5, True)
 
 
 @requirement("cli/durable:found-elsewhere")

@@ -258,6 +258,7 @@ async def test_a_full_input_waits_and_a_reader_that_left_ends_the_wait():
     job.kept.close()
 
 
+@pytest.mark.one_loop
 @requirement("durable:input-once")
 @pytest.mark.parametrize("is_tty", [True, False])
 async def test_accepted_input_that_was_not_read_outlives_the_server(servers, tmp_path, is_tty):

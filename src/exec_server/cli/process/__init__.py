@@ -13,6 +13,7 @@ kill.py                   `kill`
 detach.py                 detaches a process and resumes its session later
 named_process.py          finds the process that the words of a command name
 server_jobs.py            the durable jobs that a server lists
+recent_output.py          where the newest output of a job begins
 prune_jobs.py             `jobs prune`
 saved_sessions.py         the records of detached sessions
 saved_session_options.py  the parser of the commands for detached processes

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
-from exec_server.cli import exit_codes
+from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_verbose
 from exec_server.cli.process import detach
@@ -19,6 +19,7 @@ from exec_server.cli.process.named_process import (
     find_process,
     split_words,
 )
+from exec_server.cli.process.recent_output import Recent, find_recent
 from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
@@ -27,9 +28,10 @@ from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest
 
 _DESCRIPTION = """\
-Follow a detached process again: its output continues at the byte where it was left on this machine,
-or comes from its beginning. If the process has a terminal, keys go to it, and ~d at the start of a
-line detaches again. Otherwise Ctrl-C detaches. The process runs on in both cases.
+Follow a detached process again: its output continues at the byte where it was left on this machine.
+Of a job that was never followed here, the last 256 KiB are shown first. If the process has a
+terminal, keys go to it, and ~d at the start of a line detaches again. Otherwise Ctrl-C detaches.
+The process runs on in both cases.
 """
 
 _EXAMPLES = """\
@@ -98,7 +100,9 @@ async def _attach(
 ) -> int:
     session = found.session
     try:
-        process = await client.attach(session.process_id)
+        recent = Recent() if found.job is None else await find_recent(client, found.job)
+        after = None if found.job is None else recent.after_seq
+        process = await client.attach(session.process_id, after)
     except InvalidRequest as exc:
         raise detach.expired(session) from exc
     has_keys = process.is_terminal and os.isatty(0)
@@ -111,7 +115,10 @@ async def _attach(
         modes=session.modes,
         queries_after=process.wake_seq if has_keys else None,
     )
-    if process.is_truncated:
+    logs = f"exec-server logs {server_access.shown(session.server)} {session.id}"
+    if (notice := recent.notice(logs)) is not None:
+        say(notice)
+    elif process.is_truncated:
         say("output is missing here: the server did not retain all of it")
     bridge = TerminalBridge(process, bridge_options, notices)
     try:

@@ -10,6 +10,7 @@ from exec_server.cli.process.detach import ServerAccess
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.server_jobs import as_session, ask_for_job
 from exec_server.errors import ConfigurationError, MethodNotFound
+from exec_server.protocol.jobs import JobInfo
 
 ID_HELP = """\
 ID is what `run --detach` and `ps` print, or a unique beginning of it. Without SERVER it is a
@@ -24,6 +25,8 @@ class NamedProcess(msgspec.Struct, frozen=True):
     session: SavedSession
     # False if no record of it is on this machine.
     is_saved: bool = True
+    # The job as its server lists it, if no record of it is on this machine.
+    job: JobInfo | None = None
 
 
 def add_words(parser: Parser, *, is_several: bool = False) -> None:
@@ -87,7 +90,8 @@ async def find_process(
         for record in here:
             if record.process_id == job.process_id and record.is_in(job.session_id):
                 return NamedProcess(record)
-        return NamedProcess(as_session(job, store, server=server, access=access), is_saved=False)
+        session = as_session(job, store, server=server, access=access)
+        return NamedProcess(session, is_saved=False, job=job)
     matching = [each for each in here if text and each.id.startswith(text)]
     if len(matching) == 1:
         return NamedProcess(matching[0])

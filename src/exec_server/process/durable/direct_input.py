@@ -20,7 +20,7 @@ from exec_server.process.durable.kept_input import (
 )
 
 # A log is replaced by a new one after so many bytes, because its memory is not used again.
-_LOG_BYTES = 8 << 20
+_LOG_BYTES = 2 << 20
 # What a kernel says that cannot move bytes from a file to such a descriptor.
 _UNABLE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 

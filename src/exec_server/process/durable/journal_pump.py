@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 from collections.abc import Callable
 
+from exec_server.memory import keep_freed_memory
 from exec_server.process import keeper
 from exec_server.process.durable.journal_log import EndOfStream, JournalLog, Record
 from exec_server.process.pump import BULK_PIPE, REST_SECONDS, SMALL_READ, OutputGate
@@ -14,6 +15,8 @@ from exec_server.protocol.process import Stream
 
 # While the disk is full, it is tried this often whether there is room again.
 _RETRY_SECONDS = 1.0
+# Blocks of this size are used again by the C library: a chunk as base64, and what is around it.
+_KEPT_BYTES = 4 << 20
 
 
 class JournalPump:
@@ -61,8 +64,10 @@ class JournalPump:
 
     def expect_bulk(self, chunk_bytes: int) -> None:
         """Move larger chunks, from a larger pipe that lets the program run ahead of us."""
-        self._chunk_bytes = chunk_bytes
+        self._chunk_bytes = max(chunk_bytes, BULK_PIPE)
         self._is_bulk = self._stream != "pty"
+        # Without this, each chunk and its text would be new memory of the kernel.
+        keep_freed_memory(_KEPT_BYTES)
         if self._fds:
             # The kernel refuses this once the user's pipes hold too much.
             with contextlib.suppress(OSError, AttributeError):

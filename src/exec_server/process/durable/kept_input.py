@@ -89,6 +89,8 @@ class InputLog:
             moved = os.sendfile(fd, self.fd, None, self.pending)
         else:
             moved = os.splice(self.fd, fd, self.pending, flags=os.SPLICE_F_NONBLOCK)
+        if not moved:
+            raise OSError(errno.EINVAL, "nothing was moved")
         self.position += moved
         return moved
 
