@@ -277,8 +277,9 @@ class Areas:
     def _open(self, place: Place) -> None:
         if filesystem(place.path) != _MAGIC[place.version]:
             raise OSError(0, "not a control group")
-        sweep(place.path)
-        area = f"{place.path}/{self._name}"
+        own = _base(place.path) if place.version == 2 else place.path
+        sweep(own)
+        area = f"{own}/{self._name}"
         try:
             os.mkdir(area)
         except FileExistsError:
@@ -290,7 +291,7 @@ class Areas:
                 self._areas["cgroup1", controller] = area
             return
         self._plain = area
-        for controller in self._enable(place.path, area):
+        for controller in self._enable(own, area):
             self._areas["cgroup2", controller] = area
 
     def _enable(self, own: str, area: str) -> set[str]:
@@ -367,6 +368,23 @@ def _fork_into(folder: str) -> int | None:
         return None if pid < 0 else pid
     finally:
         os.close(fd)
+
+
+def _base(own: str) -> str:
+    """The group below which groups are made: *own*, or the one above if that was delegated to us.
+
+    So it is in a systemd unit with `DelegateSubgroup=`, where the server starts in a leaf.
+    """
+    above = os.path.dirname(own)
+    try:
+        is_empty = not _read(f"{above}/cgroup.procs").split()
+        if {"memory", "pids"} <= set(_read(f"{own}/cgroup.controllers").split()) or not is_empty:
+            return own
+        is_ours = os.geteuid() and os.access(f"{above}/cgroup.subtree_control", os.W_OK)
+        # For root everything is writable; systemd says so of what it delegates.
+        return above if is_ours or os.getxattr(above, "user.delegate") == b"1" else own
+    except OSError:
+        return own
 
 
 def _enable(folder: str, controllers: Iterable[str]) -> None:
