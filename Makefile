@@ -6,11 +6,11 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test interop check format bench transfer soak durable memory races fuzz map protocol protocol-check proto reference system lock clean
+.PHONY: help limits-vm run test interop check format bench transfer soak durable memory races fuzz map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: .venv/.stamp-run ## start a server; ARGS are its options, for example ARGS=--help
 	@$(BIN)/exec-server $(ARGS)
@@ -44,6 +44,9 @@ durable: .venv/.stamp ## kill a server with durable jobs 100 times and compare e
 
 memory: .venv/.stamp ## look for memory, descriptors and tasks that grow, for two minutes; ARGS go to soak/memory.py
 	$(BIN)/python soak/memory.py $(ARGS)
+
+limits-vm: .venv/.stamp ## run the attackers of limits on cgroup v2, in a virtual machine from packages
+	@scripts/limits_vm.sh
 
 races: .venv/.stamp system ## swap directories while sandboxes are started, for a minute each; ARGS are the seconds
 	$(BIN)/python -m tests.sandbox.races $(ARGS)

@@ -234,6 +234,14 @@ GROUPS = (
         ),
     ),
     Group(
+        "Commands with limits, beside plain ones of the same server",
+        (
+            Row("limited_start", "p50", "start with memory=1G, p50", SECONDS),
+            Row("limited_start", "more", "more than a plain start", SECONDS, at_most(150e-6)),
+            Row("limited_start", "all", "start with eight limits, p50", SECONDS, is_charted=False),
+        ),
+    ),
+    Group(
         "Durable jobs, with the journal in memory",
         (
             Row("durable_start", "p50", "start, until it is answered, p50", SECONDS),

@@ -9,6 +9,7 @@ from bench.workloads import (
     durable,
     files,
     latency,
+    limited,
     memory,
     spawn,
     stdin,
@@ -58,6 +59,7 @@ FAMILIES: dict[str, tuple[Workload, ...]] = {
         memory.stalled_client,
     ),
     "many": (crowd.crowd,),
+    "limits": (limited.limited_start,),
     "durable": (
         durable.durable_start,
         durable.durable_output,

@@ -338,7 +338,11 @@ class Keeper:
     def _limited(self, limits: dict[str, Any], *, is_wrapped: bool) -> Any:
         if self._limiter is None:
             self._limiter = limiting().Limiter(
-                self, entries=Entries, fork_exec=_fork_exec, mark_of=mark_of
+                self,
+                entries=Entries,
+                fork_exec=_fork_exec,
+                posix_spawn=_posix_spawn,
+                mark_of=mark_of,
             )
         return self._limiter.prepare(limits, is_wrapped=is_wrapped)
 

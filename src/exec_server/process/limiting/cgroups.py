@@ -33,6 +33,8 @@ _NAME = re.compile(rf"{_PREFIX}-(\d+)-(\d+)-(\d+)")
 _LEAF = f"{_PREFIX}-itself"
 # So often the processes of a group are moved or killed, until none is left.
 _ROUNDS = 20
+# This directory exists where systemd runs.
+_SYSTEMD = "/run/systemd/system"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CLONE3 = 435
 _CLONE_INTO_CGROUP = 0x200000000
@@ -56,6 +58,8 @@ class Group:
         self._parts: dict[tuple[str, str], str] = {}
         # Descriptors to which a process is written that enters the group, with their mechanisms.
         self.entrances: dict[int, str] = {}
+        # What it bounds: a mechanism, a controller and a value each.
+        self.bounds: tuple[tuple[str, str, float], ...] = ()
         # True in a process that was made inside of the part of version 2.
         self._is_inside = False
 
@@ -75,6 +79,11 @@ class Group:
     @property
     def _folders(self) -> set[str]:
         return set(self._parts.values())
+
+    @property
+    def admits_threads(self) -> bool:
+        """True if a single thread of this process can enter the group."""
+        return all(mechanism == "cgroup1" for mechanism, _ in self._parts)
 
     def fork(self) -> int:
         """As os.fork; the new process is in the part of version 2 already, if there is one.
@@ -211,7 +220,8 @@ def _bound_memory2(path: str, value: float) -> None:
 
 
 def _bound_memory1(path: str, value: float) -> None:
-    _try_write(f"{path}/memory.use_hierarchy", "1")
+    if _number(f"{path}/memory.use_hierarchy") == 0:
+        _write(f"{path}/memory.use_hierarchy", "1")
     _write(f"{path}/memory.limit_in_bytes", str(int(value)))
     _is_at_most(f"{path}/memory.limit_in_bytes", value)
     if os.path.exists(f"{path}/memory.memsw.limit_in_bytes"):
@@ -277,8 +287,9 @@ class Areas:
     def _open(self, place: Place) -> None:
         if filesystem(place.path) != _MAGIC[place.version]:
             raise OSError(0, "not a control group")
-        sweep(place.path)
-        area = f"{place.path}/{self._name}"
+        own = _base(place.path) if place.version == 2 else place.path
+        sweep(own)
+        area = f"{own}/{self._name}"
         try:
             os.mkdir(area)
         except FileExistsError:
@@ -290,7 +301,7 @@ class Areas:
                 self._areas["cgroup1", controller] = area
             return
         self._plain = area
-        for controller in self._enable(place.path, area):
+        for controller in self._enable(own, area):
             self._areas["cgroup2", controller] = area
 
     def _enable(self, own: str, area: str) -> set[str]:
@@ -300,6 +311,10 @@ class Areas:
         try:
             # Only the root of a hierarchy may have both processes and controllers.
             if missing and os.path.exists(f"{own}/cgroup.type"):
+                if not _may_change(own):
+                    raise OSError(
+                        0, "systemd has not delegated this group: Delegate=yes is missing"
+                    )
                 self._empty(own)
             _enable(own, missing)
             _enable(area, wanted)
@@ -367,6 +382,38 @@ def _fork_into(folder: str) -> int | None:
         return None if pid < 0 else pid
     finally:
         os.close(fd)
+
+
+def _base(own: str) -> str:
+    """The group below which groups are made: *own*, or the one above if that was delegated to us.
+
+    So it is in a systemd unit with `DelegateSubgroup=`, where the server starts in a leaf.
+    """
+    above = os.path.dirname(own)
+    try:
+        is_empty = not _read(f"{above}/cgroup.procs").split()
+        if {"memory", "pids"} <= set(_read(f"{own}/cgroup.controllers").split()) or not is_empty:
+            return own
+        is_ours = os.geteuid() and os.access(f"{above}/cgroup.subtree_control", os.W_OK)
+        return above if is_ours or _is_delegated(above) else own
+    except OSError:
+        return own
+
+
+def _may_change(own: str) -> bool:
+    """False for a group of version 2 that systemd manages itself: it would undo what we do."""
+    return bool(os.geteuid()) or not os.path.isdir(_SYSTEMD) or _is_delegated(own)
+
+
+def _is_delegated(group: str) -> bool:
+    """True if systemd says that *group* is left to the processes in it."""
+    for name in ("user.delegate", "trusted.delegate"):
+        try:
+            if os.getxattr(group, name) == b"1":
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _enable(folder: str, controllers: Iterable[str]) -> None:
@@ -447,8 +494,15 @@ def _number(file: str) -> int | None:
 
 
 def _read(file: str) -> str:
-    with open(file, encoding="ascii") as opened:
-        return opened.read()
+    # A file object would take several times as long.
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(fd, 1 << 16):
+            parts.append(part)
+    finally:
+        os.close(fd)
+    return b"".join(parts).decode("ascii", "replace")
 
 
 def _write(file: str, text: str) -> None:

@@ -48,6 +48,12 @@ _KILL_SECONDS = 0.2
 _SHARE = 0.05
 
 
+# What a group bounds: a mechanism, a controller and a value each.
+Bounds = tuple[tuple[str, str, float], ...]
+# A part of this that bounds nothing.
+_COUNTS_CPU = ("", "cpuacct", 0.0)
+
+
 class LimitsRefused(ValueError):
     """The limits of a start cannot be held, and it requires them."""
 
@@ -99,8 +105,7 @@ class Tree:
 class Limiter:
     """Limits what the programs of *keeper* use.
 
-    *entries* and *fork_exec* are the keeper's own `Entries` and `_fork_exec`, *mark_of* its
-    `mark_of`.
+    The other arguments are the keeper's own functions of these names.
     """
 
     def __init__(
@@ -109,10 +114,18 @@ class Limiter:
         *,
         entries: Callable[..., Any],
         fork_exec: Callable[..., int],
+        posix_spawn: Callable[..., int],
         mark_of: Callable[[int], int],
     ) -> None:
         self._keeper = keeper
-        self._entries, self._fork_exec, self._mark_of = entries, fork_exec, mark_of
+        self._starters = {
+            "entries": entries,
+            "fork_exec": fork_exec,
+            "posix_spawn": posix_spawn,
+        }
+        self._mark_of = mark_of
+        # A group that the next start with the same limits takes, and what it bounds.
+        self._spare: tuple[Bounds, Group] | None = None
         self._trees: dict[int, Tree] = {}
         # Trees whose first process was reaped, so that its pid may be another's.
         self._left: list[Tree] = []
@@ -144,7 +157,7 @@ class Limiter:
                     exc.mechanism, exc.controller, str(exc)
                 )
                 continue
-            return LimitedStart(choices, group, entries=self._entries, fork_exec=self._fork_exec)
+            return LimitedStart(choices, group, **self._starters)
 
     def _offered(self, values: dict[str, float]) -> mechanisms.Facilities:
         needs_groups = any(name in values for name in (*mechanisms.CONTROLLERS, "cpuSeconds"))
@@ -165,19 +178,52 @@ class Limiter:
         """The group that holds some of *choices*. Raises GroupFailed."""
         if self._areas is None:
             return None
+        bounds: Bounds = tuple(
+            (
+                choice.mechanism,
+                mechanisms.CONTROLLERS[name],
+                choice.value + (helpers * (name == "pids")),
+            )
+            for name, choice in choices.items()
+            if choice.mechanism in ("cgroup1", "cgroup2")
+        )
+        if "cpuSeconds" in choices:
+            bounds += (_COUNTS_CPU,)
+        if not bounds:
+            return None
+        if self._spare is not None and self._spare[0] == bounds:
+            (_, group), self._spare = self._spare, None
+            return group
+        return self._new_group(bounds)
+
+    def _new_group(self, bounds: Bounds) -> Group | None:
+        assert self._areas is not None
         group = self._areas.new_group()
         try:
-            for name, choice in choices.items():
-                if choice.mechanism in ("cgroup1", "cgroup2"):
-                    value = choice.value + (helpers if name == "pids" else 0)
-                    controller = mechanisms.CONTROLLERS[name]
-                    self._areas.add(group, choice.mechanism, controller, value)
-            if "cpuSeconds" in choices:
-                self._areas.count_cpu(group)
+            for bound in bounds:
+                if bound == _COUNTS_CPU:
+                    self._areas.count_cpu(group)
+                else:
+                    self._areas.add(group, *bound)
         except BaseException:
             group.remove()
             raise
+        group.bounds = bounds
         return group if group.entrances else None
+
+    def _make_spare(self, bounds: Bounds) -> None:
+        """Make a group for the next start, while this one is on its way."""
+        if self._spare is not None:
+            if self._spare[0] == bounds:
+                return
+            self._spare[1].remove()
+            self._spare = None
+        try:
+            group = self._new_group(bounds)
+        except cgroups.GroupFailed:
+            # The next start finds out.
+            return
+        self._spare = None if group is None else (bounds, group)
 
     def started(self, limited: LimitedStart, pid: int, mark: int, namespace: Any) -> None:
         self._trees[pid] = Tree(limited, pid, mark, namespace)
@@ -189,6 +235,7 @@ class Limiter:
         limited.group.close_entrances()
         if all(tree.group is not limited.group for tree in (*self._trees.values(), *self._left)):
             limited.group.remove()
+        self._make_spare(limited.group.bounds)
 
     # Looking.
 
@@ -356,6 +403,8 @@ class Limiter:
         for tree in (*self._trees.values(), *self._left):
             if tree.group is not None:
                 tree.group.remove()
+        if self._spare is not None:
+            self._spare[1].remove()
         if self._areas is not None:
             self._areas.close()
 
