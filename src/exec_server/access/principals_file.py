@@ -35,6 +35,11 @@ _SECONDS = 10.0
 Stamp = tuple[int, int, int, int]
 
 
+def journal_of(path: str) -> str:
+    """The file in which SQLite notes a change until it is made."""
+    return f"{path}-journal"
+
+
 class PrincipalsFile:
     """The principals in one file. Every method raises ConfigurationError."""
 
@@ -142,6 +147,10 @@ class PrincipalsFile:
                 isolation_level=None,
             )
             with contextlib.closing(database):
+                if is_write:
+                    # The journal stays, so that it can be hidden from sandboxes like the file: who
+                    # writes a journal decides about the file.
+                    database.execute("PRAGMA journal_mode = PERSIST")
                 database.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
                 self._prepare(database, is_write=is_write)
                 yield database

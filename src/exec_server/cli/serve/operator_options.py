@@ -36,7 +36,12 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def secret_files(self) -> tuple[str | None, ...]:
         """The files that no command may read."""
-        return (self.tls_key, self.principals_file)
+        principals = self.principals_file
+        if principals is None:
+            return (self.tls_key,)
+        from exec_server.access.principals_file import journal_of
+
+        return (self.tls_key, principals, journal_of(principals))
 
     @property
     def principals_file(self) -> str | None:
