@@ -6,12 +6,13 @@ import os
 import sqlite3
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from exec_server.access.principal import Floors, Quotas, SandboxFloor, read_scopes
 from exec_server.access.principal_record import LastUse, PrincipalRecord
-from exec_server.access.principals_file import PrincipalsFile
+from exec_server.access.principals_file import PrincipalsFile, journal_of
 from exec_server.errors import ConfigurationError
 from exec_server.protocol.resources import ResourceLimits
 from tests.requirements import requirement
@@ -79,6 +80,18 @@ def test_the_file_is_for_its_owner_alone(file):
     assert f"run `chmod o-w {file.path.parent}`" in why_refused(file)
     file.path.parent.chmod(0o1777)
     assert file.records()
+
+
+@requirement("principals:file")
+def test_changes_leave_the_files_in_place(file):
+    """A sandbox hides files by their inodes, and the journal could change the file."""
+    journal = Path(journal_of(str(file.path)))
+    before = file.path.stat().st_ino, journal.stat().st_ino
+    assert journal.stat().st_mode & 0o777 == 0o600
+    file.add(record("b"))
+    file.note_uses({"b": LastUse(1.0, "x")})
+    file.remove("b")
+    assert (file.path.stat().st_ino, journal.stat().st_ino) == before
 
 
 @requirement("principals:file")

@@ -33,6 +33,7 @@ GATED: dict[str, tuple[Any, str]] = {
     "environment/info": (None, "environment info"),
     "environment/status": (None, "environment status"),
     "session/ping": (None, "session"),
+    "session/whoami": (None, "session"),
     "environmentConfig/read": (
         {"cwd": "file:///", "configPaths": [["a"]], "requirementsPaths": []},
         "environment config",

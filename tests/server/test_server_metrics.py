@@ -26,7 +26,7 @@ RIGHT = {"Authorization": "Bearer right"}
 
 
 async def get(server: RunningServer, path: str, method: str = "GET", **headers: str) -> HttpAnswer:
-    return await http(server.url, request_head(method, path, {"Host": "x", **headers}))
+    return await http(server.url, request_head(method, path, {"Host": "localhost", **headers}))
 
 
 def samples(text: str) -> dict[str, float]:
@@ -141,6 +141,27 @@ async def test_metrics_are_off_unless_asked_for_and_need_the_token_of_clients(no
         # The others need no token.
         assert (await get(server, "/healthz")).body == b"ok\n"
         assert (await get(server, "/readyz")).status == 200
+
+
+@requirement("metrics:host")
+async def test_a_web_page_cannot_read_metrics_under_a_name_of_its_own(no_leaks):
+    async with serve(metrics=True) as server:
+        port = server.url.rpartition(":")[2]
+        for host in (
+            "127.0.0.1",
+            f"127.0.0.1:{port}",
+            f"localhost:{port}",
+            f"[::1]:{port}",
+            "[::1]",
+        ):
+            assert (await get(server, "/metrics", Host=host)).status == 200, host
+        for host in ("rebound.example", f"rebound.example:{port}", "127.0.0.1.example", "[x]:1"):
+            refused = await get(server, "/metrics", Host=host)
+            assert refused.status == 403 and b"Host header" in refused.body
+        assert (await get(server, "/healthz", Host="build-1.lab")).status == 200
+    token = CapabilityToken(sha256(b"right").digest())
+    async with serve(authenticator=token, metrics=True) as server:
+        assert (await get(server, "/metrics", Host="build-1.lab", **RIGHT)).status == 200
 
 
 @pytest.mark.one_loop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import logging
 import socket
 import ssl
@@ -20,6 +21,7 @@ from exec_server.errors import ConfigurationError, ConnectError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.serving import RunningServer, serve
 from exec_server.transport.certificate import Certificate
+from exec_server.transport.certificate_facts import warn_of_end
 from tests.requirements import requirement
 from tests.support.certificates import make_certificates
 from tests.support.leaks import eventually
@@ -344,3 +346,36 @@ async def test_a_unix_socket_has_no_tls(certificate_files, tmp_path):
     with pytest.raises(ConfigurationError, match="not unix"):
         async with serve(f"unix://{tmp_path}/socket", tls=Certificate(pem, pem)):
             pass
+
+
+@requirement("tls:end-of-validity")
+def test_a_certificate_near_its_end_is_warned_of(tmp_path, caplog):
+    from exec_server.cli.cert.cert_command import cert_command
+
+    lab = tmp_path / "lab"
+    assert cert_command(["ca", str(lab)]) == 0
+    files = str(lab / "server-localhost.pem"), str(lab / "server-localhost-key.pem")
+
+    def renew(days: str) -> None:
+        assert cert_command(["server", str(lab), "localhost", "--force", "--days", days]) == 0
+
+    renew("300")
+    certificate = Certificate(*files)
+    assert not caplog.records
+    renew("3")
+    assert certificate.reload()
+    assert f"the certificate {files[0]} expires soon, at 20" in caplog.text
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and record.__dict__["notice"] == "certificate"
+    Certificate(*files)
+    assert len(caplog.records) == 2
+
+
+@requirement("tls:end-of-validity")
+def test_an_expired_certificate_is_warned_of(tmp_path, caplog):
+    make_certificates(tmp_path)
+    pem = str(tmp_path / "server.pem")
+    for hours, said in ((2, "has expired"), (-2, "is not valid before")):
+        now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours)
+        warn_of_end(pem, now=now)
+        assert f"the certificate {pem} {said}" in caplog.text

@@ -29,10 +29,15 @@ CREATE TABLE IF NOT EXISTS principals (
 # Written into the head of the file, so that another database is recognized as such.
 _APPLICATION_ID = 0x65787072
 _VERSION = 1
-# How long a command waits for another one, and how long a server does, whose clients wait with it.
+# How long a command waits for another one.
 _SECONDS = 10.0
 
 Stamp = tuple[int, int, int, int]
+
+
+def journal_of(path: str) -> str:
+    """The file in which SQLite notes a change until it is made."""
+    return f"{path}-journal"
 
 
 class PrincipalsFile:
@@ -47,9 +52,9 @@ class PrincipalsFile:
         """A value that changes when the file does; the file's owner and mode are checked."""
         try:
             found = os.stat(self.path)
+            self._check(found, os.stat(self.path.parent))
         except OSError as exc:
             raise self._error(exc.strerror or str(exc)) from exc
-        self._check(found)
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def records(self) -> list[PrincipalRecord]:
@@ -119,7 +124,7 @@ class PrincipalsFile:
         except OSError as exc:
             raise self._error(exc.strerror or str(exc)) from exc
 
-    def _check(self, found: os.stat_result) -> None:
+    def _check(self, found: os.stat_result, folder: os.stat_result) -> None:
         """Refuse a file that another user could have written, or can read."""
         if not stat.S_ISREG(found.st_mode):
             raise self._error("it is not a file")
@@ -127,8 +132,7 @@ class PrincipalsFile:
             raise self._error(f"it belongs to another user (uid {found.st_uid})")
         if found.st_mode & 0o077:
             raise self._error(f"other users can use it: run `chmod 600 {self.path}`")
-        parent = os.stat(self.path.parent).st_mode
-        if parent & stat.S_IWOTH and not parent & stat.S_ISVTX:
+        if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
             raise self._error(f"every user can replace it: run `chmod o-w {self.path.parent}`")
 
     @contextlib.contextmanager
@@ -143,6 +147,10 @@ class PrincipalsFile:
                 isolation_level=None,
             )
             with contextlib.closing(database):
+                if is_write:
+                    # The journal stays, so that it can be hidden from sandboxes like the file: who
+                    # writes a journal decides about the file.
+                    database.execute("PRAGMA journal_mode = PERSIST")
                 database.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
                 self._prepare(database, is_write=is_write)
                 yield database

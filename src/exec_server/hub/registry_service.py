@@ -285,7 +285,7 @@ async def _listening(
         server = await loop.create_server(new_protocol, sock=sock, backlog=_BACKLOG)
     else:
         guard = parts.connections
-        server = TlsAcceptor(sock, new_protocol, certificate.context, guard, limits=parts.limits)
+        server = TlsAcceptor(sock, new_protocol, certificate, guard, limits=parts.limits)
     try:
         yield ("https" if certificate else "http") + plain.removeprefix("ws")
     finally:

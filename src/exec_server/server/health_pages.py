@@ -23,15 +23,18 @@ def ready_page(core: ExecServer) -> HttpPage:
     return HttpPage(ready, methods=("GET", "HEAD"))
 
 
-def monitoring_pages(metrics: Callable[[], str]) -> dict[str, HttpPage]:
+def monitoring_pages(metrics: Callable[[], str], *, is_open: bool) -> dict[str, HttpPage]:
     """The pages that have to be asked for: the reference answers 404 to these paths.
 
-    `/metrics` needs a token if clients need one. Monitors have none for `/healthz`.
+    `/metrics` needs a token if clients need one. If it *is_open*, without token and TLS, a web page
+    must not reach it under a name of its own. Monitors have no token for `/healthz`.
     """
     from exec_server.prometheus import CONTENT_TYPE
 
     headers = (("Content-Type", CONTENT_TYPE),)
     return {
         "/healthz": HttpPage(lambda: HttpAnswer(200, "ok\n")),
-        "/metrics": HttpPage(lambda: HttpAnswer(200, metrics(), headers), needs_token=True),
+        "/metrics": HttpPage(
+            lambda: HttpAnswer(200, metrics(), headers), needs_token=True, needs_address=is_open
+        ),
     }

@@ -11,20 +11,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from weakref import WeakSet
+
+from msgspec.structs import replace
 
 from exec_server.access.token_secrets import digest_of
 from exec_server.server.authentication import Authenticator, SignedBearerToken, bearer_token
 from exec_server.server.principals.admission import (
     Admission,
+    AnyCertificate,
     CertificateNames,
     Credential,
     NotAdmitted,
     OwnToken,
     ServerToken,
+    SignedSubject,
     UnixUser,
     certificate_names,
+    client_certificate,
 )
 from exec_server.server.principals.known_principals import KnownPrincipals
 from exec_server.transport.connection import Connection
@@ -74,7 +79,14 @@ class LiveAccess:
         self, transport: asyncio.BaseTransport, authorization: str | None
     ) -> Admission | None:
         """Who the client of a WebSocket is, that `check` has let in; None is our own user."""
-        return self._admit(transport, authorization) if self.is_guarded else None
+        certificate = client_certificate(transport)
+        if self.is_guarded:
+            found = self._admit(transport, authorization)
+        elif certificate is not None:
+            found = self._admission(AnyCertificate())
+        else:
+            return None
+        return found if certificate is None else replace(found, certificate=certificate)
 
     def identify_user(
         self, transport: asyncio.BaseTransport, _authorization: str | None
@@ -132,7 +144,7 @@ class LiveAccess:
         if authenticator == self._authenticator:
             return
         self._authenticator = authenticator
-        self._end("the tokens have changed", lambda found: not _is_in_file(found))
+        self._end("the tokens have changed", lambda found: not _needs_no_token(found))
 
     def replace_principals(self, known: KnownPrincipals) -> None:
         """Use these principals from now on; connections end whose principal is now another one."""
@@ -145,6 +157,16 @@ class LiveAccess:
         """End the connections that would not be let in any more with the rights that they have."""
         now = self._clock()
         self._end(reason, lambda found: not found.is_still_good(self._known, now))
+
+    def authority_removed(self, left: Sequence[bytes]) -> None:
+        """End the connections whose certificates none of the authorities *left* has issued."""
+        from exec_server.transport.certificate_facts import is_issued_by
+
+        def is_meant(admission: Admission) -> bool:
+            found = admission.certificate
+            return found is not None and not is_issued_by(found, left)
+
+        self._end("an authority was removed", is_meant)
 
     def next_expiry(self) -> float | None:
         """When the next principal of the file expires."""
@@ -164,6 +186,6 @@ def _admission_of(connection: Connection) -> Admission:
     return admission
 
 
-def _is_in_file(admission: Admission) -> bool:
-    """True if no token of the server's own options has let it in."""
-    return isinstance(admission.credential, OwnToken | CertificateNames | UnixUser)
+def _needs_no_token(admission: Admission) -> bool:
+    """True if it was let in by something else than a token of the server's own options."""
+    return not isinstance(admission.credential, ServerToken | SignedSubject)

@@ -140,6 +140,7 @@ async def serve(
             # This comes last, so that the first client need not wait for it.
             held.callback(asyncio.get_running_loop().call_soon(core.prepare).cancel)
             if tls is not None:
+                tls.on_authority_removed = access.authority_removed
                 held.callback(_watch(tls, limits).close)
             watch = None
             if file is not None:
@@ -216,7 +217,10 @@ def _listen(
     on_connection: Callable[[Connection], None] = access.serve
     traffic = None
     if metrics is not None:
-        pages |= monitoring_pages(metrics.text)
+        # A server for other machines may be called by a name; who reaches it may read them anyhow.
+        is_local = isinstance(bound.address, TcpAddress) and bound.address.is_loopback
+        is_open = is_local and not access.is_guarded and tls is None
+        pages |= monitoring_pages(metrics.text, is_open=is_open)
         on_connection, traffic = metrics.counting(access.serve), metrics.traffic
     settings = ListenSettings(
         on_connection=on_connection,
@@ -292,6 +296,7 @@ async def run_main(
     *,
     limits: Limits = DEFAULT_LIMITS,
     authenticator: Authenticator | None = None,
+    principals: str | os.PathLike[str] | None = None,
     tls: Certificate | None = None,
     insecure_no_auth: bool = False,
     allow_other_users: bool = False,
@@ -308,6 +313,8 @@ async def run_main(
     if isinstance(parse_listen_url(listen_url), StdioAddress):
         if authenticator is not None:
             raise ConfigurationError("WebSocket auth requires a WebSocket listener, not stdio")
+        if principals is not None:
+            raise ConfigurationError("principals require a listener, not stdio")
         if tls is not None:
             raise ConfigurationError("TLS requires a WebSocket listener, not stdio")
         await serve_stdio(
@@ -318,6 +325,7 @@ async def run_main(
         listen_url,
         limits=limits,
         authenticator=authenticator,
+        principals=principals,
         tls=tls,
         insecure_no_auth=insecure_no_auth,
         allow_other_users=allow_other_users,

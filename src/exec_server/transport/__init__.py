@@ -5,6 +5,7 @@ address.py            the values of `--listen`
 binding.py            sockets to listen on: bound here, or passed on by systemd
 listen.py             turns what a listening socket accepts into connections
 accepting.py          accepts connections, with a bound on those that wait for a request
+certificate_facts.py  what a certificate says: its validity, its issuer
 certificate.py        the certificate of a listener, read again when its files change
 tls_accepting.py      TLS handshakes with accepted connections, bounded in time and in number
 tls_handshake.py      sends the reason to a peer whose TLS handshake is refused

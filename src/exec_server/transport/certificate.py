@@ -6,8 +6,10 @@ import asyncio
 import logging
 import os
 import ssl
+from collections.abc import Callable, Sequence
 
 from exec_server.errors import ConfigurationError
+from exec_server.transport.certificate_facts import warn_of_end
 from exec_server.transport.tls_handshake import HandshakeContext
 
 logger = logging.getLogger(__name__)
@@ -18,18 +20,20 @@ _Stamps = tuple[tuple[int, int, int], ...]
 class Certificate:
     """A certificate with its key, and the TLS context of the sockets that use them.
 
-    With *client_ca* a client needs a certificate by one of the authorities in that file. Then a
-    change of the files makes a new *context*, so it has to be asked for at each connection. The
-    authorities of a context can only become more.
+    With *client_ca* a client needs a certificate by one of the authorities in that file. A change
+    of the files makes a new *context*, so it has to be asked for at each connection.
     """
 
     def __init__(self, certificate: str, key: str, *, client_ca: str | None = None) -> None:
         """Raises ConfigurationError if the files cannot be read or do not belong together."""
         self._certificate, self._key = certificate, key
         self.client_ca = client_ca
+        # Called with the authorities of clients that are left, when one was removed.
+        self.on_authority_removed: Callable[[Sequence[bytes]], None] | None = None
         try:
             self._seen = self._stamps()
             self.context: ssl.SSLContext = self._load()
+            warn_of_end(certificate)
         except (OSError, ValueError) as exc:
             why = why_unusable(exc, certificate, key)
             raise ConfigurationError(f"cannot use the certificate {certificate}: {why}") from exc
@@ -57,18 +61,21 @@ class Certificate:
 
     def reload(self) -> bool:
         """Read the files again. False means that they are broken and the old ones stay in use."""
+        before = self.context
         try:
-            # A failure halfway would leave the context in use without a key.
-            fresh = self._load()
-            if self.client_ca is None:
-                self.context.load_cert_chain(self._certificate, self._key, _no_password)
-            else:
-                self.context = fresh
+            self.context = self._load()
+            warn_of_end(self._certificate)
         except (OSError, ValueError) as exc:
+            self.context = before
             why = why_unusable(exc, self._certificate, self._key)
             logger.error("the certificate was not read again: %s", why)
             return False
         logger.info("the certificate was read again")
+        left = self.context.get_ca_certs(binary_form=True)
+        if set(before.get_ca_certs(binary_form=True)) - set(left):
+            logger.info("an authority of clients was removed")
+            if self.on_authority_removed is not None:
+                self.on_authority_removed(left)
         return True
 
     def _stamps(self) -> _Stamps:

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from ipaddress import ip_address
 from typing import NamedTuple, cast
 
 from exec_server.limits import Limits
@@ -82,6 +83,8 @@ class HttpPage(NamedTuple):
     show: Callable[[], HttpAnswer]
     methods: tuple[str, ...] = ("GET",)
     needs_token: bool = False
+    # True refuses requests for a host name: a web page can give a name of its own to this address.
+    needs_address: bool = False
 
 
 Pages = Mapping[str, HttpPage]
@@ -129,6 +132,8 @@ def judge(
 def _show(page: HttpPage, head: RequestHead, check: CheckAuthorization | None) -> HttpAnswer:
     if head.method not in page.methods:
         return HttpAnswer(405, headers=(("Allow", ",".join(page.methods)),))
+    if page.needs_address and not _is_address(head.headers.get("host", "")):
+        return HttpAnswer(403, "the Host header has to be an address or localhost")
     return (_refuse_token(head, check) if page.needs_token else None) or page.show()
 
 
@@ -154,6 +159,18 @@ def _refuse_upgrade(head: RequestHead) -> HttpAnswer | None:
             426, "WebSocket request couldn't be upgraded since no upgrade state was present"
         )
     return None
+
+
+def _is_address(host: str) -> bool:
+    """True if *host*, which may have a port, is an IP address, localhost or missing."""
+    name = host.rpartition("]")[0].removeprefix("[") or host.partition(":")[0]
+    if name in ("", "localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _has_token(value: str, token: str) -> bool:

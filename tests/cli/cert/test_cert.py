@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from exec_server.cli.cert.cert_command import cert_command
+from exec_server.cli.serve.serve_options import parse_serve
 from tests.requirements import requirement
 from tests.support.servers import OURS, start_server
 
@@ -114,17 +115,32 @@ def test_wrong_words_are_refused(tmp_path, capsys, words, status, text):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--tls-cert", "x"], "--tls-cert and --tls-key go together"),
-        (["--tls-client-ca", "x"], "--tls-client-ca needs --tls-cert and --tls-key"),
         (["--tls-cert", "/no/x", "--tls-key", "/no/y"], "cannot use the certificate /no/x"),
         (
-            ["--remote", "http://127.0.0.1:1", "--environment-id", "e", "--tls-cert", "x"],
+            ["--remote", "http://h", "--environment-id", "e", "--tls-cert", "x", "--tls-key", "y"],
             "--tls-cert cannot be used with --remote",
         ),
     ],
 )
 def test_a_server_says_what_is_wrong_with_its_files(words, text):
     assert text in run(*words, status=1).stderr
+
+
+@requirement("tls:files")
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (["--tls-cert", "x"], "--tls-key <PATH>"),
+        (["--tls-key", "x"], "--tls-cert <PATH>"),
+        (["--tls-client-ca", "x"], "--tls-cert <PATH>"),
+    ],
+)
+def test_tls_options_that_need_others_are_a_wrong_command_line(words, missing, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse_serve(words, {})
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "required arguments were not provided" in said and missing in said
 
 
 @requirement("tls:files")

@@ -11,6 +11,7 @@ import signal
 import ssl
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ import websockets
 
 from exec_server.cli.cert.cert_command import cert_command
 from exec_server.limits import DEFAULT_LIMITS
+from exec_server.server.authentication import CapabilityToken
 from exec_server.server.serving import serve
 from exec_server.transport.certificate import Certificate
 from tests.requirements import requirement
@@ -194,28 +196,45 @@ async def test_a_change_of_the_certificate_files_is_noticed(no_leaks, lab, caplo
         with caplog.at_level("INFO"):
             renew(lab)
             await eventually(lambda: "the certificate was read again" in caplog.text)
-        assert (tls.context is before) is not asks_clients
+        assert tls.context is not before
 
 
 @pytest.mark.one_loop
 @requirement("reload:client-ca")
-async def test_an_authority_of_clients_that_is_removed_lets_no_client_in_again(no_leaks, lab):
+@pytest.mark.parametrize("has_token", [False, True])
+async def test_the_clients_of_an_authority_that_is_removed_are_out(no_leaks, lab, has_token):
     assert cert_command(["client", str(lab), "alice"]) == 0
     context = ssl.create_default_context(cafile=str(lab / "ca.pem"))
     context.load_cert_chain(lab / "client-alice.pem", lab / "client-alice-key.pem")
     authority = lab.parent / "clients.pem"
     authority.write_bytes((lab / "ca.pem").read_bytes())
+    other = lab.parent / "other"
+    assert cert_command(["ca", str(other)]) == 0
+    assert cert_command(["client", str(other), "bob"]) == 0
+    theirs = ssl.create_default_context(cafile=str(lab / "ca.pem"))
+    theirs.load_cert_chain(other / "client-bob.pem", other / "client-bob-key.pem")
+    authority.write_bytes((lab / "ca.pem").read_bytes() + (other / "ca.pem").read_bytes())
     tls = Certificate(*files_of(lab), client_ca=str(authority))
-    async with serve(tls=tls) as server:
-        async with websockets.connect(server.url, ssl=context) as first:
-            other = lab.parent / "other"
-            assert cert_command(["ca", str(other)]) == 0
+    token = CapabilityToken(sha256(b"t").digest()) if has_token else None
+    headers = bearer("t") if has_token else None
+    async with serve(tls=tls, authenticator=token) as server:
+        async with (
+            Wire(server.url, headers=headers, context=context) as alice,
+            Wire(server.url, headers=headers, context=theirs) as bob,
+        ):
+            await alice.initialize()
+            await bob.initialize()
+            # An authority that comes, or a file that is written again, ends no connection.
+            assert tls.reload()
+            await alice.call("session/ping", {})
             authority.write_bytes((other / "ca.pem").read_bytes())
             assert tls.reload()
+            await alice.closed()
+            assert alice.socket.close_code == 1008
+            await bob.call("session/ping", {})
             with pytest.raises((ssl.SSLError, ConnectionError, websockets.InvalidMessage)):
-                async with websockets.connect(server.url, ssl=context):
+                async with Wire(server.url, headers=headers, context=context):
                     pass
-            await first.ping()
 
 
 # The terminal.

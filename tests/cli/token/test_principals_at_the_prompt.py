@@ -91,7 +91,10 @@ async def test_sighup_reads_the_file_again(made, tmp_path):
 
 @requirement("principals:server")
 def test_options_that_contradict_principals(made, tmp_path, capsys):
-    assert parse_serve(["--principals", "p"], {}).holds_secrets
+    options = parse_serve(["--principals", "p"], {})
+    assert options.holds_secrets
+    # Sandboxes see neither the file nor its journal.
+    assert options.operator.secret_files == (None, "p", "p-journal")
     for other in ("--insecure-no-auth", "--allow-other-users"):
         with pytest.raises(SystemExit) as ended:
             parse_serve(["--principals", "p", other], {})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import msgspec
 
 from exec_server.cli.parser import Arguments, Flag, Parser
-from exec_server.errors import ConfigurationError, NotFound, RpcError
+from exec_server.errors import ConfigurationError, NotFound, RpcError, ScopeRefused
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
@@ -161,6 +161,9 @@ async def _check_folders(client: ExecServerClient, wanted: Confinement, *, cwd: 
             await client.fs.get_metadata(posixpath.join(cwd or ".", folder))
         except NotFound:
             raise CannotConfine(f"the directory `{folder}` of --sandbox does not exist") from None
+        except ScopeRefused:
+            # This principal may run commands and see no files; the start fails if it is missing.
+            return
 
 
 async def _native(client: ExecServerClient, path: str) -> bytes:

@@ -36,7 +36,12 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def secret_files(self) -> tuple[str | None, ...]:
         """The files that no command may read."""
-        return (self.tls_key, self.principals_file)
+        principals = self.principals_file
+        if principals is None:
+            return (self.tls_key,)
+        from exec_server.access.principals_file import journal_of
+
+        return (self.tls_key, principals, journal_of(principals))
 
     @property
     def principals_file(self) -> str | None:
@@ -84,11 +89,7 @@ def read_log_level(path: str) -> str:
 
 def certificate(options: OperatorOptions) -> Certificate | None:
     """The certificate of the listener, if there is to be TLS. Raises ConfigurationError."""
-    if (options.tls_cert is None) != (options.tls_key is None):
-        raise ConfigurationError("--tls-cert and --tls-key go together")
     if options.tls_cert is None or options.tls_key is None:
-        if options.tls_client_ca is not None:
-            raise ConfigurationError("--tls-client-ca needs --tls-cert and --tls-key")
         return None
     from exec_server.transport.certificate import Certificate
 

@@ -36,6 +36,9 @@ _IDENTITIES = ("use_agent_identity_auth", "executor_credential_stdin", "aws_sigv
 _REMOTE = ("environment_id", "remote")
 _AWS = ("remote", "environment_id", "aws_sigv4")
 _NEEDS: dict[str, Sequence[str]] = {
+    "tls_cert": ("tls_key",),
+    "tls_key": ("tls_cert",),
+    "tls_client_ca": ("tls_cert", "tls_key"),
     "remote": ("environment_id",),
     "remote_transport": _REMOTE,
     "relay": _REMOTE,

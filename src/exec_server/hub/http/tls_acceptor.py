@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from functools import partial
 
 from exec_server.hub.http.connection_guard import ConnectionGuard, NewProtocol
 from exec_server.limits import Limits
 from exec_server.transport.accepting import Acceptor, WaitingConnections
+from exec_server.transport.certificate import Certificate
 
 
 class TlsAcceptor(Acceptor):
@@ -19,13 +19,13 @@ class TlsAcceptor(Acceptor):
         self,
         sock: socket.socket,
         new_protocol: NewProtocol,
-        context: ssl.SSLContext,
+        certificate: Certificate,
         guard: ConnectionGuard,
         *,
         limits: Limits,
     ) -> None:
         super().__init__(sock, new_protocol, WaitingConnections(0))
-        self._context = context
+        self._certificate = certificate
         self._guard = guard
         self._new_guarded = new_protocol
         self._seconds = limits.http_head_timeout
@@ -39,7 +39,7 @@ class TlsAcceptor(Acceptor):
             await self._loop.connect_accepted_socket(
                 partial(self._new_guarded, handshake),
                 sock,
-                ssl=self._context,
+                ssl=self._certificate.context,
                 ssl_handshake_timeout=self._seconds,
             )
         except asyncio.CancelledError:

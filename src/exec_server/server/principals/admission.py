@@ -44,6 +44,8 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
 
     principal: Principal
     credential: Any
+    # The certificate of the client (DER), if the handshake has asked for one.
+    certificate: bytes | None = None
 
     @property
     def name(self) -> str:
@@ -97,6 +99,13 @@ class SignedSubject(msgspec.Struct, frozen=True):
         return whole if self.may is None else whole.narrowed(self.may)
 
 
+class AnyCertificate(msgspec.Struct, frozen=True):
+    """A certificate that the handshake has accepted, on a server without principals and tokens."""
+
+    def principal(self, known: KnownPrincipals | None, now: float) -> Principal:
+        return unrestricted(own_principal())
+
+
 class CertificateNames(msgspec.Struct, frozen=True):
     """The names in a client's certificate, which the handshake has verified."""
 
@@ -145,6 +154,12 @@ def certificate_names(transport: asyncio.BaseTransport) -> tuple[str, ...]:
     """The names in the certificate of the peer, the common name first; none without TLS."""
     certificate = transport.get_extra_info("peercert") or {}
     return (*_common_names(certificate), *_alternative_names(certificate))
+
+
+def client_certificate(transport: asyncio.BaseTransport) -> bytes | None:
+    """The certificate of the peer (DER), if it was asked for one."""
+    tls = transport.get_extra_info("ssl_object")
+    return None if tls is None else tls.getpeercert(binary_form=True)
 
 
 def _common_names(certificate: dict[str, Any]) -> Iterator[str]:

@@ -14,6 +14,9 @@ from exec_server.server.principals.known_principals import KnownPrincipals
 
 logger = logging.getLogger(__name__)
 
+# How long the clients of a server wait while another program changes the file.
+_PATIENCE = 0.2
+
 
 class PrincipalWatch:
     """Reads a file of principals again within *seconds* of a change, until it is closed.
@@ -22,7 +25,9 @@ class PrincipalWatch:
     """
 
     def __init__(self, file: PrincipalsFile, access: LiveAccess, *, seconds: float) -> None:
-        self._file = file
+        self._file = PrincipalsFile(file.path, seconds=_PATIENCE)
+        # For the thread that writes.
+        self._patient_file = file
         self._access = access
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
@@ -49,6 +54,11 @@ class PrincipalWatch:
             _note(self._file, self._uses)
 
     def _look(self) -> None:
+        # Whatever fails below, the next look comes.
+        self._timer = self._loop.call_later(self._seconds, self._look)
+        if self._expiry is not None and time.time() >= self._expiry:
+            self._access.review("a principal has expired")
+            self._expiry = self._access.next_expiry()
         try:
             if self._file.stamp() != self._seen:
                 self.reload()
@@ -56,14 +66,10 @@ class PrincipalWatch:
             if not self._is_broken:
                 logger.error("the old principals stay in use: %s", exc)
             self._is_broken = True
-        if self._expiry is not None and time.time() >= self._expiry:
-            self._access.review("a principal has expired")
-            self._expiry = self._access.next_expiry()
         if self._uses and (self._noting is None or self._noting.done()):
             # A write waits for the disk.
             uses, self._uses = self._uses, {}
-            self._noting = self._loop.run_in_executor(None, _note, self._file, uses)
-        self._timer = self._loop.call_later(self._seconds, self._look)
+            self._noting = self._loop.run_in_executor(None, _note, self._patient_file, uses)
 
     def _used(self, name: str, source: str) -> None:
         self._uses[name] = LastUse(time.time(), source)
