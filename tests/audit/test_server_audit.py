@@ -25,6 +25,7 @@ from exec_server.server.server_audit import ServerAudit
 from exec_server.server.serving import RunningServer, serve
 from tests.requirements import requirement
 from tests.support.backends import needs_some_backend
+from tests.support.cli import Cue
 from tests.support.leaks import eventually
 from tests.support.raw import UPGRADE, http, request_head
 from tests.support.servers import start_server
@@ -320,6 +321,33 @@ async def test_the_chain_is_whole_after_the_server_was_killed(tmp_path):
     assert last in lines and last["name"] == "process/start"
     assert [each["name"] for each in lines[-2:]] == ["server started", "server stopped"]
     assert lines[-1]["n"] == len(lines)
+
+
+@pytest.mark.one_loop
+@requirement("audit/lines:ends")
+@pytest.mark.skipif(sys.platform != "linux", reason="durable jobs need Linux")
+async def test_a_durable_process_that_ends_without_a_server_has_a_line_of_its_end(tmp_path):
+    path, cue = tmp_path / "audit.log", Cue(tmp_path / "cue")
+    words = ("--audit", str(path), "--state", str(tmp_path / "state"))
+    with start_server(*words) as server:
+        async with Wire(server.url) as wire:
+            session = (await wire.initialize())["sessionId"]
+            script = f"{cue.wait}; exit 5"
+            pid = (await wire.start("p", ["sh", "-c", script], durable=True, details=True))["pid"]
+        server.signal(signal.SIGKILL)
+        await asyncio.to_thread(server.wait)
+    await cue.give()
+    await eventually(lambda: not Path(f"/proc/{pid}").exists())
+    for _ in range(2):
+        with start_server(*words) as server:
+            async with Wire(server.url) as wire:
+                await wire.initialize(resumeSessionId=session)
+                read_ = await wire.call("process/read", {"processId": "p", "waitMs": 10_000})
+                assert read_["exitCode"] == 5
+    # Only one of the two servers tells it.
+    (ended,) = named(path, "process ended")
+    assert (ended["process"], ended["exit_code"]) == ("p", 5)
+    assert ended["principal"] == named(path, "process/start")[0]["principal"]
 
 
 @pytest.mark.one_loop

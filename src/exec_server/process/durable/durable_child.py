@@ -68,6 +68,8 @@ class DurableChild(Child):
         self.started_at = time.time_ns() // 1_000_000
         self.ended_at: int | None = None
         self._lost_at: int | None = None
+        # True if an earlier server has seen its end.
+        self.was_over = False
         self._retry: asyncio.TimerHandle | None = None
 
     def _described(self) -> dict[str, Any]:
@@ -194,6 +196,7 @@ class DurableChild(Child):
         self.started_at = saved.started_at
         self._mark = saved.mark
         self.log = self.job.log
+        self.was_over = not self.job.log.notes.keys().isdisjoint(("exited", "lost"))
         if saved.sandbox is not None:
             self.sandbox = _EarlierSandbox(saved.sandbox)  # type: ignore[arg-type]
 
