@@ -11,14 +11,19 @@ import sys
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from exec_server.audit.audit_file import AuditLines, AuditOptions
 from exec_server.audit.audit_reader import lines_of
 from exec_server.audit.chain import check
+from exec_server.audit.event import WorkEvent
+from exec_server.process.child import Child
+from exec_server.protocol.ends import EndedBy, EndReport, Usage
 from exec_server.protocol.sandbox import workspace_write
+from exec_server.server.audited_requests import end_facts
 from exec_server.server.authentication import CapabilityToken
 from exec_server.server.server import ROUTES
 from exec_server.server.server_audit import ServerAudit
@@ -372,3 +377,25 @@ async def test_a_sandboxed_command_neither_reads_the_log_nor_ends_when_it_is_rot
     assert events.stdout == b"done\n" and events.exit_code == 0
     assert b"server started" not in events.stdout + events.stderr
     assert named(path, "process/start")[0]["sandbox"] == f"workspace-write={work}, no network"
+
+
+@requirement("audit/lines:ends")
+def test_the_cause_and_usage_of_an_end_are_written_if_they_are_known():
+    by = EndedBy(kind="client", principal="bob")
+    child = SimpleNamespace(
+        process_id="p",
+        pid=7,
+        exit_code=137,
+        input_bytes=1,
+        log=SimpleNamespace(total_bytes=2),
+        lost=None,
+        failure=None,
+        end=EndReport(cause="limit", signal="SIGKILL", by=by, limit="wall"),
+        usage=Usage(wall=1.5, cpu=0.5, source="rusage"),
+    )
+    facts = end_facts(cast(Child, child))
+    assert (facts["cause"], facts["signal"], facts["detail"]) == ("limit", "SIGKILL", "limit wall")
+    assert facts["ended_by"] == "client bob" and facts["usage"] == {"wall": 1.5, "cpu": 0.5}
+    assert WorkEvent(at=1.0, name="process ended", **facts).exit_code == 137
+    child.end = child.usage = None
+    assert "cause" not in end_facts(cast(Child, child))
