@@ -20,9 +20,12 @@ from exec_server.audit.audit_file import AuditLines, AuditOptions
 from exec_server.audit.audit_reader import lines_of
 from exec_server.audit.chain import check
 from exec_server.audit.event import WorkEvent
+from exec_server.errors import RpcError
 from exec_server.process.child import Child
+from exec_server.protocol import process
 from exec_server.protocol.ends import EndedBy, EndReport, Usage
 from exec_server.protocol.sandbox import workspace_write
+from exec_server.rpc.router import Route
 from exec_server.server.audited_requests import end_facts
 from exec_server.server.authentication import CapabilityToken
 from exec_server.server.server import ROUTES
@@ -399,3 +402,34 @@ def test_the_cause_and_usage_of_an_end_are_written_if_they_are_known():
     assert WorkEvent(at=1.0, name="process ended", **facts).exit_code == 137
     child.end = child.usage = None
     assert "cause" not in end_facts(cast(Child, child))
+
+
+@requirement("audit/lines:requests")
+def test_a_lack_of_rights_has_a_line_for_every_method(tmp_path):
+    def refuse(context: Any, params: Any) -> Any:
+        raise RpcError("alice may not do this", code=-32020)
+
+    def fail(context: Any, params: Any) -> Any:
+        raise RpcError("unknown process", code=-32600)
+
+    path = tmp_path / "audit.log"
+    audit = ServerAudit(AuditLines(str(path)))
+    context = SimpleNamespace(
+        connection=SimpleNamespace(peer_name="192.0.2.1:5"),
+        session=None,
+        who=SimpleNamespace(name="alice"),
+    )
+    for handler in (refuse, fail):
+        table = {method.name: Route(method, handler) for method in (process.READ, process.SIGNAL)}
+        routes = audit.routes(table)
+        assert audit.routes(table) is routes
+        for params in (process.ReadParams("p"), process.SignalParams("p", "TERM")):
+            name = "process/read" if isinstance(params, process.ReadParams) else "process/signal"
+            with pytest.raises(RpcError):
+                routes[name].handler(context, params)
+    audit.close()
+    assert [(each["name"], each["code"], each["process"]) for each in read(path)] == [
+        ("process/read", -32020, "p"),
+        ("process/signal", -32020, "p"),
+        ("process/signal", -32600, "p"),
+    ]
