@@ -11,20 +11,29 @@ import sys
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from exec_server.audit.audit_file import AuditLines, AuditOptions
 from exec_server.audit.audit_reader import lines_of
 from exec_server.audit.chain import check
+from exec_server.audit.event import WorkEvent
+from exec_server.errors import RpcError
+from exec_server.process.child import Child
+from exec_server.protocol import process
+from exec_server.protocol.ends import EndedBy, EndReport, Usage
 from exec_server.protocol.sandbox import workspace_write
+from exec_server.rpc.router import Route
+from exec_server.server.audited_requests import end_facts
 from exec_server.server.authentication import CapabilityToken
 from exec_server.server.server import ROUTES
 from exec_server.server.server_audit import ServerAudit
 from exec_server.server.serving import RunningServer, serve
 from tests.requirements import requirement
 from tests.support.backends import needs_some_backend
+from tests.support.cli import Cue
 from tests.support.leaks import eventually
 from tests.support.raw import UPGRADE, http, request_head
 from tests.support.servers import start_server
@@ -323,6 +332,33 @@ async def test_the_chain_is_whole_after_the_server_was_killed(tmp_path):
 
 
 @pytest.mark.one_loop
+@requirement("audit/lines:ends")
+@pytest.mark.skipif(sys.platform != "linux", reason="durable jobs need Linux")
+async def test_a_durable_process_that_ends_without_a_server_has_a_line_of_its_end(tmp_path):
+    path, cue = tmp_path / "audit.log", Cue(tmp_path / "cue")
+    words = ("--audit", str(path), "--state", str(tmp_path / "state"))
+    with start_server(*words) as server:
+        async with Wire(server.url) as wire:
+            session = (await wire.initialize())["sessionId"]
+            script = f"{cue.wait}; exit 5"
+            pid = (await wire.start("p", ["sh", "-c", script], durable=True, details=True))["pid"]
+        server.signal(signal.SIGKILL)
+        await asyncio.to_thread(server.wait)
+    await cue.give()
+    await eventually(lambda: not Path(f"/proc/{pid}").exists())
+    for _ in range(2):
+        with start_server(*words) as server:
+            async with Wire(server.url) as wire:
+                await wire.initialize(resumeSessionId=session)
+                read_ = await wire.call("process/read", {"processId": "p", "waitMs": 10_000})
+                assert read_["exitCode"] == 5
+    # Only one of the two servers tells it.
+    (ended,) = named(path, "process ended")
+    assert (ended["process"], ended["exit_code"]) == ("p", 5)
+    assert ended["principal"] == named(path, "process/start")[0]["principal"]
+
+
+@pytest.mark.one_loop
 @needs_some_backend
 @requirement("audit/rotation", "audit/lines:sandboxed")
 async def test_a_sandboxed_command_neither_reads_the_log_nor_ends_when_it_is_rotated(tmp_path):
@@ -344,3 +380,56 @@ async def test_a_sandboxed_command_neither_reads_the_log_nor_ends_when_it_is_rot
     assert events.stdout == b"done\n" and events.exit_code == 0
     assert b"server started" not in events.stdout + events.stderr
     assert named(path, "process/start")[0]["sandbox"] == f"workspace-write={work}, no network"
+
+
+@requirement("audit/lines:ends")
+def test_the_cause_and_usage_of_an_end_are_written_if_they_are_known():
+    by = EndedBy(kind="client", principal="bob")
+    child = SimpleNamespace(
+        process_id="p",
+        pid=7,
+        exit_code=137,
+        input_bytes=1,
+        log=SimpleNamespace(total_bytes=2),
+        lost=None,
+        failure=None,
+        end=EndReport(cause="limit", signal="SIGKILL", by=by, limit="wall"),
+        usage=Usage(wall=1.5, cpu=0.5, source="rusage"),
+    )
+    facts = end_facts(cast(Child, child))
+    assert (facts["cause"], facts["signal"], facts["detail"]) == ("limit", "SIGKILL", "limit wall")
+    assert facts["ended_by"] == "client bob" and facts["usage"] == {"wall": 1.5, "cpu": 0.5}
+    assert WorkEvent(at=1.0, name="process ended", **facts).exit_code == 137
+    child.end = child.usage = None
+    assert "cause" not in end_facts(cast(Child, child))
+
+
+@requirement("audit/lines:requests")
+def test_a_lack_of_rights_has_a_line_for_every_method(tmp_path):
+    def refuse(context: Any, params: Any) -> Any:
+        raise RpcError("alice may not do this", code=-32020)
+
+    def fail(context: Any, params: Any) -> Any:
+        raise RpcError("unknown process", code=-32600)
+
+    path = tmp_path / "audit.log"
+    audit = ServerAudit(AuditLines(str(path)))
+    context = SimpleNamespace(
+        connection=SimpleNamespace(peer_name="192.0.2.1:5"),
+        session=None,
+        who=SimpleNamespace(name="alice"),
+    )
+    for handler in (refuse, fail):
+        table = {method.name: Route(method, handler) for method in (process.READ, process.SIGNAL)}
+        routes = audit.routes(table)
+        assert audit.routes(table) is routes
+        for params in (process.ReadParams("p"), process.SignalParams("p", "TERM")):
+            name = "process/read" if isinstance(params, process.ReadParams) else "process/signal"
+            with pytest.raises(RpcError):
+                routes[name].handler(context, params)
+    audit.close()
+    assert [(each["name"], each["code"], each["process"]) for each in read(path)] == [
+        ("process/read", -32020, "p"),
+        ("process/signal", -32020, "p"),
+        ("process/signal", -32600, "p"),
+    ]

@@ -45,12 +45,13 @@ async def executor(
     relay: Rendezvous, environment_id: str = "env-1", /, **options: Any
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Yield our executor behind *relay*, once it is connected."""
+    audit = options.pop("audit", None)
     options.setdefault("limits", LIMITS)
     options.setdefault("credentials", BearerToken(TOKEN))
     config = exec_server.RemoteEnvironmentConfig(
         registry_url=relay.url, environment_id=environment_id, **options
     )
-    task = asyncio.ensure_future(exec_server.run_remote_environment(config))
+    task = asyncio.ensure_future(exec_server.run_remote_environment(config, audit=audit))
     try:
         await _either(task, relay.until(lambda: relay.is_online(environment_id)))
         yield task

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from exec_server.audit.audit_file import AuditLines
-from exec_server.audit.event import AuditEvent
+from exec_server.audit.audit_reader import lines_of
+from exec_server.audit.chain import check
+from exec_server.audit.event import AuditEvent, WorkEvent
 from exec_server.errors import ConfigurationError, ConnectError
 from exec_server.relay.keys import SEED_BYTES, KeyPair
 from exec_server.remote.authorized_harnesses import AuthorizedHarnesses
@@ -18,6 +20,7 @@ from exec_server.remote.credentials.credentials import HarnessToken
 from exec_server.remote.executor.refused_harnesses import RefusedHarnesses
 from exec_server.remote.harness.dialler import NoiseDialler
 from exec_server.remote.identity import create_identity
+from exec_server.server.server_audit import ServerAudit
 from tests.remote.conftest import LIMITS, connect, executor
 from tests.requirements import requirement
 from tests.support.rendezvous import TOKEN, Rendezvous
@@ -72,6 +75,27 @@ async def test_a_refused_key_is_in_the_audit_log_of_the_executor(relay, path, tm
     assert (event.name, event.environment_id) == ("harness refused", "env-1")
     assert TWO.public.fingerprint in event.detail and str(path) in event.detail
     assert audit.stat().st_mode & 0o777 == 0o600
+
+
+@requirement("remote/executor:audit", "audit/lines:requests")
+async def test_the_audit_log_of_an_executor_has_refused_keys_and_all_work(relay, path, tmp_path):
+    file = tmp_path / "audit.log"
+    with contextlib.closing(ServerAudit(AuditLines(str(file)))) as audit:
+        async with executor(relay, authorized_harnesses=path, audit=audit):
+            with pytest.raises(ConnectError):
+                async with dialled(relay, TWO):
+                    pass
+        async with executor(relay, "env-2", audit=audit), connect(relay, "env-2") as client:
+            await client.run(["true"])
+    done = check(lines_of(str(file)))
+    assert not done.faults
+    events = [msgspec.json.decode(line, type=WorkEvent) for _, line in lines_of(str(file))]
+    names = [event.name for event in events]
+    assert names[:3] == ["server started", "harness refused", "server stopped"]
+    assert "env-1" in events[0].detail and TWO.public.fingerprint in events[1].detail
+    assert {"connection opened", "initialize", "process/start", "process ended"} <= set(names[3:])
+    (start,) = [event for event in events if event.name == "process/start"]
+    assert start.argv == ["true"] and start.address.startswith("stream ")
 
 
 @requirement("remote/executor:audit")

@@ -81,7 +81,7 @@ async def test_the_metrics_follow_what_happens(no_leaks):
         assert later['refusals_total{reason="origin"}'] == 1
 
 
-@requirement("metrics:counts")
+@requirement("metrics:counts", "metrics:audit")
 @pytest.mark.skipif(sys.platform != "linux", reason="durable jobs need Linux")
 async def test_durable_processes_count_too(no_leaks, tmp_path):
     async with serve(metrics=True, state_directory=tmp_path / "state") as server:
@@ -89,7 +89,12 @@ async def test_durable_processes_count_too(no_leaks, tmp_path):
             await wire.initialize()
             await wire.start("p", ["cat"], durable=True, pipeStdin=True)
             await wire.start("q", ["cat"], pipeStdin=True)
-            assert (await scrape(server))["processes"] == 2
+            first = await scrape(server)
+            assert first["processes"] == 2 and "audit_last_line" not in first
+            await wire.write("p", b"x" * 1000)
+            await wire.output_until("p", b"x" * 1000)
+            grown = (await scrape(server))["journal_bytes"] - first["journal_bytes"]
+            assert 1000 <= grown < 2000
             await wire.call("process/terminate", {"processId": "p"})
             await wire.event("p", "process/closed")
             assert (await scrape(server))["processes"] == 1

@@ -102,7 +102,10 @@ class AuditLines:
             return True
         self._follow()
         has_room = self._reserve.is_enough(self._descriptor, self._size)
-        if has_room and not self.sync.is_failing and self._tell_lost() and self._tell_refused():
+        if self.sync.is_failing:
+            # It is tried again, for the requests that follow.
+            self.sync.wrote(self._descriptor)
+        elif has_room and self._tell_lost() and self._tell_refused():
             return True
         if not self._refused:
             logger.error("the audit log %s cannot be written: requests are refused", self.path)

@@ -157,6 +157,9 @@ class ProcessTable:
                 logger.error("process %.64r could not be restored: %s", left.saved.process_id, exc)
                 continue
             child.on_exit = self.on_exit
+            if self.on_exit is not None and child.state != "running" and not child.was_over:
+                # It has ended while no server ran.
+                self.on_exit(child)
             self._entries[child.process_id] = child
             self._durable.add(child)
             if child.state == "closed":

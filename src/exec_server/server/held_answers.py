@@ -15,11 +15,15 @@ from exec_server.transport.socket_owner import UnixOwner
 
 
 class HeldConnection:
-    """A Connection that sends what it is given once the lines before it are on the disk."""
+    """A Connection that sends what it is given once the lines before it are on the disk.
 
-    def __init__(self, inner: Connection, sync: DiskSync) -> None:
+    While messages wait, it is in *holding*, whose connections have to be released.
+    """
+
+    def __init__(self, inner: Connection, sync: DiskSync, holding: set[HeldConnection]) -> None:
         self._inner = inner
         self._sync = sync
+        self._holding = holding
         # Messages wait for the line with this number.
         self._until = 0
         self._waiting: deque[tuple[int, int, Callable[[], None]]] = deque()
@@ -42,8 +46,11 @@ class HeldConnection:
             _, size, act = self._waiting.popleft()
             self._waiting_bytes -= size
             act()
+        if not self._waiting:
+            self._holding.discard(self)
 
     def _later(self, size: int, act: Callable[[], None]) -> None:
+        self._holding.add(self)
         self._waiting.append((self._until, size, act))
         self._waiting_bytes += size
 
@@ -79,6 +86,7 @@ class HeldConnection:
     def abort(self) -> None:
         self._waiting.clear()
         self._waiting_bytes = 0
+        self._holding.discard(self)
         self._inner.abort()
 
     def pause_reading(self) -> None:
@@ -91,8 +99,8 @@ class HeldConnection:
 class HeldAudibleConnection(HeldConnection):
     """The same, of a connection that notices bytes before they are a whole message."""
 
-    def __init__(self, inner: Connection, sync: DiskSync) -> None:
-        super().__init__(inner, sync)
+    def __init__(self, inner: Connection, sync: DiskSync, holding: set[HeldConnection]) -> None:
+        super().__init__(inner, sync, holding)
         assert isinstance(inner, Audible)
         self._audible: Audible = inner
 
@@ -105,6 +113,6 @@ class HeldAudibleConnection(HeldConnection):
         return self._audible.departed
 
 
-def held(inner: Connection, sync: DiskSync) -> HeldConnection:
+def held(inner: Connection, sync: DiskSync, holding: set[HeldConnection]) -> HeldConnection:
     kind = HeldAudibleConnection if isinstance(inner, Audible) else HeldConnection
-    return kind(inner, sync)
+    return kind(inner, sync, holding)

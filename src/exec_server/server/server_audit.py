@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from msgspec import Struct
 
@@ -58,7 +57,8 @@ class ServerAudit:
         self._clock = clock
         # The audited table of each table of routes, which stays referenced.
         self._tables: dict[int, tuple[Routes, Routes]] = {}
-        self._held: WeakSet[HeldConnection] = WeakSet()
+        # The connections whose messages wait for the disk.
+        self._holding: set[HeldConnection] = set()
         # When each connection began.
         self._opened: dict[Context, float] = {}
         lines.sync.on_synced = self._release
@@ -79,9 +79,7 @@ class ServerAudit:
         """*connection*, whose answers wait for the disk if that is asked for."""
         if self.lines.options.fsync != "always":
             return connection
-        holding = held(connection, self.lines.sync)
-        self._held.add(holding)
-        return holding
+        return held(connection, self.lines.sync, self._holding)
 
     def metrics(self) -> list[Metric]:
         lines = self.lines
@@ -224,5 +222,5 @@ class ServerAudit:
         self.lines.write_event(WorkEvent(at=self._clock(), name=name, **facts))
 
     def _release(self) -> None:
-        for connection in tuple(self._held):
+        for connection in tuple(self._holding):
             connection.release()

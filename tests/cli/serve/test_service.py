@@ -328,5 +328,7 @@ def test_the_unit_starts_a_server_that_can_be_reloaded():
     options = parse_serve(unit_words("exec-server-plain.service"), {})
     assert options.listen == "systemd" and options.auth.mode == "capability-token"
     assert options.operator.tls_cert and options.operator.tls_key and options.operator.metrics
+    assert options.audit.file == "/var/log/exec-server/audit.log"
     text = (DEPLOY / "systemd" / "exec-server-plain.service").read_text()
     assert "Type=notify\n" in text and "ExecReload=/bin/kill -HUP $MAINPID\n" in text
+    assert "LogsDirectory=exec-server\n" in text and "LogsDirectoryMode=0700\n" in text

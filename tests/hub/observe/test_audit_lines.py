@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from exec_server.audit.audit_file import AuditLines
+from exec_server.audit.chain import check, placed
 from exec_server.audit.event import AuditEvent
 from exec_server.errors import ConfigurationError
 from tests.hub.conftest import Visitor
@@ -39,6 +40,11 @@ async def test_a_rotated_audit_log_is_followed(visit, tmp_path):
     path.touch()
     await visitor.register("three", secret)
     assert names_in(path) == ["three"]
+    # The chain goes on from file to file.
+    files = [tmp_path / name for name in ("audit.log.1", "audit.log.2", "audit.log")]
+    rows = [row for file in files for row in placed(str(file), file.read_bytes().splitlines())]
+    done = check(rows)
+    assert not done.faults and done.end.number == 3
     assert path.stat().st_mode & 0o777 != 0
 
 

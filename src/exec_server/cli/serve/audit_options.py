@@ -112,6 +112,7 @@ def open_audit(settings: AuditSettings) -> Iterator[ServerAudit | None]:
             "sandboxed commands may read the audit log %s; put it into a directory of its own with "
             "mode 0700",
             settings.file,
+            extra={"notice": "audit"},
         )
     try:
         yield audit

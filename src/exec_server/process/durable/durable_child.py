@@ -69,6 +69,8 @@ class DurableChild(Child):
         self.started_at = time.time_ns() // 1_000_000
         self.ended_at: int | None = None
         self._lost_at: int | None = None
+        # True if an earlier server has seen its end.
+        self.was_over = False
         self._retry: asyncio.TimerHandle | None = None
 
     def _described(self) -> dict[str, Any]:
@@ -204,6 +206,7 @@ class DurableChild(Child):
         self.log = self.job.log
         if saved.output_limit is not None:
             self.limit_output(saved.output_limit)
+        self.was_over = not self.job.log.notes.keys().isdisjoint(("exited", "lost"))
         if saved.sandbox is not None:
             self.sandbox = _EarlierSandbox(saved.sandbox)  # type: ignore[arg-type]
 
