@@ -143,6 +143,7 @@ class ProcessLauncher:
             on_exit=child.reaped,
             denials=child.denials,
             granted=tuple(self.granted.items()),
+            learns=params.learn,
         )
         return start
 

@@ -2,6 +2,8 @@
 
 run.py                    `run`, and starting a command for `shell` and `sandbox`
 run_options.py            the options of `run`
+asking.py                 asks about what a sandbox refuses, for `--ask`
+denial_report.py          says at the end what was refused, or learned
 shell.py                  `shell`
 attach.py                 `attach`
 ps.py                     `ps`
