@@ -205,10 +205,16 @@ async def socks(port: int, host: bytes, to: int, *, command: int = 1) -> tuple[A
         return reader, writer, await reader.readexactly(10)
 
 
-async def launch(wire: Wire, process_id: str = "p", **members: Any) -> tuple[int, int]:
-    """Start a process with a proxy, and return the ports of its HTTP and SOCKS listeners."""
+async def launch(
+    wire: Wire, process_id: str = "p", *, start: dict[str, Any] | None = None, **members: Any
+) -> tuple[int, int]:
+    """Start a process with a proxy, and return the ports of its HTTP and SOCKS listeners.
+
+    *start* has more parameters of the start.
+    """
     argv = ["sh", "-c", "echo $HTTP_PROXY $ALL_PROXY; exec cat"]
-    params = start_params(process_id, argv, pipeStdin=True, networkProxy=wanted(**members))
+    more = {"networkProxy": wanted(**members), **(start or {})}
+    params = start_params(process_id, argv, pipeStdin=True, **more)
     await wire.call("process/start", params)
     http, anything = (await wire.output_until(process_id, b"\n")).split()
     return int(http.rpartition(b":")[2]), int(anything.rpartition(b":")[2])

@@ -121,6 +121,11 @@ class DenialWatch:
         in_place = is_live and is_doable and scope in ("process", "session")
         return denials.GrantResult(held, in_place), record.kind, path
 
+    def refuse_held(self) -> None:
+        """A signal is on its way to the process, and a held call would not be interrupted."""
+        if self._held:
+            self._tell(("refuse", ""))
+
     def refused_host(self, protocol: str, host: str, port: int, reason: str) -> None:
         """The proxy of the process has refused a connection."""
         target = f"{host}:{port}".encode("utf-8", "surrogatepass")

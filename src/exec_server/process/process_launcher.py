@@ -149,6 +149,7 @@ class ProcessLauncher:
             on_exit=child.reaped,
             denials=child.denials,
             granted=tuple(self.granted.items()),
+            learns=params.learn,
         )
         return start
 

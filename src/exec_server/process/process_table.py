@@ -335,6 +335,8 @@ class ProcessTable:
         """Signal the process's group; does nothing for an unknown or ended process."""
         child = self._entries.get(process_id)
         if isinstance(child, Child):
+            if child.denials is not None:
+                child.denials.refuse_held()
             child.signal(signum)
 
     def terminate(self, params: process.TerminateParams) -> process.TerminateResult:

@@ -18,6 +18,7 @@ from exec_server.sandbox.launch import (
     confine,
     not_built,
     not_run,
+    observed,
 )
 from exec_server.sandbox.model import Access, Backend, Rule, Unenforceable
 from exec_server.sandbox.plan import plan
@@ -53,10 +54,12 @@ class ConfinedStart:
         on_exit: OnExit,
         denials: DenialWatch | None = None,
         granted: tuple[tuple[bytes, str], ...] = (),
+        learns: bool = False,
     ) -> None:
         """Raises InvalidParams when *context* makes no sense here.
 
-        *denials* hears what is refused; *granted* may be used besides what *context* allows.
+        *denials* hears what is refused; *granted* may be used besides what *context* allows. If it
+        *learns*, nothing is refused, and *denials* hears what would be.
         """
         policy = resolve(
             context,
@@ -68,6 +71,7 @@ class ConfinedStart:
         self._policy = widened(policy, granted) if granted else policy
         self._granted = granted
         self._denials = denials
+        self._learns = learns
         self._watching = None if denials is None else denials.watching(granted)
         self._context = context
         self._prefers_landlock = context.intent.use_legacy_landlock
@@ -136,6 +140,8 @@ class ConfinedStart:
 
     def _prepared(self) -> ConfinedCommand:
         try:
+            if self._learns:
+                return observed(self._command(), plan(self._policy), self._watching)
             return confine(
                 self._command(),
                 plan(self._policy),

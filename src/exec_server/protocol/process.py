@@ -87,6 +87,8 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     denials: bool = False
     # Ours, with `denials`: a refused open waits for `process/grant` for so long.
     denial_hold_ms: Count | None = None
+    # Ours, with `denials`: `sandbox` is not enforced; what it would refuse is recorded.
+    learn: bool = False
     # The name of `sandbox` in the first revisions; its value moves to `sandbox`.
     sandbox_policy: OldSandbox | None = None
 

@@ -122,6 +122,17 @@ def confine(
         return not_built(exc)
 
 
+def observed(command: RequestedCommand, plan: Plan, watching: Watching | None) -> ConfinedCommand:
+    """Run *command* without confinement; a supervisor hears what *plan* would refuse."""
+    if watching is None:
+        return refusal("what a sandbox would refuse cannot be recorded here", NOT_RUN)
+    calls = calls_to_watch(plan, seccomp.Kind("related", "namespaces"))
+    told = {**orders(plan, watching, calls, is_landlock=False), "learns": True}
+    fence = ("confine", 1, False, seccomp.compiled((), foreign=seccomp.ALLOW), told)
+    fds = (os.dup(watching.channel),)
+    return ConfinedCommand("none", command.program, command.argv, command.env, fence, fds)
+
+
 def refusal(text: str, status: int) -> ConfinedCommand:
     """A program that prints *text* and ends with *status*, in place of a refused command."""
     argv = [b"sh", b"-c", _SAY_AND_EXIT, b"sh", os.fsencode(text), b"%d" % status]

@@ -1174,6 +1174,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         denials: bool = False,
         denial_hold: float = 0.0,
         on_denied: OnDenied | None = None,
+        learn: bool = False,
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -1211,7 +1212,8 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
 
         With *denials* the server records what *sandbox* refuses; see `RemoteProcess.denials`.
         *on_denied* is called with each new record. A refused call waits *denial_hold* seconds for
-        `RemoteProcess.grant`. Servers that cannot record raise MethodNotFound.
+        `RemoteProcess.grant`. With *learn* the program is not confined: it is only recorded what
+        *sandbox* would refuse. Servers that cannot record raise MethodNotFound.
 
         With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
         texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
@@ -1240,6 +1242,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     denials=denials,
                     denial_hold=denial_hold,
                     on_denied=on_denied,
+                    learn=learn,
                 )
             ),
         )

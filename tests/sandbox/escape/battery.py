@@ -49,22 +49,28 @@ class Battery:
         env = {"PYTHONPATH": user.path, "ESCAPE_SECRET": self.secret, "HOME": "/"}
         return self._on_exit.enter_context(start_server(command=user.command, env=env, cwd="/"))
 
-    def results(self, user: User, backend: str | None, policy: str) -> Results:
+    def results(
+        self, user: User, backend: str | None, policy: str, *, is_supervised: bool = False
+    ) -> Results:
         """The results of all attempts as *user*, under *policy*, on *backend* if there is one."""
-        found = self._outcome(user, backend, policy)
+        found = self._outcome(user, backend, policy, is_supervised)
         if isinstance(found, Exception):
             raise found
         return found
 
-    def _run(self, user: User, backend: str | None, policy: str) -> Results | Exception:
+    def _run(
+        self, user: User, backend: str | None, policy: str, is_supervised: bool
+    ) -> Results | Exception:
         try:
             with world(user) as made:
-                return asyncio.run(self._tried(user, made, backend, policy))
+                return asyncio.run(self._tried(user, made, backend, policy, is_supervised))
         except Exception as exc:
             # Failures are remembered as well, so that one is not repeated for every attempt.
             return exc
 
-    async def _tried(self, user: User, made: World, backend: str | None, policy: str) -> Results:
+    async def _tried(
+        self, user: User, made: World, backend: str | None, policy: str, is_supervised: bool
+    ) -> Results:
         server = self._server(user)
         async with asyncio.timeout(_PATIENCE), Wire(server.url) as wire:
             await wire.initialize()
@@ -78,6 +84,7 @@ class Battery:
                 cwd=f"file://{made.workspace}",
                 env=env,
                 sandbox=sandbox(made, backend, policy),
+                **({"denials": True} if is_supervised else {}),
             )
             done = Finished(await wire.events_until_closed("p"))
         lines = [json.loads(line) for line in done.stdout.splitlines()]

@@ -148,6 +148,17 @@ async def test_a_held_open_is_refused_when_its_time_is_over(worker, place):
 
 
 @needs_bubblewrap
+@requirement("denials/grants:signals")
+async def test_a_signal_reaches_a_process_whose_call_is_held(worker, place):
+    await worker.start(place.sandbox("bubblewrap"), denialHoldMs=HOLD)
+    await worker.ask("write", place.outside / "interrupted")
+    assert (await worker.denied())["held"]
+    await worker.wire.call("process/signal", {"processId": "p", "signal": "interrupt"})
+    done = Finished(await worker.wire.events_until_closed("p"))
+    assert b"KeyboardInterrupt" in done.stderr
+
+
+@needs_bubblewrap
 @requirement("denials/grants:session")
 async def test_a_grant_to_the_session_holds_for_what_is_started_later(worker, place):
     await worker.start(place.sandbox("bubblewrap"))

@@ -3,6 +3,8 @@
 run.py                    `run`, and starting a command for `shell` and `sandbox`
 run_options.py            the options of `run`
 limit_options.py          `--limit`, and what became of the limits
+asking.py                 asks about what a sandbox refuses, for `--ask`
+denial_report.py          says at the end what was refused, or learned
 shell.py                  `shell`
 ssh.py                    `ssh`
 ssh_words.py              the command line of `ssh`

@@ -6,7 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
 import msgspec
@@ -17,7 +17,9 @@ from exec_server.cli.log_setup import errors_told, print_error, print_warning
 from exec_server.cli.os_error_text import os_error_number, without_os_error
 from exec_server.cli.output_format import asks_for_json, printable_json
 from exec_server.cli.process import terminal_io
+from exec_server.cli.process.asking import Questions
 from exec_server.cli.process.connection_notices import Notices
+from exec_server.cli.process.denial_report import denial_facts, tell_denials
 from exec_server.cli.process.limit_options import limit_facts, tell_limits
 from exec_server.cli.process.run_options import RunOptions, parse_run
 from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
@@ -89,7 +91,8 @@ async def run_on(
 ) -> int:
     """Run the command of *options* on the server of *client* and return the exit status."""
     is_json = options.output == "json"
-    process = await start_command(client, options)
+    questions = Questions(asks=options.ask and not is_json)
+    process = await start_command(client, options, questions=questions)
     bridge_options = BridgeOptions(
         is_terminal=options.tty,
         has_input=options.stdin,
@@ -98,9 +101,13 @@ async def run_on(
         time_limit=options.time_limit,
         size=terminal_io.terminal_size(),
     )
-    async with TerminalBridge(process, bridge_options, notices) as bridge:
+    async with (
+        TerminalBridge(process, bridge_options, notices) as bridge,
+        _asked(questions, process, options),
+    ):
         status = await bridge.follow()
-        is_refused = options.sandbox is not None and process.sandbox_rung == "none"
+        is_confined = options.sandbox is not None and not options.learn
+        is_refused = is_confined and process.sandbox_rung == "none"
         if is_refused:
             # The sandbox refused the command; the output says why.
             status = exit_codes.NOT_STARTED
@@ -109,11 +116,20 @@ async def run_on(
             if is_refused:
                 facts["error"] = f"cannot run `{options.argv[0]}` in a sandbox"
                 print_error(f"cannot run `{options.argv[0]}` in a sandbox")
+            facts |= await denial_facts(process, options, questions)
             facts |= output_facts(collected)
             await bridge.show(msgspec.json.encode(facts) + b"\n")
     if bridge.is_timed_out and not is_json:
         print_error(f"the command took longer than {options.time_limit:g} seconds")
+    if not is_json:
+        await tell_denials(process, options, questions)
     return status
+
+
+def _asked(
+    questions: Questions, process: RemoteProcess, options: RunOptions
+) -> AbstractAsyncContextManager[None]:
+    return questions.about(process) if options.ask or options.learn else nullcontext()
 
 
 async def _detach(options: RunOptions, _: Collected) -> int:
@@ -183,6 +199,7 @@ async def start_command(
     process_id: str | None = None,
     durable: bool = False,
     on_gap: OnGap = "fail",
+    questions: Questions | None = None,
 ) -> RemoteProcess:
     """Start the command of *options*.
 
@@ -198,6 +215,7 @@ async def start_command(
         sandbox = None
         if options.sandbox is not None:
             sandbox = await context_for(client, options.sandbox, cwd=options.cwd)
+        asks = questions if options.ask or options.learn else None
         process = await client.start(
             options.argv,
             cwd=options.cwd,
@@ -212,8 +230,12 @@ async def start_command(
             durable=durable,
             ensure=True,
             on_gap=on_gap,
+            denials=asks is not None,
+            denial_hold=0.0 if asks is None else asks.hold,
+            on_denied=None if asks is None else asks.on_denied,
+            learn=options.learn,
         )
-        check_confined(process, options.sandbox)
+        check_confined(process, None if options.learn else options.sandbox)
         tell_limits(process, options.limits, is_verbose=options.verbose)
     except (RpcError, CannotConfine) as exc:
         raise await _not_started(client, options, exc) from exc

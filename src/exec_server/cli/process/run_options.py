@@ -83,6 +83,9 @@ examples:
   In a sandbox that can write to one directory:
       exec-server run --sandbox workspace-write=/srv/app ws://127.0.0.1:41181 -- npm test
 
+  The same, and ask when something is refused:
+      exec-server run --sandbox workspace-write=/srv/app --ask ws://127.0.0.1:41181 -- npm test
+
   With limits for the command and all that it starts:
       exec-server run --limit memory=2G --limit pids=200 ws://127.0.0.1:41181 -- make -j4
 
@@ -113,6 +116,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     verbose: bool = False
     sandbox: Confinement | None = None
     limits: ResourceLimits | None = None
+    # True if a person is asked about what the sandbox refuses.
+    ask: bool = False
+    # True if the command is not confined, and it is recorded what a sandbox would have to allow.
+    learn: bool = False
     token: Token | None = None
     token_file: str | None = None
     pin: str | None = None
@@ -135,9 +142,11 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         parser.error("the argument '--tty' cannot be used with '--output json'")
     if values.tty:
         parser.refuse_together(arguments, "tty", "max_output")
+        parser.refuse_together(arguments, "tty", "ask")
     if values.detach:
         parser.refuse_together(arguments, "detach", "timeout")
         parser.refuse_together(arguments, "detach", "max_output")
+        parser.refuse_together(arguments, "detach", "ask")
     else:
         parser.require(arguments, {"keep": ("detach",), "not_durable": ("detach",)})
     server, argv = _split(parser, arguments)
@@ -148,7 +157,8 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         env=dict(values.env),
         tty=values.tty,
         # A detached command has no input; on a terminal, `attach` can type to it later.
-        stdin=not (values.no_stdin or values.detach),
+        # A terminal on which a person is asked gives it none either.
+        stdin=not (values.no_stdin or values.detach or (values.ask and os.isatty(0))),
         time_limit=values.timeout,
         max_output=values.max_output,
         output=values.output,
@@ -158,6 +168,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         verbose=values.verbose,
         sandbox=confinement(parser, arguments),
         limits=chosen_limits(values),
+        ask=values.ask,
         token=server_token(parser, values),
         token_file=values.token_file,
         pin=values.pin,

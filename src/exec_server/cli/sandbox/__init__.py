@@ -2,6 +2,7 @@
 
 sandbox_command.py  `sandbox`
 sandbox_options.py  the options that confine a command, also for `run`
+denial_advice.py    the options that would have allowed what was refused
 doctor.py           `doctor`: its options and its output
 doctor_checks.py    the checks of `doctor`
 limit_checks.py     the check of `doctor` for limits

@@ -37,6 +37,12 @@ examples:
   Write to two directories, with network access:
       exec-server sandbox --sandbox workspace-write=src:build --net on -- npm install
 
+  Ask when something is refused:
+      exec-server sandbox --sandbox workspace-write --ask -- make install
+
+  Find out which sandbox a command needs:
+      exec-server sandbox --learn -- make install
+
   Try it out in a shell:
       exec-server sandbox -- bash
 """
@@ -56,6 +62,11 @@ def sandbox_parser() -> Parser:
         directory="directory to run it in [default: this one]",
         environment="this program's environment",
     )
+    add(
+        "--learn",
+        action=Flag,
+        help="do not confine the command, and print the narrowest sandbox that it needs",
+    )
     add("-n", "--no-stdin", action=Flag, help="give the command no input")
     add("--timeout", metavar="<SECONDS>", type=seconds, help="kill the command after this time")
     add_output(parser)
@@ -69,7 +80,10 @@ def parse_sandbox(words: list[str]) -> RunOptions:
     values = arguments.values
     if not arguments.rest:
         parser.error("the following required arguments were not provided:\n  <COMMAND>")
-    has_input = not values.no_stdin
+    if values.learn:
+        for other in ("sandbox", "net", "unprotected_metadata", "ask"):
+            parser.refuse_together(arguments, "learn", other)
+    has_input = not values.no_stdin and not (values.ask and os.isatty(0))
     is_json = values.output == "json"
     return RunOptions(
         server="local",
@@ -81,6 +95,8 @@ def parse_sandbox(words: list[str]) -> RunOptions:
         time_limit=values.timeout,
         output=values.output,
         sandbox=confinement(parser, arguments, default=READ_ONLY),
+        ask=values.ask,
+        learn=values.learn,
     )
 
 

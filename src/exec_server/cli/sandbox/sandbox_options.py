@@ -68,6 +68,13 @@ def add_sandbox_options(parser: Parser, *, default: Confinement | None = None) -
         help="allow writes to .git, .agents, .codex and .aws, too. Where only Landlock enforces "
         "sandboxes, a command needs this option to write anything, and /tmp stays read-only",
     )
+    add(
+        "--ask",
+        action=Flag,
+        help="ask on the terminal when the sandbox refuses something, and let it go on if you "
+        "allow it; the command gets no input from the terminal. Without a terminal, the options "
+        "that would have allowed it are printed at the end",
+    )
 
 
 def confinement(
@@ -76,7 +83,8 @@ def confinement(
     """The sandbox that was chosen, if any; a wrong combination ends the program with status 2."""
     values = arguments.values
     if default is None:
-        parser.require(arguments, {"net": ("sandbox",), "unprotected_metadata": ("sandbox",)})
+        needed = ("net", "unprotected_metadata", "ask")
+        parser.require(arguments, {dest: ("sandbox",) for dest in needed})
     chosen: Confinement | None = values.sandbox or default
     if chosen is None:
         return None

@@ -145,6 +145,7 @@ class Processes(DenialCalls):
         denials: bool = False,
         denial_hold: float = 0.0,
         on_denied: OnDenied | None = None,
+        learn: bool = False,
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -182,7 +183,8 @@ class Processes(DenialCalls):
 
         With *denials* the server records what *sandbox* refuses; see `RemoteProcess.denials`.
         *on_denied* is called with each new record. A refused call waits *denial_hold* seconds for
-        `RemoteProcess.grant`. Servers that cannot record raise MethodNotFound.
+        `RemoteProcess.grant`. With *learn* the program is not confined: it is only recorded what
+        *sandbox* would refuse. Servers that cannot record raise MethodNotFound.
 
         With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
         texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
@@ -205,7 +207,8 @@ class Processes(DenialCalls):
             details=self._session.has_announced("processDetails"),
             sandbox=as_context(sandbox, cwd=path),
             limits=as_limits(limits),
-            denials=denials or on_denied is not None,
+            denials=denials or learn or on_denied is not None,
+            learn=learn,
             denial_hold_ms=round(denial_hold * 1000) or None,
         )
         start = partial(

@@ -143,6 +143,15 @@ class Ledger:
         return record
 
 
+def to_be_opened(path: bytes, protected: frozenset[bytes]) -> bytes:
+    """The directory that has to be writable for a change at *path*, or the protected name."""
+    names = path.split(b"/")
+    for index, name in enumerate(names):
+        if name in protected:
+            return b"/".join(names[: index + 1])
+    return _parent(path)
+
+
 def is_within(path: bytes, tree: bytes) -> bool:
     """True if *path* is *tree* or below it; both are absolute and normal."""
     return path == tree or tree == b"/" or path.startswith(tree + b"/")

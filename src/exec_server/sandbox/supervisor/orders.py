@@ -55,6 +55,7 @@ def orders(plan: Plan, watching: Watching, calls: WatchedCalls, *, is_landlock: 
         "calls": calls.names,
         "refused": calls.refused,
         "architecture": calls.architecture,
+        "learns": False,
         "hold": watching.hold,
         "granted": watching.granted,
         "places": _places(plan),

@@ -18,7 +18,8 @@ To the supervisor::
 
     ("sync", number)
     ("grant", id, scope)           scope: "once" for the held calls, else from now on
-    ("refuse", id)                 the held calls fail, and no later one is held
+    ("refuse", id)                 the held calls fail, and no later one is held; without an id
+                                   all held calls fail, and later ones are held again
 
 The keeper loads this file by its path, so it imports the standard library only.
 """
@@ -64,6 +65,10 @@ class Supervisor:
         self._refused = frozenset(orders["refused"])
         self._architecture: int = orders["architecture"]
         self._hold: float = orders["hold"]
+        # True if nothing is refused; then changes below one directory are one record.
+        self._learns: bool = orders["learns"]
+        self._learned: list[bytes] = []
+        self._protected = frozenset(orders["exceptions"]["protected"])
         self._places = self._judge.Places(orders["places"], **orders["exceptions"])
         for path, access in orders["granted"]:
             self._places.grant(path, access)
@@ -126,7 +131,10 @@ class Supervisor:
             rule = self._judge.UNIX_SOCKETS if is_unix else self._judge.NO_NETWORK
         if not self._attempts.is_missing_socket(target):
             self._record(call, kind, operation, target, rule)
-        self._listener.refuse(call, errno.EPERM)
+        if self._learns:
+            self._listener.let_kernel_decide(call)
+        else:
+            self._listener.refuse(call, errno.EPERM)
 
     def _look(self, name: str, call: Any) -> None:
         """Record what *call* tries if the sandbox refuses it, and let the kernel refuse it."""
@@ -151,6 +159,10 @@ class Supervisor:
 
         True means that *call* has its answer, or is held.
         """
+        if self._learns:
+            for attempt, rule in refused:
+                self._learn(call, attempt, rule)
+            return False
         closed = [each for each in refused if not self._is_granted(*each)]
         if not closed:
             self._do(call, attempts)
@@ -170,6 +182,22 @@ class Supervisor:
             # A read-only mount does not keep a program from writing to a FIFO.
             self._listener.refuse(call, errno.EACCES)
         return bool(is_fifo)
+
+    def _learn(self, call: Any, attempt: Any, rule: str) -> None:
+        """Record what would be refused, by the directory that has to be writable."""
+        if not attempt.writes:
+            self._record(call, "read", attempt.operation, attempt.path, rule)
+            return
+        folder = self._judge.to_be_opened(attempt.path, self._protected)
+        above = (known for known in self._learned if self._judge.is_within(folder, known))
+        # A protected name may need more than the directory above it.
+        is_protected = folder.rpartition(b"/")[2] in self._protected
+        known = folder if is_protected else next(above, None)
+        if known is None:
+            self._learned.append(folder)
+            known = folder
+        # The names of records end with the name that is changed.
+        self._record(call, "write", "write", known + b"/*", rule)
 
     def _is_granted(self, attempt: Any, rule: str) -> bool:
         path, writes = attempt.path, attempt.writes
@@ -245,9 +273,12 @@ class Supervisor:
             self._channel.put(("synced", message[1]))
         elif message[0] == "grant":
             self._grant(message[1], message[2])
-        elif message[0] == "refuse":
+        elif message[0] == "refuse" and message[1]:
             self._settled.add(message[1])
             self._release(message[1], is_allowed=False)
+        elif message[0] == "refuse":
+            for denial_id in tuple(self._held):
+                self._release(denial_id, is_allowed=False)
         return True
 
     def _grant(self, denial_id: str, scope: str) -> None:

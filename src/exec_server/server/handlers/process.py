@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 
 from msgspec import structs
 
+from exec_server.errors import InvalidRequest
 from exec_server.process.process_table import signal_number
 from exec_server.protocol import process
 from exec_server.protocol.method import NOTHING, Nothing
@@ -18,6 +19,8 @@ def start(ctx: Context, params: process.StartParams) -> Awaitable[process.StartR
     if params.flow_window is not None and not ctx.can_acknowledge:
         # Acknowledgements would wait behind requests, so the process gets no window.
         params = structs.replace(params, flow_window=None)
+    if params.learn and ctx.who.floors.sandbox is not None:
+        raise InvalidRequest(f"`{ctx.who.name}` may run sandboxed commands only")
     return ctx.processes.start(params)
 
 

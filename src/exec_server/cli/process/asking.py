@@ -1,0 +1,115 @@
+"""Ask a person whether a refused call of a sandboxed command may go on, or say how to allow it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from exec_server.cli.process.connection_notices import say
+from exec_server.errors import ExecServerError
+from exec_server.printable import printable
+
+if TYPE_CHECKING:
+    from exec_server.client.process.remote_process import RemoteProcess
+    from exec_server.protocol.denials import Denial, GrantScope
+
+# A person has so much time to answer; the server allows no more.
+HOLD_SECONDS = 600.0
+_TERMINAL = "/dev/tty"
+_LINE_BYTES = 4096
+_ANSWERS: dict[str, GrantScope] = {
+    "once": "once",
+    "o": "once",
+    "session": "session",
+    "s": "session",
+    "never": "never",
+    "n": "never",
+    # The end of the input, as Ctrl-D types it.
+    "": "never",
+}
+_VERBS = {"write": "write to", "read": "read"}
+
+
+class Questions:
+    """The questions about one command; *asks* is false where no person can answer."""
+
+    def __init__(self, *, asks: bool) -> None:
+        self._terminal: int | None = None
+        if asks:
+            with contextlib.suppress(OSError):
+                self._terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        self._waiting: asyncio.Queue[Denial] = asyncio.Queue()
+        self._allowed: set[str] = set()
+
+    @property
+    def hold(self) -> float:
+        """How many seconds a refused call waits."""
+        return HOLD_SECONDS if self._terminal is not None else 0.0
+
+    def on_denied(self, denial: Denial) -> None:
+        if denial.held:
+            self._waiting.put_nowait(denial)
+
+    @contextlib.asynccontextmanager
+    async def about(self, process: RemoteProcess) -> AsyncIterator[None]:
+        """Ask while the block runs."""
+        if process.denials_unavailable is not None:
+            say(f"what the sandbox refuses is not recorded: {process.denials_unavailable}")
+        task = asyncio.create_task(self._ask_all(process))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if self._terminal is not None:
+                os.close(self._terminal)
+                self._terminal = None
+
+    async def refused(self, process: RemoteProcess) -> list[Denial]:
+        """What was refused to the command and not allowed here."""
+        try:
+            found = await process.denials()
+        except ExecServerError:
+            return []
+        return [each for each in found.denials if each.denial_id not in self._allowed]
+
+    async def _ask_all(self, process: RemoteProcess) -> None:
+        while True:
+            denial = await self._waiting.get()
+            if denial.grant is None or denial.denial_id in self._allowed:
+                continue
+            scope = await self._ask(denial)
+            with contextlib.suppress(ExecServerError):
+                await process.grant(denial, scope)
+                if scope == "session":
+                    self._allowed.add(denial.denial_id)
+
+    async def _ask(self, denial: Denial) -> GrantScope:
+        verb = _VERBS.get(denial.kind, denial.kind)
+        question = f"allow {verb} {printable(denial.target)}? [once/session/never] "
+        while True:
+            answer = await self._line(question)
+            if answer.lower() in _ANSWERS:
+                return _ANSWERS[answer.lower()]
+
+    async def _line(self, question: str) -> str:
+        """The answer of the person; empty at the end of the input."""
+        terminal = self._terminal
+        assert terminal is not None
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(terminal, lambda: None if ready.done() else ready.set_result(None))
+        try:
+            os.write(terminal, question.encode())
+            await ready
+            return os.read(terminal, _LINE_BYTES).decode(errors="replace").strip()
+        except asyncio.CancelledError:
+            os.write(terminal, b"\n")
+            raise
+        except OSError:
+            return ""
+        finally:
+            loop.remove_reader(terminal)

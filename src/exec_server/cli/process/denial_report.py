@@ -1,0 +1,67 @@
+"""What a command of the prompt says at its end about denials: in words, or in JSON."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from exec_server.cli.process.asking import Questions
+from exec_server.cli.process.connection_notices import say
+from exec_server.cli.process.run_options import RunOptions
+from exec_server.cli.sandbox.denial_advice import Advice, advice, lines
+from exec_server.client.process.remote_process import RemoteProcess
+from exec_server.printable import printable
+
+
+async def tell_denials(process: RemoteProcess, options: RunOptions, questions: Questions) -> None:
+    """Say on stderr which options would have allowed what was refused, or what was learned."""
+    if process.denials_unavailable is not None:
+        # It was said at the start.
+        return
+    if options.learn:
+        learned = await _learned(process, options, questions)
+        say(f"the narrowest sandbox for this: {printable(learned.command_line, limit=4096)}")
+        for each in learned.impossible:
+            say(f"no sandbox allows: {each}")
+    elif options.ask and options.sandbox is not None:
+        denials = await questions.refused(process)
+        for line in lines(denials, advice(denials, options.sandbox)):
+            say(line)
+
+
+async def denial_facts(
+    process: RemoteProcess, options: RunOptions, questions: Questions
+) -> dict[str, Any]:
+    """The same for a program."""
+    if options.learn:
+        learned = await _learned(process, options, questions)
+        sandbox = learned.sandbox
+        return {
+            "learned": {
+                "options": learned.options,
+                "sandbox": learned.options[1],
+                "writable": list(sandbox.folders),
+                "network": sandbox.network,
+                "protectsMetadata": sandbox.protects_metadata,
+                "impossible": list(learned.impossible),
+            }
+        }
+    if not options.ask or options.sandbox is None:
+        return {}
+    denials = await questions.refused(process)
+    facts: dict[str, Any] = {"denials": msgspec.to_builtins(denials)}
+    if denials:
+        facts["options"] = advice(denials, options.sandbox).options
+    return facts
+
+
+async def _learned(process: RemoteProcess, options: RunOptions, questions: Questions) -> Advice:
+    assert options.sandbox is not None
+    return advice(await questions.refused(process), options.sandbox, own=_own_folder(options))
+
+
+def _own_folder(options: RunOptions) -> str:
+    """The directory of the command; what is learned is learned on this machine."""
+    return os.path.realpath(options.cwd or os.getcwd())
