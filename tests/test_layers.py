@@ -89,6 +89,7 @@ STANDALONE = {
     "process.durable.kept_input",
     "process.journal",
     "process.keeper",
+    "sandbox.as_user",
     "sandbox.guard",
     "sandbox.in_keeper",
     "sandbox.placeholders",

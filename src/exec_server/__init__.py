@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         ConnectionRejected,
         ExecServerError,
         ExecServerListenUrlParseError,
+        FloorRefused,
         HttpBodyFailed,
         InternalError,
         InvalidParams,
@@ -86,9 +87,11 @@ if TYPE_CHECKING:
         ProcessFailed,
         ProcessLost,
         ProtocolError,
+        QuotaReached,
         RegistryError,
         RelayError,
         RpcError,
+        RuleRefused,
         SessionAttached,
         SessionForgotten,
         SessionLost,
@@ -175,6 +178,7 @@ __all__ = [
     "ExecServerRuntimePaths",
     "Exited",
     "Failed",
+    "FloorRefused",
     "FromEnvironment",
     "HttpBodyFailed",
     "HttpHeaders",
@@ -198,6 +202,7 @@ __all__ = [
     "ProcessLost",
     "Progress",
     "ProtocolError",
+    "QuotaReached",
     "ReadChunk",
     "ReadParams",
     "ReadResponse",
@@ -214,6 +219,7 @@ __all__ = [
     "ResizeParams",
     "ResyncRequired",
     "RpcError",
+    "RuleRefused",
     "RunningServer",
     "SandboxContext",
     "SessionAttached",
@@ -269,10 +275,10 @@ _NAMES = {
     "errors": (
         "CallTimeout CommandFailed CommandTimeout ConfigurationError ConnectError "
         "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
-        "HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
-        "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError RegistryError RelayError "
-        "RpcError SessionAttached SessionForgotten SessionLost StdinClosed TransferFailed "
-        "UntrustedExecutor"
+        "FloorRefused HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
+        "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError QuotaReached "
+        "RegistryError RelayError RpcError RuleRefused SessionAttached SessionForgotten "
+        "SessionLost StdinClosed TransferFailed UntrustedExecutor"
     ),
     "local_server": "environments local",
     "limits": "DEFAULT_LIMITS Limits",

@@ -9,7 +9,10 @@
     │   ├── InvalidParams           -32602
     │   ├── InternalError           -32603  the operating system refused the request
     │   ├── NotFound                -32004  a file that does not exist
-    │   └── SessionAttached         -32010  another connection holds the session (retryable)
+    │   ├── SessionAttached         -32010  another connection holds the session (retryable)
+    │   └── RuleRefused             a rule of the server's operator, which the text names
+    │       ├── FloorRefused        -32020  beyond what the principal may do
+    │       └── QuotaReached        -32021  the principal has as much as it may have (retryable)
     ├── ProtocolError               the peer broke the protocol; the connection closes
     │   ├── MalformedMessage        not a JSON-RPC message; the connection stays open
     │   └── RelayError              the peer broke the relay's rules; the stream ends
@@ -130,6 +133,23 @@ class SessionAttached(RpcError):
     retryable = True
 
 
+class RuleRefused(RpcError):
+    """A rule of the server's operator, which the text names, stands against a request."""
+
+
+class FloorRefused(RuleRefused):
+    """The request goes beyond what the principal may do."""
+
+    code = -32020
+
+
+class QuotaReached(RuleRefused):
+    """The principal, or the whole server, has as many of something as it may have."""
+
+    code = -32021
+    retryable = True
+
+
 _BY_CODE: dict[int, type[RpcError]] = {
     kind.code: kind
     for kind in (
@@ -139,6 +159,8 @@ _BY_CODE: dict[int, type[RpcError]] = {
         InternalError,
         NotFound,
         SessionAttached,
+        FloorRefused,
+        QuotaReached,
     )
 }
 

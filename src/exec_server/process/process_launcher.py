@@ -13,16 +13,16 @@ from exec_server.limits import Limits
 from exec_server.process.child import Child, Network
 from exec_server.process.shell_state import WantedSnapshot, wanted_snapshot
 from exec_server.process.spawn import Launch, ProgramStarter, Spawned
+from exec_server.process.start_terms import NO_TERMS, StartTerms
 from exec_server.protocol.paths import to_native
 from exec_server.protocol.process import StartParams
-from exec_server.protocol.sandbox import SandboxContext
 from exec_server.state.child_env import child_env
 
 if TYPE_CHECKING:
     from exec_server.process.sandboxed_start import ConfinedStart
     from exec_server.process.snapshot import Snapshots
 
-OpenNetwork = Callable[[StartParams], Network]
+OpenNetwork = Callable[[StartParams, StartTerms], Network]
 OpenBridge = Callable[[Any, Mapping[str, str]], Network | None]
 
 
@@ -33,6 +33,11 @@ class CheckedStart(NamedTuple):
     cwd: bytes
     network: Network | None
     snapshot: WantedSnapshot | None
+    terms: StartTerms
+
+    @property
+    def is_confined(self) -> bool:
+        return self.params.sandbox is not None or self.terms.floor is not None
 
 
 class ProcessLauncher:
@@ -55,14 +60,17 @@ class ProcessLauncher:
         self._open_network = open_network
         self._open_bridge = open_bridge
 
-    def check(self, params: StartParams) -> CheckedStart:
+    def check(self, params: StartParams, terms: StartTerms = NO_TERMS) -> CheckedStart:
         """Raise the RpcError of the first check that fails, in the reference's order."""
+        # The shell of a durable process reads its startup files: snapshots end with the server. So
+        # does the shell of another user, who cannot read the server's snapshots.
+        has_snapshot = not params.durable and terms.account is None
         checked = CheckedStart(
             params,
             to_native(params.cwd),
-            self._network(params),
-            # The shell of a durable process reads its startup files: snapshots end with the server.
-            None if params.durable else wanted_snapshot(params, self._limits),
+            self._network(params, terms),
+            wanted_snapshot(params, self._limits) if has_snapshot else None,
+            terms,
         )
         if not params.argv:
             raise InvalidParams("argv must not be empty")
@@ -76,9 +84,9 @@ class ProcessLauncher:
         Preparing a sandbox or a shell's state may take a while; the program is not started if
         *is_wanted* says no by then. Raises RpcError when the start cannot even be tried.
         """
-        params, cwd, network, snapshot = checked
-        launch = self._launch(params, cwd)
-        if params.sandbox is not None and params.enforce_managed_network and self._open_bridge:
+        params, cwd, network, snapshot, terms = checked
+        launch = self._launch(params, cwd, terms)
+        if checked.is_confined and params.enforce_managed_network and self._open_bridge:
             env = {os.fsdecode(name): os.fsdecode(value) for name, value in launch.env.items()}
             network = self._open_bridge(network, env)
         if network is not None:
@@ -87,9 +95,11 @@ class ProcessLauncher:
             snapshot = snapshot.keeping(imposed) if snapshot is not None else None
         child.network = network
         try:
-            if params.sandbox is not None:
-                confined = self._confined(params, params.sandbox, launch, child, is_wanted)
+            if checked.is_confined:
+                confined = self._confined(checked, launch, child, is_wanted)
                 return self._begin(confined, launch, snapshot)
+            if terms.account is not None:
+                launch = launch._replace(fence=terms.account.around(None))
             if snapshot is None:
                 return child.spawner.spawn(launch, child.reaped)
             return self._spawn_restored(launch, child, snapshot)
@@ -104,8 +114,7 @@ class ProcessLauncher:
 
     def _confined(
         self,
-        params: StartParams,
-        context: SandboxContext,
+        checked: CheckedStart,
         launch: Launch,
         child: Child,
         is_wanted: Callable[[], bool],
@@ -115,8 +124,9 @@ class ProcessLauncher:
 
         child.sandbox = start = ConfinedStart(
             launch,
-            context,
-            is_proxied=params.enforce_managed_network,
+            checked.params.sandbox,
+            is_proxied=checked.params.enforce_managed_network,
+            terms=checked.terms,
             is_wanted=is_wanted,
             gate=child.network.hold(child.refuse) if child.network is not None else None,
             spawner=child.spawner,
@@ -146,19 +156,25 @@ class ProcessLauncher:
 
         return Snapshots(self._spawner, limits=self._limits)
 
-    def _network(self, params: StartParams) -> Network | None:
+    def _network(self, params: StartParams, terms: StartTerms) -> Network | None:
         if params.network_proxy is None:
             return None
         if self._open_network is None:
             raise InvalidParams("this server has no network proxy; the command was not started")
-        return self._open_network(params)
+        return self._open_network(params, terms)
 
-    def _launch(self, params: StartParams, cwd: bytes) -> Launch:
+    def _launch(self, params: StartParams, cwd: bytes, terms: StartTerms) -> Launch:
         metadata = params.metadata
+        server_env = self._server_env if terms.server_env is None else terms.server_env
+        given = params.env
+        if terms.account is not None:
+            server_env = {**server_env, **terms.account.variables}
+            chosen = params.env_policy.set if params.env_policy is not None else {}
+            given = {**terms.account.variables, **chosen, **given}
         env = child_env(
-            params.env,
+            given,
             policy=params.env_policy,
-            server_env=self._server_env,
+            server_env=server_env,
             tool_call_id=metadata.tool_call_id if metadata else None,
             thread_id=metadata.thread_id if metadata else None,
             has_metadata=metadata is not None,

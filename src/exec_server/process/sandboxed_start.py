@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 
 from exec_server.errors import InvalidRequest
 from exec_server.process.spawn import Launch, OnExit, ProgramStarter, Spawned, SpawnFailed
+from exec_server.process.start_terms import NO_TERMS, StartTerms
 from exec_server.protocol.sandbox import SandboxContext
 from exec_server.sandbox.backends import HERE
 from exec_server.sandbox.launch import (
@@ -18,7 +19,8 @@ from exec_server.sandbox.launch import (
     not_built,
     not_run,
 )
-from exec_server.sandbox.model import Access, Backend, Rule, Unenforceable
+from exec_server.sandbox.model import Access, Backend, Policy, Rule, Unenforceable
+from exec_server.sandbox.placeholders import Folder
 from exec_server.sandbox.plan import plan
 from exec_server.sandbox.policy import resolve
 
@@ -31,7 +33,9 @@ _READ_ALL = (Rule(b"/", Access.READ),)
 
 
 class ConfinedStart:
-    """One start of *launch* as *context* allows it; *on_exit* is the spawner's.
+    """One start of *launch* as *context* and *terms* allow it; *on_exit* is the spawner's.
+
+    *context* may be None if the terms have a floor.
 
     If the command cannot run inside the sandbox, a process takes its place that says why and ends,
     as clients expect. The start fails only if the system refuses to start anything at all.
@@ -40,24 +44,20 @@ class ConfinedStart:
     def __init__(
         self,
         launch: Launch,
-        context: SandboxContext,
+        context: SandboxContext | None,
         *,
         is_proxied: bool,
+        terms: StartTerms = NO_TERMS,
         is_wanted: Callable[[], bool],
         gate: tuple[int, int] | None = None,
         spawner: ProgramStarter,
         on_exit: OnExit,
     ) -> None:
-        """Raises InvalidParams when *context* makes no sense here."""
-        self._policy = resolve(
-            context,
-            for_process=True,
-            cwd=launch.cwd,
-            tmpdir=launch.env.get(b"TMPDIR"),
-            is_proxied=is_proxied,
-        )
+        """Raises InvalidParams when *context* makes no sense here, and FloorRefused."""
+        self._policy = _policy(context, terms, launch, is_proxied=is_proxied)
         self._context = context
-        self._prefers_landlock = context.intent.use_legacy_landlock
+        self._terms = terms
+        self._prefers_landlock = context is not None and context.intent.use_legacy_landlock
         self._launch = launch
         self._gate = gate
         self._script: str | None = None
@@ -83,6 +83,7 @@ class ConfinedStart:
             launch,
             self._context,
             is_proxied=self._policy.is_proxied,
+            terms=self._terms,
             is_wanted=is_wanted,
             gate=(null, null) if null is not None else None,
             spawner=self._spawner,
@@ -123,7 +124,10 @@ class ConfinedStart:
     def _prepared(self) -> ConfinedCommand:
         try:
             return confine(
-                self._command(), plan(self._policy), prefers_landlock=self._prefers_landlock
+                self._command(),
+                plan(self._policy),
+                prefers_landlock=self._prefers_landlock,
+                folder=Folder(is_shared=self._terms.account is not None),
             )
         except Unenforceable as exc:
             return not_built(exc)
@@ -159,11 +163,12 @@ class ConfinedStart:
         self, confined: ConfinedCommand, then: Callable[[asyncio.Future[Spawned]], None]
     ) -> None:
         self.backend = confined.backend
+        account = self._terms.account
         launch = self._launch._replace(
             program=confined.program,
             argv=confined.argv,
             env=confined.env,
-            fence=confined.fence,
+            fence=confined.fence if account is None else account.around(confined.fence),
             fds=confined.fds,
         )
         try:
@@ -193,3 +198,13 @@ class ConfinedStart:
     def _fail(self, error: BaseException) -> None:
         if not self._spawned.done():
             self._spawned.set_exception(error)
+
+
+def _policy(
+    context: SandboxContext | None, terms: StartTerms, launch: Launch, *, is_proxied: bool
+) -> Policy:
+    cwd, tmpdir = launch.cwd, launch.env.get(b"TMPDIR")
+    if terms.floor is not None:
+        return terms.floor.for_process(context, cwd=cwd, tmpdir=tmpdir, is_proxied=is_proxied)
+    assert context is not None
+    return resolve(context, for_process=True, cwd=cwd, tmpdir=tmpdir, is_proxied=is_proxied)

@@ -3,6 +3,8 @@
     protocol/sandbox.py         the wire shapes: the current grammar and every older one
     model.py              PURE  the types that the parts below exchange
     policy.py             PURE  shapes, cwd, roots, TMPDIR -> Policy: absolute rules, globs, network
+    containment.py        PURE  whether a Policy or a Plan gives no more than another one
+    floor.py              PURE  the policies of a principal whose floor no request lifts
     plan.py               looks Policy and the file system as it is now -> Plan: mounts in order
     resolved_rules.py     looks where rules lead, what must stay missing, what cannot be enforced
     globs.py              looks files to deny by a pattern
@@ -19,6 +21,7 @@
     launch.py                   a command and a Plan -> what the keeper starts instead
     guard.py                    compares a finished sandbox with its Plan before the command runs
     wall_watch.py               watches the mounts of a sandbox while its command runs
+    as_user.py                  starts a program as another Unix user; the keeper loads it
     in_keeper.py                the only place where a child is confined; the keeper loads it
 
 "looks" means that a module reads the file system and changes nothing. A Policy is a value: equal

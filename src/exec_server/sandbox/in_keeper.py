@@ -124,7 +124,12 @@ class StartFence:
 
     def __init__(self, words: tuple[Any, ...], fds: list[int]) -> None:
         self._fds = fds
-        self._details = words[2:]
+        # The user that the program runs as; None for the keeper's own.
+        self.user: tuple[int, int, list[int]] | None = None
+        inner: tuple[Any, ...] | None = words
+        if words[0] == "as":
+            self.user, inner = words[2:]
+        self._details = () if inner is None else inner[2:]
         # The descriptors that bubblewrap inherits; empty for a program that is started directly.
         self.inherited: tuple[int, ...] = ()
         self._namespace: Namespace | None = None
@@ -135,7 +140,7 @@ class StartFence:
             if len(fds) != words[1]:
                 # Some were lost, because this process has no room for more descriptors.
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            if words[0] == "bubblewrap":
+            if inner is not None and inner[0] == "bubblewrap":
                 self._prepare_bubblewrap()
         except OSError:
             self.close()
@@ -191,11 +196,35 @@ class StartFence:
 
     def start(self, spawn: Callable[[], int], terminal: int | None) -> int:
         """Call *spawn* confined; its program may open *terminal*, which is its own."""
+        return start(spawn, **self._rights(terminal))
+
+    def start_as_user(
+        self, cwd: bytes, stdio: Any, run: Callable[[], object], signals: list[int]
+    ) -> int:
+        """Call *run* in a child that is the user, in *cwd*, and confined after that."""
+        terminal = stdio.theirs[0] if stdio.terminal is not None else None
+        is_in_place = self._details and not self.inherited
+        pid: int = _beside("as_user.py").start(
+            self.user,
+            cwd,
+            stdio,
+            run,
+            inherited=self.inherited,
+            confine=functools.partial(give_up, **self._rights(terminal)) if is_in_place else None,
+            signals=signals,
+        )
+        return pid
+
+    def _rights(self, terminal: int | None) -> dict[str, Any]:
         drops_capabilities, filter_ = self._details
         ruleset = self._fds[0] if self._fds else None
         if ruleset is not None and terminal is not None:
             _allow_terminal(ruleset, terminal)
-        return start(spawn, drops_capabilities=drops_capabilities, ruleset=ruleset, filter_=filter_)
+        return {
+            "drops_capabilities": drops_capabilities,
+            "ruleset": ruleset,
+            "filter_": filter_,
+        }
 
     def taken_namespace(self) -> Namespace | None:
         """The namespace of the program that was started; from now on the caller owns it."""
@@ -301,7 +330,7 @@ def _pipe_without_end() -> tuple[int, int]:
 @functools.cache
 def _beside(file: str) -> Any:
     """Load *file*, which is beside this one."""
-    assert file in ("guard.py", "placeholders.py", "wall_watch.py")
+    assert file in ("as_user.py", "guard.py", "placeholders.py", "wall_watch.py")
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
     spec = spec_from_file_location(file.removesuffix(".py"), path)
     assert spec is not None and spec.loader is not None
@@ -316,7 +345,7 @@ def _guard() -> Any:
 
 def load_everything() -> None:
     """Load the other files now: later they may be those of another release."""
-    for file in ("guard.py", "placeholders.py", "wall_watch.py"):
+    for file in ("as_user.py", "guard.py", "placeholders.py", "wall_watch.py"):
         _beside(file)
 
 

@@ -5,6 +5,7 @@ server.py          the server without a listener: connections and sessions
 context.py         one connection, as its handlers see it
 session.py         one session, which outlives its connections
 kept_sessions.py   sessions with durable jobs, which outlive the server
+floors/            what requests of a principal cannot go beyond
 principals.py      whose durable jobs a connection sees
 handlers/          which function answers which method
 local_peers.py     which connections of this machine are accepted

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from exec_server.access.principal import Principal, unrestricted
-from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError
+from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError, RuleRefused
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
 from exec_server.protocol import fs, http, lifecycle, process
@@ -18,6 +18,7 @@ from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
 from exec_server.rpc.router import Route
+from exec_server.server.floors.principal_floors import PrincipalFloors, floors_of
 from exec_server.server.principals import own_principal
 from exec_server.server.session import Session
 from exec_server.transport.connection import Connection
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from exec_server.server.kept_sessions import KeptSessions
 
 
+FindPrincipal = Callable[[Connection], Principal]
+
+
 class ServerCore(Protocol):
     """The parts of `ExecServer` that a connection and its handlers use."""
 
@@ -37,6 +41,12 @@ class ServerCore(Protocol):
     routes: dict[str, Route]
     # The durable jobs; None if the server keeps no state.
     jobs: KeptSessions | None
+    # The variables that the server was started with.
+    server_env: Mapping[str, str]
+    # Finds the principal of a connection; None gives each one all rights under its own name.
+    find_principal: FindPrincipal | None
+    # Called for each request that is refused: the principal, the method and the rule.
+    on_refused: Callable[[Principal, str, str], None]
     # Asks the program around the server to stop it; None if it cannot be asked.
     on_stop: Callable[[], None] | None
 
@@ -90,7 +100,9 @@ class Context:
         # How many requests run at once; the client may raise it in `initialize`.
         self.concurrency = server.limits.concurrent_requests
         self._is_ready = False
-        self.peer = Peer(connection, self, limits=server.limits, context=self)
+        self.peer = Peer(
+            connection, self, limits=server.limits, context=self, on_refused=self._refused
+        )
 
     def require(self, family: str) -> Session:
         """The session, if the handshake is complete. Raises an error that names *family*."""
@@ -112,7 +124,20 @@ class Context:
     @cached_property
     def who(self) -> Principal:
         """The principal of the connection, with its rights and floors."""
-        return unrestricted(self.principal)
+        found = self.server.find_principal
+        return unrestricted(self.principal) if found is None else found(self.connection)
+
+    @cached_property
+    def floors(self) -> PrincipalFloors | None:
+        """What requests cannot go beyond; None if there is no such rule. Raises FloorRefused."""
+        return floors_of(
+            self.who,
+            server_env=self.server.server_env,
+            refused=partial(self.server.on_refused, self.who, process.START.name),
+        )
+
+    def _refused(self, method: str, error: RuleRefused) -> None:
+        self.server.on_refused(self.who, method, error.message)
 
     @property
     def can_acknowledge(self) -> bool:
@@ -129,10 +154,17 @@ class Context:
     def exchanges(self) -> Exchanges:
         """The HTTP requests of the connection, which end with it."""
         self.require(http.REQUEST.family)
-        exchanges = self.server.outbound.connect(self.connection.send)
+        exchanges = self.server.outbound.connect(self.connection.send, **self._http_terms())
         if self.peer.is_writing_paused:
             exchanges.writing_paused()
         return exchanges
+
+    def _http_terms(self) -> dict[str, Any]:
+        floors = self.floors
+        if floors is None:
+            return {}
+        check = None if floors.hosts is None else floors.hosts.check
+        return {"environ": floors.server_env, "check_host": check}
 
     @property
     def _holders(self) -> list[Files | Exchanges]:

@@ -21,17 +21,19 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from exec_server import host
+from exec_server.access.principal import Principal
 from exec_server.errors import InternalError
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.printable import short_digest
+from exec_server.printable import printable, short_digest
 from exec_server.process.process_table import ProcessTable
 from exec_server.process.spawn import Spawner
+from exec_server.process.start_terms import StartTerms
 from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.protocol.process import StartParams
 from exec_server.rpc.router import Router
 from exec_server.server.capabilities import CAPABILITIES
-from exec_server.server.context import Context
+from exec_server.server.context import Context, FindPrincipal
 from exec_server.server.handlers import environment, fs, http, jobs, lifecycle, process
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
@@ -66,9 +68,15 @@ class ExecServer:
         resumable: bool = True,
         proxy_private_ips_via_upstream: bool = False,
         state_directory: Path | None = None,
+        find_principal: FindPrincipal | None = None,
     ) -> None:
-        """With a *state_directory*, processes can outlive the server; call `restore` then."""
+        """With a *state_directory*, processes can outlive the server; call `restore` then.
+
+        *find_principal* says whose connection it is, and what its requests cannot go beyond.
+        """
         self.limits = limits
+        self.find_principal = find_principal
+        self.on_refused: Callable[[Principal, str, str], None] = _log_refusal
         # It names this run of the server.
         self.instance = uuid.uuid4().hex
         self._reaches_private = proxy_private_ips_via_upstream
@@ -97,7 +105,7 @@ class ExecServer:
         self._idle.set()
         self._sandbox_trial = SandboxTrial()
         self._shell = host.tty_shell()
-        self._server_env = dict(os.environ)
+        self.server_env: Mapping[str, str] = dict(os.environ)
         self._http_loading: asyncio.Future[ModuleType] | None = None
         self.on_stop: Callable[[], None] | None = None
         self.jobs: KeptSessions | None = None
@@ -144,8 +152,9 @@ class ExecServer:
         from exec_server.files.file_service import FileService
         from exec_server.server.file_helpers import FileHelpers
 
-        helpers = FileHelpers(self._spawner, self._server_env)
-        return FileService(self.limits, FileAdmission(self._server_env), helpers.start)
+        helpers = FileHelpers(self._spawner, self.server_env)
+        admission = FileAdmission(self.server_env)
+        return FileService(self.limits, admission, helpers.start, helpers.starter_of)
 
     @property
     def http_loaded(self) -> asyncio.Future[ModuleType]:
@@ -171,16 +180,15 @@ class ExecServer:
         """The HTTP client, made for the first request."""
         from exec_server.outbound.exchanges import Outbound
 
-        return Outbound(self._server_env, limits=self.limits)
+        return Outbound(self.server_env, limits=self.limits)
 
     @cached_property
     def discovery(self) -> Discovery:
         from exec_server.discovery.discovery_service import Discovery
 
         return Discovery(
-            self._server_env,
+            self.server_env,
             limits=self.limits,
-            confine=lambda sandbox: self.files.discovery_within(sandbox),
         )
 
     async def restore(self) -> None:
@@ -305,7 +313,7 @@ class ExecServer:
             outlet=session,
             limits=self.limits,
             login_shell=self._shell,
-            server_env=self._server_env,
+            server_env=self.server_env,
             windows=self._windows,
             retention=self._retention,
             open_network=partial(self._open_network, session),
@@ -315,7 +323,9 @@ class ExecServer:
         self._sessions[session.id] = session
         return session
 
-    def _open_network(self, session: Session, params: StartParams) -> ManagedProxy:
+    def _open_network(
+        self, session: Session, params: StartParams, terms: StartTerms
+    ) -> ManagedProxy:
         """The proxy for a new process; it does not listen yet."""
         from exec_server.network.proxy import ManagedProxy
 
@@ -325,8 +335,9 @@ class ExecServer:
             params.network_proxy,
             client=session,
             limits=self.limits,
-            server_env=self._server_env,
+            server_env=self.server_env,
             reaches_private=self._reaches_private,
+            allows_host=terms.allows_host,
         )
 
     def _open_bridge(self, proxy: ManagedProxy | None, env: Mapping[str, str]) -> Bridge | None:
@@ -432,6 +443,10 @@ class ExecServer:
         except TimeoutError:
             for context in tuple(self._contexts):
                 context.connection.abort()
+
+
+def _log_refusal(who: Principal, method: str, rule: str) -> None:
+    logger.warning("refused %s of principal %s: %s", method, printable(who.name), printable(rule))
 
 
 def _settle(future: asyncio.Future[None]) -> None:

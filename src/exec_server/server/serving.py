@@ -15,6 +15,7 @@ import msgspec
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import Authenticator
+from exec_server.server.context import FindPrincipal
 from exec_server.server.health_pages import monitoring_pages, ready_page
 from exec_server.server.live_access import LiveAccess
 from exec_server.server.local_peers import LocalPeers
@@ -76,6 +77,7 @@ async def serve(
     allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
     state_directory: Path | None = None,
+    find_principal: FindPrincipal | None = None,
     on_stopped: Callable[[str], None] | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Listen on a `ws://` or `unix://` URL, or on the socket of `systemd`.
@@ -101,6 +103,7 @@ async def serve(
         limits=limits,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
         state_directory=state_directory,
+        find_principal=find_principal,
     )
     try:
         # This comes before the first client is accepted, so that it finds its session.

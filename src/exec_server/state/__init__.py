@@ -2,6 +2,7 @@
 
     attachment.py   which connection holds which session, and when a session without one ends
     child_env.py    the environment of a child, from the request and its policy
+    env_floor.py    variables that a principal's commands may inherit or set
     event_order.py  pushed events, released in the order of their numbers
     expiry.py       keys that are forgotten at a deadline
     output_log.py   the retained output of a process, and the numbers of its events

@@ -18,6 +18,8 @@ def initialize(
 ) -> lifecycle.InitializeResult | asyncio.Future[lifecycle.InitializeResult]:
     if ctx.session is not None:
         raise InvalidRequest("initialize may only be sent once per connection")
+    # A principal whose floors cannot be held here gets no session.
+    _ = ctx.floors
     asked = params.concurrent_requests
     if asked is not None and asked < 1:
         raise InvalidParams("concurrentRequests must be at least 1")

@@ -18,7 +18,10 @@ def start(ctx: Context, params: process.StartParams) -> Awaitable[process.StartR
     if params.flow_window is not None and not ctx.can_acknowledge:
         # Acknowledgements would wait behind requests, so the process gets no window.
         params = structs.replace(params, flow_window=None)
-    return ctx.processes.start(params)
+    processes, floors = ctx.processes, ctx.floors
+    if floors is None:
+        return processes.start(params)
+    return processes.start(*floors.start(params))
 
 
 @handles(process.READ)
