@@ -20,8 +20,8 @@ from exec_server.errors import (
     MalformedMessage,
     MethodNotFound,
     ProtocolError,
-    RuleRefused,
     RpcError,
+    RuleRefused,
 )
 from exec_server.limits import Limits
 from exec_server.protocol import envelope
