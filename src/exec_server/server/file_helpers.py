@@ -12,7 +12,7 @@ from functools import partial
 from exec_server.errors import InternalError
 from exec_server.files.confined.helper_pool import Started, Starter
 from exec_server.files.confined.interpreter import PASSED_ON, arguments
-from exec_server.process.spawn import Launch, Spawner
+from exec_server.process.spawn import Launch, Spawner, SpawnFailed
 from exec_server.process.start_terms import UserAccount
 from exec_server.sandbox.launch import ConfinedCommand, RequestedCommand, confine
 from exec_server.sandbox.model import Plan, Unenforceable
@@ -49,7 +49,16 @@ class FileHelpers:
         launch = _launch(confined)
         if account is not None:
             launch = launch._replace(fence=account.around(launch.fence))
-        spawned = await self._spawner.spawn(launch, running.on_exit)
+        try:
+            spawned = await self._spawner.spawn(launch, running.on_exit)
+        except SpawnFailed as exc:
+            if account is None:
+                raise
+            program = os.fsdecode(argv[0])
+            raise InternalError(
+                f"fs sandbox helper failed: the user `{account.name}` cannot run {program}, which "
+                f"has to be readable by all users: {exc.message}"
+            ) from exc
         stdout, stderr, stdin = spawned.fds
         os.close(stdout)
         running.take(spawned.pid, stderr)
