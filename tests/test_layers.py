@@ -59,8 +59,8 @@ RULES = {
     "remote_server": "audit_lines server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
-    "cli": "errors limits printable protocol transport sandbox relay server client remote hub "
-    "local_server client_urls remote_server",
+    "cli": "access errors limits printable protocol transport sandbox relay server client remote "
+    "hub local_server client_urls remote_server",
     "__init__": "errors limits version protocol transport server client remote local_server "
     "client_urls remote_server",
     "__main__": "cli",

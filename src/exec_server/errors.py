@@ -11,8 +11,8 @@
     │   ├── NotFound                -32004  a file that does not exist
     │   ├── SessionAttached         -32010  another connection holds the session (retryable)
     │   └── RuleRefused             a rule of the server's operator, which the text names
-    │       ├── FloorRefused        -32020  beyond what the principal may do
-    │       └── QuotaReached        -32021  the principal has as much as it may have (retryable)
+    │       ├── FloorRefused        -32021  beyond what the principal may do
+    │       └── QuotaReached        -32022  the principal has as much as it may have (retryable)
     ├── ProtocolError               the peer broke the protocol; the connection closes
     │   ├── MalformedMessage        not a JSON-RPC message; the connection stays open
     │   └── RelayError              the peer broke the relay's rules; the stream ends
@@ -140,13 +140,13 @@ class RuleRefused(RpcError):
 class FloorRefused(RuleRefused):
     """The request goes beyond what the principal may do."""
 
-    code = -32020
+    code = -32021
 
 
 class QuotaReached(RuleRefused):
     """The principal, or the whole server, has as many of something as it may have."""
 
-    code = -32021
+    code = -32022
     retryable = True
 
 

@@ -18,7 +18,7 @@ from tests.support.principals import principal, serving, uri
 from tests.support.wire import ENV, Wire, start_params
 
 pytestmark = [needs_bubblewrap, pytest.mark.one_loop]
-FLOOR_REFUSED = -32020
+FLOOR_REFUSED = -32021
 TEXT = base64.b64encode(b"text").decode()
 
 

@@ -9,7 +9,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from exec_server.access.principal import Principal, unrestricted
-from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError, RuleRefused
+from exec_server.errors import (
+    InvalidParams,
+    InvalidRequest,
+    ProtocolError,
+    QuotaReached,
+    RuleRefused,
+)
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
 from exec_server.protocol import fs, http, lifecycle, process
@@ -19,6 +25,7 @@ from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
 from exec_server.rpc.router import Route
 from exec_server.server.floors.principal_floors import PrincipalFloors, floors_of
+from exec_server.server.floors.quotas import ServerQuotas
 from exec_server.server.principals import own_principal
 from exec_server.server.session import Session
 from exec_server.transport.connection import Connection
@@ -47,6 +54,7 @@ class ServerCore(Protocol):
     find_principal: FindPrincipal | None
     # Called for each request that is refused: the principal, the method and the rule.
     on_refused: Callable[[Principal, str, str], None]
+    quotas: ServerQuotas
     # Asks the program around the server to stop it; None if it cannot be asked.
     on_stop: Callable[[], None] | None
 
@@ -100,6 +108,8 @@ class Context:
         # How many requests run at once; the client may raise it in `initialize`.
         self.concurrency = server.limits.concurrent_requests
         self._is_ready = False
+        # Why this connection gets no session, if there is a reason.
+        self.refusal: QuotaReached | None = None
         self.peer = Peer(
             connection, self, limits=server.limits, context=self, on_refused=self._refused
         )
@@ -119,13 +129,15 @@ class Context:
     @property
     def principal(self) -> str:
         """Whose connection this is."""
-        return self.connection.principal or own_principal()
+        return self.who.name
 
     @cached_property
     def who(self) -> Principal:
         """The principal of the connection, with its rights and floors."""
-        found = self.server.find_principal
-        return unrestricted(self.principal) if found is None else found(self.connection)
+        find = self.server.find_principal
+        if find is not None:
+            return find(self.connection)
+        return unrestricted(self.connection.principal or own_principal())
 
     @cached_property
     def floors(self) -> PrincipalFloors | None:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from exec_server import host
-from exec_server.access.principal import Principal
-from exec_server.errors import InternalError
+from exec_server.access.principal import Principal, Quotas
+from exec_server.errors import InternalError, QuotaReached
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.printable import printable, short_digest
 from exec_server.process.process_table import ProcessTable
@@ -34,6 +34,7 @@ from exec_server.protocol.process import StartParams
 from exec_server.rpc.router import Router
 from exec_server.server.capabilities import CAPABILITIES
 from exec_server.server.context import Context, FindPrincipal
+from exec_server.server.floors.quotas import NO_QUOTAS, ServerQuotas, WhenFull
 from exec_server.server.handlers import environment, fs, http, jobs, lifecycle, process
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
@@ -69,10 +70,14 @@ class ExecServer:
         proxy_private_ips_via_upstream: bool = False,
         state_directory: Path | None = None,
         find_principal: FindPrincipal | None = None,
+        quotas: Quotas = NO_QUOTAS,
+        when_full: WhenFull = "refuse",
     ) -> None:
         """With a *state_directory*, processes can outlive the server; call `restore` then.
 
         *find_principal* says whose connection it is, and what its requests cannot go beyond.
+        *quotas* are those of all principals together. A start for which there is no room is refused
+        or waits, as *when_full* says.
         """
         self.limits = limits
         self.find_principal = find_principal
@@ -84,6 +89,7 @@ class ExecServer:
         # On stdio a lost connection cannot come back, so its session ends with it.
         self._resumable = resumable
         self._loop = asyncio.get_running_loop()
+        self.quotas = ServerQuotas(quotas, when_full)
         self._spawner = Spawner(
             orphan_grace=limits.orphan_grace, child_descriptors=limits.child_descriptors
         )
@@ -198,12 +204,29 @@ class ExecServer:
         """
         if self.jobs is not None:
             await self.jobs.restore(self._make_session)
+        for session in self._sessions.values():
+            for child in session.processes.durable_children():
+                if child.state == "running":
+                    child.on_reaped = self.quotas.hold(session.owner)
 
     # Connections.
 
     def serve(self, connection: Connection) -> None:
         """Answer *connection* until it is lost. Its session is then detached."""
-        self._contexts.add(Context(self, connection))
+        context = Context(self, connection)
+        try:
+            self.quotas.check_connections(
+                context.who,
+                own=lambda: sum(
+                    each.refusal is None and each.who.name == context.who.name
+                    for each in self._contexts
+                ),
+                total=len(self._contexts),
+            )
+        except QuotaReached as exc:
+            context.refusal = exc
+            self._loop.call_later(self.limits.http_head_timeout, connection.close, exc.message)
+        self._contexts.add(context)
         self._idle.clear()
         logger.info("connection from %s (%s)", connection.peer_name, connection.transport_name)
 
@@ -299,11 +322,23 @@ class ExecServer:
             self._detach(session)
 
     def _new_session(self, context: Context) -> Session:
-        session = self._make_session(self._attachments.create(context))
-        session.owner = context.principal
+        owner, sessions = context.principal, self._sessions
+        self.quotas.check_sessions(
+            context.who,
+            own=lambda: sum(session.owner == owner for session in sessions.values()),
+            total=len(sessions),
+        )
+        retention = self.quotas.retention(context.who)
+        session = self._make_session(self._attachments.create(context), retention=retention)
+        session.owner = owner
         return session
 
-    def _make_session(self, session_id: SessionId, mark: int | None = None) -> Session:
+    def _make_session(
+        self,
+        session_id: SessionId,
+        mark: int | None = None,
+        retention: RetentionBudget | None = None,
+    ) -> Session:
         """A session; *mark* is that of an earlier server, which had it before."""
         session = Session(session_id, limits=self.limits)
         if self.jobs is not None:
@@ -315,7 +350,7 @@ class ExecServer:
             login_shell=self._shell,
             server_env=self.server_env,
             windows=self._windows,
-            retention=self._retention,
+            retention=self._retention if retention is None else retention,
             open_network=partial(self._open_network, session),
             open_bridge=self._open_bridge,
             durable=session.jobs,

@@ -9,6 +9,8 @@
     reconnect.py    when to try again after a lost connection, and when to give up
     recovery.py     the answer to a recovery read, merged into the order of events
     retention.py    one bound over the retained output of all processes
+    slots.py        how many slots each principal has taken, and who waits for one
+    token_bucket.py a rate of requests
     window.py       windows of output, their budget, and when a client acknowledges
     write_ids.py    ids of writes that were accepted, so that a repeated one is done once
 

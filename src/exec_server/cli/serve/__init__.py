@@ -6,6 +6,7 @@ serve_options.py  checks the options against each other and collects them
 state_options.py  the options for durable jobs
 state_place.py    the directory in which they are kept
 operator_options.py  TLS, reload, metrics, a Unix socket
+quota_options.py  the quotas of all clients together
 service_notices.py   tells systemd that the server is ready, reloads, stops or hangs
 reloading.py      reads tokens, certificates and the log level again at SIGHUP
 own_files.py      hides the server's secret files from sandboxes

@@ -12,6 +12,7 @@ import msgspec
 from exec_server.cli.commands import command_names, find_entry, nearest_command
 from exec_server.cli.parser import Arguments, Parser, similar_tip
 from exec_server.cli.serve.operator_options import OperatorOptions, operator_options
+from exec_server.cli.serve.quota_options import QuotaOptions, quota_options
 from exec_server.cli.serve.serve_parser import forward_parser, serve_parser
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import AuthOptions
@@ -90,6 +91,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = DEFAULT_LISTEN_URL
     auth: AuthOptions = AuthOptions()
     operator: OperatorOptions = OperatorOptions()
+    quotas: QuotaOptions = QuotaOptions()
     insecure_no_auth: bool = False
     allow_other_users: bool = False
     # The directory of durable jobs, or "none"; None is the default of the address.
@@ -206,6 +208,7 @@ def _serve_options(values: argparse.Namespace, environ: Mapping[str, str]) -> Se
         state=values.state,
         auth=_auth_options(values),
         operator=operator_options(values),
+        quotas=quota_options(values),
         insecure_no_auth=values.insecure_no_auth,
         allow_other_users=values.allow_other_users,
         limits=_limits(values),

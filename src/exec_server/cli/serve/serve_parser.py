@@ -19,6 +19,7 @@ from exec_server.cli.parser import (
     seconds,
 )
 from exec_server.cli.serve.operator_options import add_operator_options
+from exec_server.cli.serve.quota_options import add_quota_options
 from exec_server.cli.serve.state_options import add_state
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.server.authentication import DEFAULT_CLOCK_SKEW
@@ -94,6 +95,7 @@ def serve_parser() -> Parser:
     _add_listening(parser)
     _add_authentication(parser)
     add_operator_options(parser)
+    add_quota_options(parser)
     add_state(parser)
     _add_limits(parser)
     _add_logging(parser)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 
 from msgspec import structs
 
 from exec_server.process.process_table import signal_number
+from exec_server.process.start_terms import NO_TERMS
 from exec_server.protocol import process
 from exec_server.protocol.method import NOTHING, Nothing
 from exec_server.rpc.router import handles
@@ -18,10 +20,13 @@ def start(ctx: Context, params: process.StartParams) -> Awaitable[process.StartR
     if params.flow_window is not None and not ctx.can_acknowledge:
         # Acknowledgements would wait behind requests, so the process gets no window.
         params = structs.replace(params, flow_window=None)
-    processes, floors = ctx.processes, ctx.floors
-    if floors is None:
-        return processes.start(params)
-    return processes.start(*floors.start(params))
+    processes, floors, quotas = ctx.processes, ctx.floors, ctx.server.quotas
+    terms = NO_TERMS
+    if floors is not None:
+        params, terms = floors.start(params)
+    if not quotas.counts(ctx.who):
+        return processes.start(params, terms)
+    return quotas.start(ctx.who, partial(processes.start, params), terms)
 
 
 @handles(process.READ)
