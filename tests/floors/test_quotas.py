@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from exec_server.access.principal import Quotas
+from exec_server.server.floors import refusals as refusals_module
 from tests.requirements import requirement
 from tests.support.principals import principal, serving
 from tests.support.wire import Wire, start_params
@@ -173,3 +174,19 @@ async def test_durable_jobs_of_an_earlier_server_count(no_leaks, tmp_path):
             await end(wire, "1")
             assert (await wire.run("3", ["true"])).exit_code == 0
             await wire.call("job/prune", {})
+
+
+@requirement("floors/refused:log")
+def test_refusals_are_logged_and_do_not_flood_the_log(caplog, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("exec_server.server.floors.refusals.time.monotonic", lambda: now)
+    lines = refusals_module.RefusalLines()
+    with caplog.at_level("WARNING"):
+        for _ in range(50):
+            lines.refused(tenant("ci\n"), "process/start", "the rule")
+        now += 1.0
+        lines.refused(tenant("ci\n"), "process/start", "the rule")
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 6
+    assert messages[0] == r"refused process/start of principal ci\n: the rule"
+    assert messages[-1].endswith("(45 other refusals were not logged)")

@@ -80,7 +80,7 @@ async def test_commands_run_as_the_user(no_leaks, place, home):
         found = await wire.run("pipes", ["sh", "-c", WHO], cwd=uri(home))
         assert (found.stdout, found.stderr) == (expected(home), b"")
         assert (home / "made").stat().st_uid == pwd.getpwnam(USER).pw_uid
-        script = "cat; cat /proc/self/status | grep -E '^(Cap(Eff|Prm|Inh)|SigIgn|SigBlk)'"
+        script = "cat; cat /proc/self/status | grep -E '^(Cap(Eff|Prm)|SigIgn|SigBlk)'"
         await wire.start("stdin", ["sh", "-c", script], cwd=uri(home), pipeStdin=True)
         await wire.write("stdin", b"hello\n")
         await wire.call("process/closeStdin", {"processId": "stdin"})
@@ -144,6 +144,12 @@ async def test_a_sandboxed_command_runs_as_the_user(no_leaks, place, home):
             {"path": {"type": "path", "path": uri(f"{place}/file")}, "access": "deny"}
         )
         (place / "file").write_text("closed")
+        # Where the user cannot look, no answer tells what exists.
+        told = [
+            (await wire.run(f"x{name}", [f"{place}/other/{name}"], cwd=uri(home))).stderr
+            for name in ("secret", "nothing")
+        ]
+        assert told[0].replace(b"secret", b"") == told[1].replace(b"nothing", b"")
         found = await wire.run("3", ["cat", f"{place}/file"], cwd=uri(home), sandbox=denied)
         assert found.exit_code == 1 and found.stdout == b"", found.stderr
         await wire.start("4", ["sh", "-c", "tty; id -u"], cwd=uri(home), tty=True)
@@ -201,6 +207,10 @@ async def test_file_calls_are_those_of_the_user(no_leaks, place, home, helper_py
         assert "Permission denied" in error["message"]
         await wire.error("fs/writeFile", {"path": uri(place / "x"), "dataBase64": TEXT})
         await wire.error("fs/readFile", {"path": "file:///etc/shadow"})
+        # A command of the same user cannot pretend to be the helper.
+        children = Path(f"/proc/{running.core.spawner.keeper_pid}/task").glob("*/children")
+        helpers = [pid for file in children for pid in file.read_text().split()]
+        assert {made_by(Path(f"/proc/{pid}/fd")) for pid in helpers} == {0}
         watch = {"watchId": 1, "missing": [uri(place / "other/x")]}
         assert await wire.call("fs/watchMissing", watch) == {"watching": False}
 

@@ -144,6 +144,7 @@ class ConfinedStart:
             launch.cwd,
             is_tty,
             script=self._script,
+            is_looked_at=self._terms.account is None,
             gate=self._gate,
         )
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 User = tuple[int, int, list[int]]
 
 _REPORT_BYTES = 4096
+# The system call keyctl(2), by machine, and its first operation.
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
+_JOIN_SESSION_KEYRING = 1
 
 
 class NotStarted(OSError):
@@ -115,12 +118,23 @@ def _prepare(stdio: Any, inherited: tuple[int, ...], signals: Iterable[int]) -> 
 
 
 def _become(user: User) -> None:
+    _leave_keyring()
     uid, gid, groups = user
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     if os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
         raise OSError("the user could not be changed")
+
+
+def _leave_keyring() -> None:
+    """Take a new session keyring; with the old one, root's keys would be within reach."""
+    import ctypes
+
+    number = _KEYCTL.get(os.uname().machine)
+    if number is not None:
+        # A kernel without keys, or a container's filter, refuses it; then there is no keyring.
+        ctypes.CDLL(None).syscall(number, _JOIN_SESSION_KEYRING, None)
 
 
 def _take_terminal(stdio: Any, *, is_controlling: bool) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 
 from exec_server.errors import InternalError
 from exec_server.files.confined.helper_pool import Started, Starter
-from exec_server.files.confined.interpreter import PASSED_ON, arguments
+from exec_server.files.confined.interpreter import HIDDEN, PASSED_ON, arguments
 from exec_server.process.spawn import Launch, Spawner, SpawnFailed
 from exec_server.process.start_terms import UserAccount
 from exec_server.sandbox.launch import ConfinedCommand, RequestedCommand, confine
@@ -38,7 +38,11 @@ class FileHelpers:
         """Start a helper that is confined by *plan*, as *account*. Raises RpcError."""
         loop = asyncio.get_running_loop()
         argv = arguments(plan)
-        command = RequestedCommand(argv[0], argv, dict(self._env), b"/", is_tty=False)
+        env = dict(self._env)
+        if account is not None:
+            # Its answers must not be those of another process of the same user.
+            env[os.fsencode(HIDDEN)] = b"1"
+        command = RequestedCommand(argv[0], argv, env, b"/", is_tty=False)
         try:
             # This reads the file system, and may have to try out the backends.
             confining = partial(confine, folder=Folder(is_shared=account is not None))

@@ -24,7 +24,7 @@ from exec_server import host
 from exec_server.access.principal import Principal, Quotas
 from exec_server.errors import InternalError, QuotaReached
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.printable import printable, short_digest
+from exec_server.printable import short_digest
 from exec_server.process.process_table import ProcessTable
 from exec_server.process.spawn import Spawner
 from exec_server.process.start_terms import StartTerms
@@ -35,6 +35,7 @@ from exec_server.rpc.router import Router
 from exec_server.server.capabilities import CAPABILITIES
 from exec_server.server.context import Context, FindPrincipal
 from exec_server.server.floors.quotas import NO_QUOTAS, ServerQuotas, WhenFull
+from exec_server.server.floors.refusals import RefusalLines
 from exec_server.server.handlers import environment, fs, http, jobs, lifecycle, process
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
@@ -81,7 +82,7 @@ class ExecServer:
         """
         self.limits = limits
         self.find_principal = find_principal
-        self.on_refused: Callable[[Principal, str, str], None] = _log_refusal
+        self.on_refused: Callable[[Principal, str, str], None] = RefusalLines().refused
         # It names this run of the server.
         self.instance = uuid.uuid4().hex
         self._reaches_private = proxy_private_ips_via_upstream
@@ -478,10 +479,6 @@ class ExecServer:
         except TimeoutError:
             for context in tuple(self._contexts):
                 context.connection.abort()
-
-
-def _log_refusal(who: Principal, method: str, rule: str) -> None:
-    logger.warning("refused %s of principal %s: %s", method, printable(who.name), printable(rule))
 
 
 def _settle(future: asyncio.Future[None]) -> None:

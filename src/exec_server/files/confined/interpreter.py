@@ -10,6 +10,8 @@ from exec_server.sandbox.model import Plan, Policy
 from exec_server.sandbox.plan import plan
 from exec_server.sandbox.policy import MINIMAL_READS
 
+# If it is set, other processes of the helper's user cannot trace the helper.
+HIDDEN = "EXEC_SERVER_HIDDEN_HELPER"
 # The variables that a helper inherits from the server.
 PASSED_ON = ("PATH", "TMPDIR", "TMP", "TEMP")
 _SETTINGS, _LIBRARY_CACHE = b"/etc", b"/etc/ld.so.cache"
