@@ -110,7 +110,7 @@ async def test_connections_and_sessions_have_quotas_of_their_own_and_in_all(no_l
             error = await two.error("initialize", {"clientName": "wire"})
             assert (
                 error["message"]
-                == "principal `ci` has 1 sessions, and may have no more (max-sessions)"
+                == "principal `ci` has 1 session, and may have no more (max-sessions)"
             )
             async with Wire(running.url) as three:
                 error = await three.error("initialize", {"clientName": "wire"})
@@ -123,7 +123,7 @@ async def test_connections_and_sessions_have_quotas_of_their_own_and_in_all(no_l
                 assert error["message"].startswith("the server has 3 connections")
                 await one.start("1", ["cat"], pipeStdin=True)
                 error = await bob.error("process/start", waits("2"))
-                assert error["message"].startswith("the server has 1 processes")
+                assert error["message"].startswith("the server has 1 process,")
                 await end(one, "1")
                 assert (await bob.run("3", ["true"])).exit_code == 0
         assert {error for _, _, error in refusals if "sessions" in error}

@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from exec_server import connect
 from exec_server.access.principal import SandboxFloor
+from exec_server.errors import FloorRefused
 from exec_server.files.confined import interpreter
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.protocol import sandbox
@@ -228,6 +230,27 @@ async def test_sandboxed_file_calls_are_those_of_the_user(no_leaks, place, home,
         await refused(wire, "fs/readFile", {"path": uri(place / "other/secret")})
         found = await wire.run("1", ["sh", "-c", "id -u; cat f"], cwd=uri(home))
         assert found.stdout == b"%d\ntext" % pwd.getpwnam(USER).pw_uid
+
+
+@requirement("floors/run-as:chosen")
+async def test_an_admin_chooses_the_user_of_a_command(no_leaks, home):
+    async with serving() as (running, tenants, _):
+        async with connect(running.url) as client:
+            assert await client.offers("processUser")
+            found = await client.run(["id", "-un"], cwd=home, user=USER)
+            assert found.stdout == f"{USER}\n".encode()
+            with pytest.raises(FloorRefused, match="unknown here"):
+                await client.run(["id"], cwd=home, user="no-such-user")
+        tenants.who = msgspec.structs.replace(principal(), may=frozenset({"exec"}))
+        async with connect(running.url) as client:
+            with pytest.raises(FloorRefused, match="`ci` is no admin, and cannot choose a user"):
+                await client.run(["id"], cwd=home, user=USER)
+        tenants.who = principal(run_as=USER)
+        async with connect(running.url) as client:
+            with pytest.raises(FloorRefused, match="runs commands as the user `nobody` alone"):
+                await client.run(["id"], cwd=home, user="root")
+            found = await client.run(["id", "-un"], cwd=home, user=USER)
+            assert found.stdout == f"{USER}\n".encode()
 
 
 @requirement("floors/run-as:unknown")

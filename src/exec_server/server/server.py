@@ -143,7 +143,11 @@ class ExecServer:
     @cached_property
     def environment_info(self) -> EnvironmentInfo:
         """Facts about this machine that do not change while the server runs."""
-        capabilities = {**CAPABILITIES, "processDurable": self.jobs is not None}
+        capabilities = {
+            **CAPABILITIES,
+            "processDurable": self.jobs is not None,
+            "processUser": os.geteuid() == 0,
+        }
         return host.environment_info(version=VERSION, capabilities=capabilities)
 
     async def full_environment_info(self) -> EnvironmentInfo:

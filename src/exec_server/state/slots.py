@@ -25,9 +25,14 @@ class Slots(Generic[T]):
     def all_taken(self) -> int:
         return self._taken.total()
 
+    @property
+    def is_full(self) -> bool:
+        """True if no principal can take another slot."""
+        return self._total is not None and self.all_taken >= self._total
+
     def obstacle(self, name: str, limit: int | None) -> int | None:
         """The limit that keeps *name* from one more slot; None if there is room."""
-        if self._total is not None and self.all_taken >= self._total:
+        if self.is_full:
             return self._total
         return limit if limit is not None and self._taken[name] >= limit else None
 

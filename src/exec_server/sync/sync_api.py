@@ -1077,6 +1077,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         env_policy: EnvPolicy | None = INHERIT_ENV,
         tty: bool = False,
         sandbox: Sandboxed = None,
+        user: str | None = None,
         ensure: bool = True,
         max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
         drain: float | None = DEFAULT_LIMITS.run_drain,
@@ -1112,6 +1113,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                 env_policy=env_policy,
                 tty=tty,
                 sandbox=sandbox,
+                user=user,
                 ensure=ensure,
                 max_output=max_output,
                 drain=drain,
@@ -1131,6 +1133,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         rows: int | None = None,
         cols: int | None = None,
         sandbox: Sandboxed = None,
+        user: str | None = None,
         process_id: str | None = None,
         durable: bool = False,
         ensure: bool = False,
@@ -1151,6 +1154,10 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
 
         *sandbox* says what the program may access, for example `read_only()`. The handle's
         `sandbox_type` says how the server enforces it; a server without sandboxes does not.
+
+        *user* is the Unix user that the program runs as; by default it is the server's own, or the
+        one of the client's principal. The server has to run as root, and the client to be an admin
+        there; a server that is not root raises MethodNotFound.
 
         A *durable* process outlives the server: if the server is killed, restarted or replaced by
         another release, the process runs on, and the next server on the same state directory
@@ -1185,6 +1192,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     rows=rows,
                     cols=cols,
                     sandbox=sandbox,
+                    user=user,
                     process_id=process_id,
                     durable=durable,
                     ensure=ensure,

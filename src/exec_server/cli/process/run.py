@@ -206,6 +206,7 @@ async def start_command(
             rows=size[0] if size else None,
             cols=size[1] if size else None,
             sandbox=sandbox,
+            user=options.user,
             process_id=process_id,
             durable=durable,
             ensure=True,

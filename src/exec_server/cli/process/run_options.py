@@ -105,6 +105,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep: float = DEFAULT_KEEP
     verbose: bool = False
     sandbox: Confinement | None = None
+    # The Unix user on the server; None is the server's own.
+    user: str | None = None
     token: str | None = None
     token_file: str | None = None
     pin: str | None = None
@@ -149,6 +151,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         keep=DEFAULT_KEEP if values.keep is None else values.keep,
         verbose=values.verbose,
         sandbox=confinement(parser, arguments),
+        user=values.user,
         token=server_token(parser, values),
         token_file=values.token_file,
         pin=values.pin,
@@ -177,6 +180,12 @@ def _parser() -> Parser:
         "-t", "--tty", action=Flag, help="run the command on a terminal, and make this terminal raw"
     )
     add("-n", "--no-stdin", action=Flag, help="give the command no input")
+    add(
+        "--user",
+        metavar="<NAME>",
+        help="run the command as this user of the server's machine; the server has to run as root, "
+        "and you have to be an admin there",
+    )
     add("--timeout", metavar="<SECONDS>", type=seconds, help="kill the command after this time")
     add(
         "--max-output",

@@ -65,6 +65,7 @@ class Processes:
         env_policy: EnvPolicy | None = INHERIT_ENV,
         tty: bool = False,
         sandbox: Sandboxed = None,
+        user: str | None = None,
         ensure: bool = True,
         max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
         drain: float | None = DEFAULT_LIMITS.run_drain,
@@ -104,6 +105,7 @@ class Processes:
             tty=tty,
             stdin=input is not None,
             sandbox=sandbox,
+            user=user,
             ensure=ensure,
             on_gap="skip",
         )
@@ -127,6 +129,7 @@ class Processes:
         rows: int | None = None,
         cols: int | None = None,
         sandbox: Sandboxed = None,
+        user: str | None = None,
         process_id: str | None = None,
         durable: bool = False,
         ensure: bool = False,
@@ -147,6 +150,10 @@ class Processes:
 
         *sandbox* says what the program may access, for example `read_only()`. The handle's
         `sandbox_type` says how the server enforces it; a server without sandboxes does not.
+
+        *user* is the Unix user that the program runs as; by default it is the server's own, or the
+        one of the client's principal. The server has to run as root, and the client to be an admin
+        there; a server that is not root raises MethodNotFound.
 
         A *durable* process outlives the server: if the server is killed, restarted or replaced by
         another release, the process runs on, and the next server on the same state directory
@@ -184,6 +191,7 @@ class Processes:
             durable=durable,
             details=self._session.has_announced("processDetails"),
             sandbox=as_context(sandbox, cwd=path),
+            user=user,
         )
         start = partial(
             self.start_process,
@@ -213,6 +221,8 @@ class Processes:
         text: bool = False,
     ) -> RemoteProcess:
         """Start a program exactly as *params* say; the other parameters are those of `start`."""
+        if params.user is not None:
+            await self._session.require("processUser", "it does not run as root")
         if params.durable:
             await self._session.require(
                 "processDurable", "it has no state directory, and its processes end with it"

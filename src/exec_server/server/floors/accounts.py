@@ -5,10 +5,21 @@ from __future__ import annotations
 import os
 import pwd
 
+from exec_server.access.principal import Principal
 from exec_server.errors import FloorRefused
 from exec_server.process.start_terms import UserAccount
 
 _DEFAULT_SHELL = "/bin/sh"
+
+
+def chosen_account(user: str, who: Principal) -> UserAccount:
+    """The account of the user that a start of *who* asks for. Raises FloorRefused."""
+    own = who.floors.run_as
+    if own is not None and own != user:
+        raise FloorRefused(f"principal `{who.name}` runs commands as the user `{own}` alone")
+    if own is None and not who.is_admin:
+        raise FloorRefused(f"principal `{who.name}` is no admin, and cannot choose a user")
+    return find_account(user, principal=who.name)
 
 
 def find_account(user: str, *, principal: str) -> UserAccount:

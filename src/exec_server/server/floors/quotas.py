@@ -28,6 +28,9 @@ _REFUSAL_SECONDS = 0.1
 _LONGEST_REFUSAL_SECONDS = 1.0
 
 
+_SINGULAR = {"processes": "process", "connections": "connection", "sessions": "session"}
+
+
 class _WaitingStart(NamedTuple):
     begin: Begin
     terms: StartTerms
@@ -103,7 +106,7 @@ class ServerQuotas:
             self._processes.wait(who.name, limit, waiting)
             return answer
         reached = self._processes.obstacle(who.name, limit)
-        whose = f"principal `{who.name}`" if reached == limit else "the server"
+        whose = "the server" if self._processes.is_full else f"principal `{who.name}`"
         return self._refuse(answer, _full(whose, reached or 0, "processes"), _REFUSAL_SECONDS)
 
     def hold(self, name: str) -> Callable[[], None]:
@@ -157,7 +160,8 @@ class ServerQuotas:
 
 
 def _full(whose: str, limit: int, what: str) -> QuotaReached:
-    return QuotaReached(f"{whose} has {limit} {what}, and may have no more (max-{what})")
+    noun = _SINGULAR[what] if limit == 1 else what
+    return QuotaReached(f"{whose} has {limit} {noun}, and may have no more (max-{what})")
 
 
 def _too_fast(who: Principal, seconds: float) -> QuotaReached:

@@ -13,6 +13,7 @@ from exec_server.protocol import process
 from exec_server.protocol.method import NOTHING, Nothing
 from exec_server.rpc.router import handles
 from exec_server.server.context import Context
+from exec_server.server.floors.accounts import chosen_account
 
 
 @handles(process.START)
@@ -24,6 +25,8 @@ def start(ctx: Context, params: process.StartParams) -> Awaitable[process.StartR
     terms = NO_TERMS
     if floors is not None:
         params, terms = floors.start(params)
+    if params.user is not None:
+        terms = terms._replace(account=chosen_account(params.user, ctx.who))
     if not quotas.counts(ctx.who):
         return processes.start(params, terms)
     return quotas.start(ctx.who, partial(processes.start, params), terms)
