@@ -20,6 +20,7 @@ from exec_server.errors import FloorRefused
 from exec_server.files.confined import interpreter
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.protocol import sandbox
+from exec_server.sandbox import own_places
 from tests.floors.test_sandbox_floor import TEXT, refused
 from tests.requirements import requirement
 from tests.sandbox.escape.users import user
@@ -146,6 +147,18 @@ async def test_a_sandboxed_command_runs_as_the_user(no_leaks, place, home):
             {"path": {"type": "path", "path": uri(f"{place}/file")}, "access": "deny"}
         )
         (place / "file").write_text("closed")
+        # A secret of the server where the user can look, and one where it cannot.
+        secrets = [place / "token", place / "other" / "token"]
+        for secret in secrets:
+            secret.write_text("of the server")
+            own_places.hide(secret)
+        try:
+            argv = ["sh", "-c", f"id -u; cat {place}/token {place}/other/token"]
+            found = await wire.run("secrets", argv, cwd=uri(home))
+        finally:
+            for secret in secrets:
+                own_places.reveal(secret)
+        assert found.stdout == b"%d\n" % uid, found.stderr
         # Where the user cannot look, no answer tells what exists.
         told = [
             (await wire.run(f"x{name}", [f"{place}/other/{name}"], cwd=uri(home))).stderr

@@ -23,6 +23,7 @@ from exec_server.sandbox.model import Access, Backend, Policy, Rule, Unenforceab
 from exec_server.sandbox.placeholders import Folder
 from exec_server.sandbox.plan import plan
 from exec_server.sandbox.policy import resolve
+from exec_server.sandbox.user_reach import for_user
 
 # The errors by which execve(2) says that a file is no runnable program; others mean that the
 # machine is in trouble.
@@ -123,11 +124,14 @@ class ConfinedStart:
 
     def _prepared(self) -> ConfinedCommand:
         try:
+            account, planned = self._terms.account, plan(self._policy)
+            if account is not None:
+                planned = for_user(planned, account.uid, account.groups)
             return confine(
                 self._command(),
-                plan(self._policy),
+                planned,
                 prefers_landlock=self._prefers_landlock,
-                folder=Folder(is_shared=self._terms.account is not None),
+                folder=Folder(is_shared=account is not None),
             )
         except Unenforceable as exc:
             return not_built(exc)

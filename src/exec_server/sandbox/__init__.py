@@ -10,6 +10,7 @@
     globs.py              looks files to deny by a pattern
     protected_names.py    PURE  names in writable directories that must not be changed
     own_places.py         looks the server's own code and secrets, which no sandbox may touch
+    user_reach.py         looks a Plan for another Unix user, who cannot reach everything
     host_mounts.py        looks other paths of a file, where the host has mounted it twice
     file_system_facts.py  looks the questions that plans ask the file system, and where paths lead
     backends.py                 which backend enforces a Plan here; the only place that refuses one

@@ -17,6 +17,7 @@ from exec_server.process.start_terms import UserAccount
 from exec_server.sandbox.launch import ConfinedCommand, RequestedCommand, confine
 from exec_server.sandbox.model import Plan, Unenforceable
 from exec_server.sandbox.placeholders import Folder
+from exec_server.sandbox.user_reach import for_user
 
 # The size of a failed helper's last words that a client is told.
 _LAST_WORDS_BYTES = 4096
@@ -37,6 +38,8 @@ class FileHelpers:
     async def start(self, plan: Plan, account: UserAccount | None = None) -> Started:
         """Start a helper that is confined by *plan*, as *account*. Raises RpcError."""
         loop = asyncio.get_running_loop()
+        if account is not None:
+            plan = for_user(plan, account.uid, account.groups)
         argv = arguments(plan)
         env = dict(self._env)
         if account is not None:
