@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import pwd
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,11 +23,12 @@ from exec_server.errors import FloorRefused
 from exec_server.files.confined import interpreter
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.protocol import sandbox
-from exec_server.sandbox import own_places
+from exec_server.sandbox import as_user, own_places
 from tests.floors.test_sandbox_floor import TEXT, refused
 from tests.requirements import requirement
 from tests.sandbox.escape.users import user
 from tests.support.backends import needs_bubblewrap, needs_landlock
+from tests.support.leaks import children
 from tests.support.principals import principal, serving, uri
 from tests.support.wire import ENV, Wire, decoded, start_params
 
@@ -106,6 +110,12 @@ async def test_commands_run_as_the_user(no_leaks, place, home):
         assert "No such file" in error["message"]
         found = await wire.run("read", ["cat", f"{place}/other/secret"], cwd=uri(home))
         assert found.exit_code == 1
+        keeper = running.core.spawner.keeper_pid
+        tries = f"kill -0 {keeper} || kill -0 {os.getpid()} || ls /proc/{keeper}/fd"
+        script = f"{tries} || ls -a /proc/self/fd"
+        found = await wire.run("keeper", ["sh", "-c", script], cwd=uri(home))
+        # It has its three descriptors, and the one of `ls`.
+        assert found.stdout.split() == [b".", b"..", b"0", b"1", b"2", b"3"], found.stderr
 
 
 @requirement("floors/run-as:terminal")
@@ -291,3 +301,26 @@ def test_terms_are_what_the_keeper_gets() -> None:
     assert account.around(None) == ("as", 0, (1, 2, [2, 3]), None)
     fence: tuple[Any, ...] = ("confine", 1, True, b"")
     assert account.around(fence) == ("as", 1, (1, 2, [2, 3]), fence)
+
+
+def test_a_start_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper has other things to do."""
+    monkeypatch.setattr(as_user, "_PATIENCE_SECONDS", 0.05)
+    before = children()
+    null = os.open(os.devnull, os.O_RDWR)
+    stdio = SimpleNamespace(terminal=None, theirs=(None, null, null))
+    try:
+        with pytest.raises(as_user.NotStarted) as caught:
+            as_user.start(
+                (65534, 65534, []),
+                b"/",
+                stdio,
+                lambda: time.sleep(60),
+                inherited=(),
+                confine=None,
+                signals=(),
+            )
+    finally:
+        os.close(null)
+    assert caught.value.errno == errno.ETIMEDOUT
+    assert children() == before

@@ -46,8 +46,9 @@ class FileTerms(NamedTuple):
 
     # What its sandbox must stay within; None leaves the sandbox to the request.
     floor: PolicyFloor | None = None
-    # Whose files these are; None for the server's own user.
-    user: Hashable | None = None
+    # Whose calls these are; None for those of the server's own user. Each owner has helpers of its
+    # own, so that one that keeps all of its helpers busy does not delay others.
+    owner: Hashable | None = None
 
 
 NO_TERMS = FileTerms()
@@ -57,7 +58,7 @@ class FileService:
     """The parts that all connections of a server share: threads, helpers and the list of mounts.
 
     *start_helper* starts the process that does the work of sandboxed requests, and *starter_of* is
-    asked for one that starts such a process as another user.
+    asked for one that starts such a process for another owner.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class FileService:
         self.admission = admission
         self.helpers = HelperPool(start_helper, limits)
         self._starter_of = starter_of
-        # The helpers of other users.
+        # The helpers of other owners.
         self._others: dict[Hashable, HelperPool] = {}
         self.workers = Workers(limit=limits.file_threads, idle_seconds=limits.file_thread_idle)
         self.special = SpecialWrites(limit=limits.special_writes)
@@ -85,24 +86,24 @@ class FileService:
         """The files of a new connection; *notify* sends the event of its watch."""
         return Files(self, notify)
 
-    def pool(self, user: Hashable | None) -> HelperPool:
-        """The helpers of *user*; None is the server's own."""
-        if user is None:
+    def pool(self, owner: Hashable | None) -> HelperPool:
+        """The helpers of *owner*; None is the server's own user."""
+        if owner is None:
             return self.helpers
-        if user not in self._others:
+        if owner not in self._others:
             assert self._starter_of is not None
-            self._others[user] = HelperPool(self._starter_of(user), self.limits)
-        return self._others[user]
+            self._others[owner] = HelperPool(self._starter_of(owner), self.limits)
+        return self._others[owner]
 
     def discovery_within(
         self, sandbox: SandboxContext | None, terms: FileTerms = NO_TERMS
     ) -> ConfinedDiscovery | None:
         """The scans under *sandbox*; None if nothing is restricted. Raises RpcError."""
         policy = self.admission.policy(sandbox, is_read=True, floor=terms.floor)
-        if policy is None and terms.user is None:
+        if policy is None and terms.owner is None:
             return None
         runner = Runner(self.workers, width=self.limits.file_threads_each)
-        return ConfinedDiscovery(policy or _EVERYTHING, pool=self.pool(terms.user), runner=runner)
+        return ConfinedDiscovery(policy or _EVERYTHING, pool=self.pool(terms.owner), runner=runner)
 
     def stop(self) -> None:
         self.helpers.stop()
@@ -135,11 +136,11 @@ class Files:
     ) -> FileCalls:
         """The file calls of a request with *sandbox*. Raises RpcError."""
         policy = self._service.admission.policy(sandbox, is_read=is_read, floor=terms.floor)
-        if policy is None and terms.user is None:
+        if policy is None and terms.owner is None:
             return self
         return ConfinedFiles(
             policy or _EVERYTHING,
-            pool=self._service.pool(terms.user),
+            pool=self._service.pool(terms.owner),
             runner=self._runner,
             open_files=self.open_files,
             limits=self._limits,

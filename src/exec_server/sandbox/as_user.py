@@ -10,9 +10,11 @@ The keeper loads this file by its path, so it imports the standard library only.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import marshal
 import os
+import select
 import signal
 
 # A stand-in for `typing.TYPE_CHECKING`, without the import.
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 User = tuple[int, int, list[int]]
 
 _REPORT_BYTES = 4096
+# The keeper does nothing else meanwhile.
+_PATIENCE_SECONDS = 2.0
 # The system call keyctl(2), by machine, and its first operation.
 _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
 _JOIN_SESSION_KEYRING = 1
@@ -56,24 +60,41 @@ def start(
     if stdio.terminal is not None:
         os.fchown(stdio.theirs[0], user[0], -1)
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    # It must not have the number of a descriptor that the program gets.
-    told = fcntl.fcntl(writer, fcntl.F_DUPFD_CLOEXEC, 3 + len(inherited))
-    os.close(writer)
-    pid = os.fork()
-    if pid == 0:
-        _child(told, user, cwd, stdio, run, inherited, confine, signals)
-    os.close(told)
     try:
-        said = os.read(reader, _REPORT_BYTES)
+        # It must not have the number of a descriptor that the program gets.
+        told = fcntl.fcntl(writer, fcntl.F_DUPFD_CLOEXEC, 3 + len(inherited))
+        os.close(writer)
+        writer = told
+        pid = os.fork()
+        if pid == 0:
+            _child(told, user, cwd, stdio, run, inherited, confine, signals)
+        os.close(writer)
+        writer = -1
+        said = _read_in_time(reader)
     finally:
         os.close(reader)
-    if not said:
+        if writer >= 0:
+            os.close(writer)
+    if said == b"":
         return pid
+    if said is None:
+        os.kill(pid, signal.SIGKILL)
+        said = marshal.dumps((errno.ETIMEDOUT, "", ""))
     os.waitpid(pid, 0)
     number, text, part = marshal.loads(said)
     if not number:
         raise ValueError(text)
     raise NotStarted(number, text, part)
+
+
+def _read_in_time(reader: int) -> bytes | None:
+    """What the child says; empty if the program runs, None if the child hangs.
+
+    It hangs if a file system of the user does, or if the user stops it.
+    """
+    if not select.select([reader], [], [], _PATIENCE_SECONDS)[0]:
+        return None
+    return os.read(reader, _REPORT_BYTES)
 
 
 def _child(told: int, user: User, cwd: bytes, stdio: Any, run: Any, *rest: Any) -> None:
@@ -82,11 +103,13 @@ def _child(told: int, user: User, cwd: bytes, stdio: Any, run: Any, *rest: Any) 
     try:
         inherited, confine, signals = rest
         _prepare(stdio, inherited, signals)
-        _become(user)
+        _leave_keyring()
+        _take_rights(user)
         part = "cwd"
         os.chdir(cwd)
         part = ""
         _take_terminal(stdio, is_controlling=not inherited)
+        _become(user)
         if confine is not None:
             confine()
         part = "program"
@@ -117,11 +140,16 @@ def _prepare(stdio: Any, inherited: tuple[int, ...], signals: Iterable[int]) -> 
         os.dup2(fd, number)
 
 
-def _become(user: User) -> None:
-    _leave_keyring()
+def _take_rights(user: User) -> None:
+    """Have the rights of *user*, who cannot send signals to this process yet."""
     uid, gid, groups = user
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
+    os.seteuid(uid)
+
+
+def _become(user: User) -> None:
+    uid, gid, _ = user
     os.setresuid(uid, uid, uid)
     if os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
         raise OSError("the user could not be changed")

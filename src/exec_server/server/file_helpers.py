@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Hashable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from exec_server.errors import InternalError
 from exec_server.files.confined.helper_pool import Started, Starter
@@ -23,6 +24,14 @@ from exec_server.sandbox.user_reach import for_user
 _LAST_WORDS_BYTES = 4096
 
 
+class FilesOwner(NamedTuple):
+    """Whose file calls a helper does."""
+
+    principal: str
+    # The user that they are done as; None for the server's own.
+    account: UserAccount | None
+
+
 class FileHelpers:
     """Starts helpers with the few variables of *env* that they need."""
 
@@ -30,10 +39,10 @@ class FileHelpers:
         self._spawner = spawner
         self._env = {os.fsencode(k): os.fsencode(env[k]) for k in PASSED_ON if k in env}
 
-    def starter_of(self, user: Hashable) -> Starter:
-        """Starts helpers as *user*, which is a UserAccount."""
-        assert isinstance(user, UserAccount)
-        return partial(self.start, account=user)
+    def starter_of(self, owner: Hashable) -> Starter:
+        """Starts helpers for *owner*, which is a FilesOwner."""
+        assert isinstance(owner, FilesOwner)
+        return partial(self.start, account=owner.account)
 
     async def start(self, plan: Plan, account: UserAccount | None = None) -> Started:
         """Start a helper that is confined by *plan*, as *account*. Raises RpcError."""

@@ -112,8 +112,9 @@ class PrincipalFloors:
     @cached_property
     def file_terms(self) -> FileTerms:
         from exec_server.files.file_service import FileTerms
+        from exec_server.server.file_helpers import FilesOwner
 
-        return FileTerms(self.policy_floor, self.account)
+        return FileTerms(self.policy_floor, FilesOwner(self._name, self.account))
 
     @cached_property
     def policy_floor(self) -> PolicyFloor | None:

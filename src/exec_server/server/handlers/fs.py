@@ -121,5 +121,7 @@ def copy(ctx: Context, params: fs.CopyParams) -> Reply[Nothing]:
 def watch_missing(ctx: Context, params: fs.WatchMissingParams) -> Reply[fs.WatchMissingResult]:
     if ctx.floors is not None and ctx.floors.hides_files:
         # A watch would tell which paths exist. Clients go on without one.
+        rule = "the files of the server are not watched for this principal"
+        ctx.server.on_refused(ctx.who, fs.WATCH_MISSING.name, rule)
         return fs.WatchMissingResult(False)
     return ctx.files.missing.replace(params)
