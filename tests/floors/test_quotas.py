@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from exec_server.access.principal import Quotas
-from exec_server.server.floors import refusals as refusals_module
+from exec_server.server.floors import refusal_lines as refusals_module
 from tests.requirements import requirement
 from tests.support.principals import principal, serving
 from tests.support.wire import Wire, start_params
@@ -179,7 +179,7 @@ async def test_durable_jobs_of_an_earlier_server_count(no_leaks, tmp_path):
 @requirement("floors/refused:log")
 def test_refusals_are_logged_and_do_not_flood_the_log(caplog, monkeypatch):
     now = 100.0
-    monkeypatch.setattr("exec_server.server.floors.refusals.time.monotonic", lambda: now)
+    monkeypatch.setattr("exec_server.server.floors.refusal_lines.time.monotonic", lambda: now)
     lines = refusals_module.RefusalLines()
     with caplog.at_level("WARNING"):
         for _ in range(50):

@@ -35,7 +35,7 @@ from exec_server.rpc.router import Router
 from exec_server.server.capabilities import CAPABILITIES
 from exec_server.server.context import Context, FindPrincipal
 from exec_server.server.floors.quotas import NO_QUOTAS, ServerQuotas, WhenFull
-from exec_server.server.floors.refusals import RefusalLines
+from exec_server.server.floors.refusal_lines import RefusalLines
 from exec_server.server.handlers import environment, fs, http, jobs, lifecycle, process
 from exec_server.server.sandbox_info import SandboxTrial
 from exec_server.server.session import Session
