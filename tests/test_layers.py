@@ -99,6 +99,7 @@ STANDALONE = {
     "process.limiting.limiter",
     "process.limiting.mechanisms",
     "process.limiting.tree_usage",
+    "sandbox.as_user",
     "sandbox.guard",
     "sandbox.in_keeper",
     "sandbox.placeholders",

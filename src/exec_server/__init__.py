@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         ConnectionRejected,
         ExecServerError,
         ExecServerListenUrlParseError,
+        FloorRefused,
         HttpBodyFailed,
         InternalError,
         InvalidParams,
@@ -86,9 +87,11 @@ if TYPE_CHECKING:
         ProcessFailed,
         ProcessLost,
         ProtocolError,
+        QuotaReached,
         RegistryError,
         RelayError,
         RpcError,
+        RuleRefused,
         ScopeRefused,
         SessionAttached,
         SessionForgotten,
@@ -180,6 +183,7 @@ __all__ = [
     "ExecServerRuntimePaths",
     "Exited",
     "Failed",
+    "FloorRefused",
     "FromEnvironment",
     "GrantedLimit",
     "HttpBodyFailed",
@@ -204,6 +208,7 @@ __all__ = [
     "ProcessLost",
     "Progress",
     "ProtocolError",
+    "QuotaReached",
     "ReadChunk",
     "ReadParams",
     "ReadResponse",
@@ -221,6 +226,7 @@ __all__ = [
     "ResourceLimits",
     "ResyncRequired",
     "RpcError",
+    "RuleRefused",
     "RunningServer",
     "SandboxContext",
     "ScopeRefused",
@@ -277,10 +283,10 @@ _NAMES = {
     "errors": (
         "CallTimeout CommandFailed CommandTimeout ConfigurationError ConnectError "
         "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
-        "HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
-        "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError RegistryError RelayError "
-        "RpcError ScopeRefused SessionAttached SessionForgotten SessionLost StdinClosed "
-        "TransferFailed UntrustedExecutor"
+        "FloorRefused HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
+        "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError QuotaReached "
+        "RegistryError RelayError RpcError RuleRefused ScopeRefused SessionAttached "
+        "SessionForgotten SessionLost StdinClosed TransferFailed UntrustedExecutor"
     ),
     "local_server": "environments local",
     "limits": "DEFAULT_LIMITS Limits",

@@ -11,6 +11,9 @@
     │   ├── NotFound                -32004  a file that does not exist
     │   ├── SessionAttached         -32010  another connection holds the session (retryable)
     │   ├── ScopeRefused            -32020  the principal of the connection lacks a scope
+    │   ├── RuleRefused             a rule of the server's operator, which the text names
+    │   │   ├── FloorRefused        -32021  beyond what the principal may do
+    │   │   └── QuotaReached        -32022  the principal has as much as it may have (retryable)
     │   └── AuditUnavailable        -32030  the server cannot write its audit log (retryable)
     ├── ProtocolError               the peer broke the protocol; the connection closes
     │   ├── MalformedMessage        not a JSON-RPC message; the connection stays open
@@ -158,6 +161,23 @@ class ScopeRefused(RpcError):
         self.principal = principal if type(principal) is str else None
 
 
+class RuleRefused(RpcError):
+    """A rule of the server's operator, which the text names, stands against a request."""
+
+
+class FloorRefused(RuleRefused):
+    """The request goes beyond what the principal may do."""
+
+    code = -32021
+
+
+class QuotaReached(RuleRefused):
+    """The principal, or the whole server, has as many of something as it may have."""
+
+    code = -32022
+    retryable = True
+
+
 class AuditUnavailable(RpcError):
     """The server does no work while it cannot write its audit log."""
 
@@ -175,6 +195,8 @@ _BY_CODE: dict[int, type[RpcError]] = {
         NotFound,
         SessionAttached,
         ScopeRefused,
+        FloorRefused,
+        QuotaReached,
         AuditUnavailable,
     )
 }

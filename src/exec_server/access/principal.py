@@ -68,6 +68,8 @@ class Quotas(
     max_sessions: int | None = None
     # Requests that start work, per second.
     rate: float | None = None
+    # Bytes of output that the server keeps for its processes, ended ones included.
+    max_held_bytes: int | None = None
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):

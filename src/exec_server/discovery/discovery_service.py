@@ -10,7 +10,7 @@ import msgspec
 
 from exec_server.discovery import config_files, installed, roots
 from exec_server.discovery.homes import Homes, find_homes
-from exec_server.errors import InvalidParams, InvalidRequest, RpcError
+from exec_server.errors import FloorRefused, InvalidParams, InvalidRequest, RpcError
 from exec_server.limits import Limits
 from exec_server.protocol import environment
 from exec_server.protocol.method import Encoded
@@ -25,17 +25,16 @@ class ConfinedScans(Protocol):
     async def discover_installed(self, homes: Homes, limits: Limits) -> Encoded: ...
 
 
-# Returns None for a sandbox that hides nothing. Raises RpcError for one that makes no sense.
-Confine = Callable[[SandboxContext], ConfinedScans | None]
+# Returns None if nothing is hidden. Raises RpcError for a sandbox that makes no sense.
+Confine = Callable[[SandboxContext | None], ConfinedScans | None]
 
 
 class Discovery:
     """The discovery of one server. Every answer is read from the files anew."""
 
-    def __init__(self, environ: Mapping[str, str], *, limits: Limits, confine: Confine) -> None:
+    def __init__(self, environ: Mapping[str, str], *, limits: Limits) -> None:
         self._environ = environ
         self._limits = limits
-        self._confine = confine
         self._slots = asyncio.Semaphore(limits.capability_roots_at_once)
 
     async def read_config(
@@ -46,32 +45,34 @@ class Discovery:
                 config_files.read, params, self._environ, limits=self._limits
             )
 
-    async def discover_roots(self, params: environment.DiscoverRootsParams) -> Encoded:
+    async def discover_roots(
+        self, params: environment.DiscoverRootsParams, confine: Confine
+    ) -> Encoded:
         limit = self._limits.capability_roots
         if len(params.roots) > limit:
             raise InvalidRequest(f"capability root discovery accepts at most {limit} roots")
-        found = await asyncio.gather(*map(self._discover_root, params.roots))
+        found = await asyncio.gather(*(self._discover_root(each, confine) for each in params.roots))
         parts: list[bytes] = []
         for each in found:
             parts += (b",", *each.parts)
         return Encoded((b'{"roots":[', *parts[1:], b"]}"))
 
-    async def _discover_root(self, root: environment.CapabilityRoot) -> Encoded:
+    async def _discover_root(self, root: environment.CapabilityRoot, confine: Confine) -> Encoded:
         async with self._slots:
             try:
-                confined = None if root.sandbox is None else self._confine(root.sandbox)
+                confined = confine(root.sandbox)
                 if confined is not None:
                     return await confined.discover_root(root, self._limits)
-            except InvalidParams:
+            except (InvalidParams, FloorRefused):
                 raise
             except RpcError as exc:
                 return _encoded(roots.not_inspected(root, exc))
             return await asyncio.to_thread(_discovered, root, self._limits)
 
     async def discover(
-        self, params: environment.DiscoverParams
+        self, params: environment.DiscoverParams, confine: Confine
     ) -> environment.CapabilitiesResult | Encoded:
-        confined = None if params.sandbox is None else self._confine(params.sandbox)
+        confined = confine(params.sandbox)
         async with self._slots:
             homes = await asyncio.to_thread(find_homes, self._environ)
             if confined is not None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from msgspec import structs
 
 from exec_server.protocol.fs import Sandbox
+from exec_server.sandbox.floor import PolicyFloor
 from exec_server.sandbox.model import Access, Policy
 from exec_server.sandbox.policy import resolve
 
@@ -19,11 +20,16 @@ class FileAdmission:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._tmpdir = os.fsencode(env.get("TMPDIR", "")) or None
 
-    def policy(self, sandbox: Sandbox, *, is_read: bool) -> Policy | None:
-        """The policy of a request; None if *sandbox* restricts nothing.
+    def policy(
+        self, sandbox: Sandbox, *, is_read: bool, floor: PolicyFloor | None = None
+    ) -> Policy | None:
+        """The policy of a request; None if neither *sandbox* nor *floor* restricts anything.
 
-        Raises RpcError if *sandbox* makes no sense here.
+        Raises RpcError if *sandbox* makes no sense here, or goes beyond *floor*.
         """
+        if floor is not None:
+            policy = floor.for_file(sandbox, tmpdir=self._tmpdir)
+            return _for_reading(policy) if is_read else policy
         if sandbox is None:
             return None
         policy = resolve(sandbox, for_process=False, tmpdir=self._tmpdir, is_read=is_read)

@@ -3,9 +3,9 @@ others in threads."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from exec_server.files.confined.confined_discovery import ConfinedDiscovery
 from exec_server.files.confined.confined_files import ConfinedFiles
@@ -30,21 +30,50 @@ from exec_server.memory import keep_freed_memory
 from exec_server.protocol import fs
 from exec_server.protocol.method import NOTHING, Encoded, Method, Nothing, Reply
 from exec_server.protocol.sandbox import SandboxContext
+from exec_server.sandbox.floor import PolicyFloor
+from exec_server.sandbox.model import Policy
 
 P = TypeVar("P")
 R = TypeVar("R")
 
 
+# For calls of another user, which a helper does without a sandbox.
+_EVERYTHING = Policy(False, "enabled")
+
+
+class FileTerms(NamedTuple):
+    """What the operator decides about file calls, whatever a request says."""
+
+    # What its sandbox must stay within; None leaves the sandbox to the request.
+    floor: PolicyFloor | None = None
+    # Whose calls these are; None for those of the server's own user. Each owner has helpers of its
+    # own, so that one that keeps all of its helpers busy does not delay others.
+    owner: Hashable | None = None
+
+
+NO_TERMS = FileTerms()
+
+
 class FileService:
     """The parts that all connections of a server share: threads, helpers and the list of mounts.
 
-    *start_helper* starts the process that does the work of sandboxed requests.
+    *start_helper* starts the process that does the work of sandboxed requests, and *starter_of* is
+    asked for one that starts such a process for another owner.
     """
 
-    def __init__(self, limits: Limits, admission: FileAdmission, start_helper: Starter) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        admission: FileAdmission,
+        start_helper: Starter,
+        starter_of: Callable[[Hashable], Starter] | None = None,
+    ) -> None:
         self.limits = limits
         self.admission = admission
         self.helpers = HelperPool(start_helper, limits)
+        self._starter_of = starter_of
+        # The helpers of other owners.
+        self._others: dict[Hashable, HelperPool] = {}
         self.workers = Workers(limit=limits.file_threads, idle_seconds=limits.file_thread_idle)
         self.special = SpecialWrites(limit=limits.special_writes)
         self._mounts = Mounts()
@@ -57,16 +86,29 @@ class FileService:
         """The files of a new connection; *notify* sends the event of its watch."""
         return Files(self, notify)
 
-    def discovery_within(self, sandbox: SandboxContext) -> ConfinedDiscovery | None:
-        """The scans under *sandbox*; None if it restricts nothing. Raises RpcError."""
-        policy = self.admission.policy(sandbox, is_read=True)
-        if policy is None:
+    def pool(self, owner: Hashable | None) -> HelperPool:
+        """The helpers of *owner*; None is the server's own user."""
+        if owner is None:
+            return self.helpers
+        if owner not in self._others:
+            assert self._starter_of is not None
+            self._others[owner] = HelperPool(self._starter_of(owner), self.limits)
+        return self._others[owner]
+
+    def discovery_within(
+        self, sandbox: SandboxContext | None, terms: FileTerms = NO_TERMS
+    ) -> ConfinedDiscovery | None:
+        """The scans under *sandbox*; None if nothing is restricted. Raises RpcError."""
+        policy = self.admission.policy(sandbox, is_read=True, floor=terms.floor)
+        if policy is None and terms.owner is None:
             return None
         runner = Runner(self.workers, width=self.limits.file_threads_each)
-        return ConfinedDiscovery(policy, pool=self.helpers, runner=runner)
+        return ConfinedDiscovery(policy or _EVERYTHING, pool=self.pool(terms.owner), runner=runner)
 
     def stop(self) -> None:
         self.helpers.stop()
+        for pool in self._others.values():
+            pool.stop()
         self.workers.stop()
         self._mounts.close()
 
@@ -89,14 +131,16 @@ class Files:
         self.open_files = OpenFiles(self._runner, service.quick, service.limits)
         self.missing = MissingPathsWatch(self._runner, service.limits, notify)
 
-    def within(self, sandbox: fs.Sandbox, *, is_read: bool) -> FileCalls:
+    def within(
+        self, sandbox: fs.Sandbox, *, is_read: bool, terms: FileTerms = NO_TERMS
+    ) -> FileCalls:
         """The file calls of a request with *sandbox*. Raises RpcError."""
-        policy = self._service.admission.policy(sandbox, is_read=is_read)
-        if policy is None:
+        policy = self._service.admission.policy(sandbox, is_read=is_read, floor=terms.floor)
+        if policy is None and terms.owner is None:
             return self
         return ConfinedFiles(
-            policy,
-            pool=self._service.helpers,
+            policy or _EVERYTHING,
+            pool=self._service.pool(terms.owner),
             runner=self._runner,
             open_files=self.open_files,
             limits=self._limits,

@@ -54,6 +54,7 @@ _WORDS = {
         "Sandbox policy blocks local/private network addresses.",
     ),
     "denied": ("blocked-by-denylist", "Domain denied by the sandbox policy."),
+    "operator": ("blocked-by-operator", "The operator of the server does not allow this host."),
     "method_not_allowed": ("blocked-by-method-policy", "Method not allowed in limited mode."),
     "mitm_required": ("blocked-by-mitm-required", "MITM required for limited HTTPS."),
 }

@@ -62,6 +62,7 @@ class Decider:
         client: PolicyClient,
         limits: Limits,
         timeout_ms: int | None = None,
+        allows_host: Callable[[str], bool] | None = None,
         resolver: Resolver | None = None,
     ) -> None:
         self._process_id = process_id
@@ -69,6 +70,7 @@ class Decider:
         self._client = client
         self._limits = limits
         self._timeout_ms = timeout_ms
+        self._allows_host = allows_host
         self._resolver = resolver or self._resolve
         self._questions: set[asyncio.Future[Any]] = set()
         self._is_asking = timeout_ms is not None
@@ -80,6 +82,8 @@ class Decider:
             return self.report(attempt, guard)
         if isinstance(attempt.host, HostRefusal):
             return self.report(attempt, self._unlisted)
+        if self._allows_host is not None and not self._allows_host(_authority(attempt.host)):
+            return self.report(attempt, blocked.refused("operator"))
         verdict = await self._judge(attempt, attempt.host)
         addresses: list[Address] = []
         if verdict.is_allowed:
@@ -214,6 +218,11 @@ class Decider:
 
     async def _resolve(self, host: Host) -> Resolution:
         return await upstream.resolve(host, seconds=self._limits.proxy_resolve_timeout)
+
+
+def _authority(host: Host) -> str:
+    """The host as a URL has it, with an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _verdict(question: asyncio.Future[Any]) -> Verdict:

@@ -96,7 +96,9 @@ class ProxyListener:
 class ManagedProxy:
     """The proxy of one process; the variables of `environment` point the process at it.
 
-    Raises InvalidParams for a configuration without meaning, OSError when there are no ports.
+    *allows_host* is the operator's rule about hosts, which neither the other rules nor an answer of
+    the client override. Raises InvalidParams for a configuration without meaning, OSError when
+    there are no ports.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class ManagedProxy:
         limits: Limits,
         server_env: Mapping[str, str],
         reaches_private: bool = False,
+        allows_host: Callable[[str], bool] | None = None,
         resolver: Resolver | None = None,
     ) -> None:
         self._config = wanted.proxy
@@ -118,6 +121,7 @@ class ManagedProxy:
             client=client,
             limits=limits,
             timeout_ms=wanted.policy_decision_timeout_ms,
+            allows_host=allows_host,
             resolver=resolver,
         )
         self._upstreams = (

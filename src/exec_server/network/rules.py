@@ -58,9 +58,9 @@ class Rules:
                     f"invalid value for network.denied_domains: {name} (allowed exact hosts or "
                     "scoped wildcards like *.example.com or **.example.com)"
                 )
-        self._allowed = _Patterns(allowed)
-        self._denied = _Patterns(denied)
-        self._reviewed = _Patterns(config.review_domains)
+        self._allowed = HostPatterns(allowed)
+        self._denied = HostPatterns(denied)
+        self._reviewed = HostPatterns(config.review_domains)
         self.allows_local = config.allow_local_binding
         self.is_limited = config.mode == "limited"
         _check_sockets(config)
@@ -111,7 +111,9 @@ class Rules:
         return not self.allows_local and not is_public(address)
 
 
-class _Patterns:
+class HostPatterns:
+    """Exact hosts, and patterns with ``*`` and ``?``. Raises InvalidParams for other texts."""
+
     def __init__(self, texts: Iterable[str]) -> None:
         self.exact: set[str] = set()
         self._globs: list[Callable[[str], object]] = []

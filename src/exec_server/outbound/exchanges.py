@@ -24,6 +24,8 @@ from exec_server.protocol.method import Encoded
 logger = logging.getLogger(__name__)
 
 Send = Callable[..., None]
+# Raises an RpcError if the host of a URL must not be reached.
+CheckHost = Callable[[str], None]
 
 # A longer wait than this is too long for the clock of some event loops.
 _LONGEST_WAIT = 365 * 24 * 3600.0
@@ -41,12 +43,23 @@ class Outbound:
         self._sender = Sender(environ, limits=limits)
         self._streams: set[asyncio.Task[None]] = set()
 
-    def connect(self, send: Send) -> Exchanges:
-        """Return the Exchanges of a new connection; *send* takes a message in pieces."""
+    def connect(
+        self,
+        send: Send,
+        *,
+        environ: Mapping[str, str] | None = None,
+        check_host: CheckHost | None = None,
+    ) -> Exchanges:
+        """Return the Exchanges of a new connection; *send* takes a message in pieces.
+
+        Headers may have the variables of *environ*, by default those of the server. *check_host*
+        is also called for the target of each redirect.
+        """
         return Exchanges(
             self._sender,
             send,
-            environ=self._environ,
+            environ=self._environ if environ is None else environ,
+            check_host=check_host,
             limits=self._limits,
             streams=self._streams,
         )
@@ -71,10 +84,12 @@ class Exchanges:
         environ: Mapping[str, str],
         limits: Limits,
         streams: set[asyncio.Task[None]],
+        check_host: CheckHost | None = None,
     ) -> None:
         self._sender = sender
         self._send = send
         self._environ = environ
+        self._check_host = check_host
         self._limits = limits
         self._all_streams = streams
         # The value is None until the headers have arrived.
@@ -120,7 +135,9 @@ class Exchanges:
             wait = min(params.timeout_ms / 1000, _LONGEST_WAIT)
             deadline = asyncio.get_running_loop().time() + wait
         follow = params.redirect_policy == "follow"
-        response = await self._sender.exchange(outgoing, follow=follow, deadline=deadline)
+        response = await self._sender.exchange(
+            outgoing, follow=follow, deadline=deadline, check_host=self._check_host
+        )
         return response, deadline
 
     # A body in the answer.

@@ -52,17 +52,25 @@ class Sender:
         self._extra_certificates: str | None = None
 
     async def exchange(
-        self, outgoing: OutgoingRequest, *, follow: bool, deadline: float | None
+        self,
+        outgoing: OutgoingRequest,
+        *,
+        follow: bool,
+        deadline: float | None,
+        check_host: Callable[[str], None] | None = None,
     ) -> aiohttp.ClientResponse:
         """Return the answer, after redirects; its body is not read yet.
 
-        *deadline* is a time of the loop's clock. Raises InternalError.
+        *deadline* is a time of the loop's clock. *check_host* is called with the host of each
+        request before it is sent. Raises InternalError, and what *check_host* raises.
         """
         now = asyncio.get_running_loop().time
         redirects = 0
         while True:
             if deadline is not None and now() >= deadline:
                 raise InternalError(TIMED_OUT)
+            if check_host is not None:
+                check_host(outgoing.url.host)
             response = await self._send_before(outgoing, deadline)
             try:
                 following = _next(outgoing, response) if follow else None

@@ -6,6 +6,7 @@
     child.py             one process: its state, its output, its exit, and the events of both
     pump.py              a descriptor that is read when the client can take more
     stdin.py             the queue in front of a child's input
+    start_terms.py PURE  what the operator decides about a start
     spawn.py             the server's side of the keeper
     keeper_socket.py     its messages to and from a keeper
     keeper.py            the keeper, a program of its own that owns all children

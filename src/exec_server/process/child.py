@@ -179,6 +179,8 @@ class Child:
         self.waiting_writes: dict[str, asyncio.Future[None]] = {}
         self.stdin: ProcessInput | None = None
         self.network: Network | None = None
+        # Called once, when the program has ended or could not be started.
+        self.on_reaped: Callable[[], None] | None = None
         self.sandbox: Sandbox | None = None
         # What was refused to it, if the client wants to know.
         self.denials: DenialWatch | None = None
@@ -332,6 +334,7 @@ class Child:
         self._exit_status = status
         self._reason = reason
         self._is_reaped = True
+        self.tell_reaped()
         if status is None:
             self.failure = f"exec-server: {_LOST}"
             # A process that could not be found without the keeper may hold the output for ever.
@@ -347,6 +350,11 @@ class Child:
             logger.warning(
                 "process %.64r has reached its limit `%s`", self.process_id, facts["limit"]
             )
+
+    def tell_reaped(self) -> None:
+        told, self.on_reaped = self.on_reaped, None
+        if told is not None:
+            told()
 
     def _on_exit(self) -> None:
         for pump in tuple(self._pumps):

@@ -37,6 +37,8 @@ A fence confines the program (see sandbox/in_keeper.py, which is loaded when the
 first what it is and how many descriptors are attached to the message's first byte::
 
     None
+    ("as", count, (uid, gid, groups), fence)           the program runs as this user, and behind
+                                   the inner fence, if there is one; see sandbox/as_user.py
     ("confine", count, drops_capabilities, filter)     one descriptor at most: a Landlock ruleset
     ("bubblewrap", count, inherited, markers, expected, has_gate)
                                    program is bubblewrap; it inherits so many descriptors as 3 and
@@ -264,7 +266,8 @@ class Keeper:
             self._start(token, *start)
         except OSError as exc:
             number = exc.errno or 0
-            self._send(("failed", token, number, os.strerror(number), self._failing))
+            part = getattr(exc, "part", self._failing)
+            self._send(("failed", token, number, os.strerror(number), part))
         except ValueError as exc:
             self._send(("failed", token, 0, str(exc), getattr(exc, "part", "")))
 
@@ -292,9 +295,10 @@ class Keeper:
             if limits is not None:
                 is_wrapped = fenced is not None and bool(fenced.inherited)
                 limited = self._limited(limits, is_wrapped=is_wrapped)
-            self._failing = "cwd"
-            os.chdir(cwd)
-            self._failing = ""
+            if fenced is None or fenced.user is None:
+                self._failing = "cwd"
+                os.chdir(cwd)
+                self._failing = ""
             if size is not None:
                 stdio.open_terminal(size)
             else:
@@ -302,7 +306,7 @@ class Keeper:
             _set_mark(mark)
             self._about_to_start()
             self._failing = "program"
-            pid = _launch(program, argv, env, stdio, fenced, limited)
+            pid = _launch(program, argv, env, cwd, stdio, fenced, limited)
             self._failing = ""
             descriptors.restore()
             self._marks[pid] = mark
@@ -646,31 +650,46 @@ def _launch(
     program: bytes,
     argv: list[bytes],
     env: dict[bytes, bytes],
+    cwd: bytes,
     stdio: Stdio,
     fenced: Any,
     limited: Any,
 ) -> int:
     """Start the program, behind its fence if it has one, and within its limits."""
-    if fenced is None:
-        return _launch_first(program, argv, env, stdio, limited)
     pid: int
+    if fenced is None:
+        return _launch_first(program, argv, env, stdio, _launcher(argv, env, limited))
+    if fenced.user is not None:
+        pid = fenced.start_as_user(
+            cwd,
+            stdio,
+            lambda: _launch_first(program, argv, env, stdio, _exec),
+            ALL_SIGNALS,
+            limited,
+        )
+        return pid
     if fenced.inherited:
         spawn = lambda: _posix_spawn(program, argv, env, stdio, fenced.inherited)  # noqa: E731
         pid = fenced.start_bubblewrap(spawn, program, argv, env, stdio.theirs)
         return pid
     terminal = stdio.theirs[0] if stdio.terminal is not None else None
-    pid = fenced.start(lambda: _launch_first(program, argv, env, stdio, limited), terminal)
+    launch = _launcher(argv, env, limited)
+    pid = fenced.start(lambda: _launch_first(program, argv, env, stdio, launch), terminal)
     return pid
 
 
-def _launch_first(
-    program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio, limited: Any
-) -> int:
-    """Start the first candidate that runs; the errors are those of execvp(3)."""
-    # Python's posix_spawn refuses some arguments that execve(2) takes.
-    launch: Any = _posix_spawn if argv[0] and b"" not in env else _fork_exec
+def _launcher(argv: list[bytes], env: dict[bytes, bytes], limited: Any) -> Any:
+    """The function that starts a program: within its limits, or the fastest one that can."""
     if limited is not None:
-        launch = limited.spawn
+        return limited.spawn
+    # Python's posix_spawn refuses some arguments that execve(2) takes.
+    return _posix_spawn if argv[0] and b"" not in env else _fork_exec
+
+
+def _launch_first(
+    program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio, launch: Any
+) -> int:
+    """Start the first candidate that runs, with *launch*; the errors are those of execvp(3)."""
     denied = False
     for candidate in _candidates(program, env.get(b"PATH", DEFAULT_PATH)):
         try:
@@ -719,18 +738,26 @@ def _posix_spawn(
             (os.POSIX_SPAWN_DUP2, stderr, 2),
         ]
     actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(inherited, 3)]
-    # Only names with a '=' in them need the slower mapping, and they are rare.
-    has_odd_names = any(b"=" in name for name in env)
-    environ: Any = Entries(env, search_from=1) if has_odd_names else env
     return os.posix_spawn(
         program,
         argv,
-        environ,
+        _environ(env),
         file_actions=actions,
         setsid=True,
         setsigmask=(),
         setsigdef=ALL_SIGNALS,
     )
+
+
+def _environ(env: dict[bytes, bytes]) -> Any:
+    # Only names with a '=' in them need the slower mapping, and they are rare.
+    has_odd_names = any(b"=" in name for name in env)
+    return Entries(env, search_from=1) if has_odd_names else env
+
+
+def _exec(program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Stdio) -> int:
+    """Become *program*."""
+    os.execve(program, argv, _environ(env))
 
 
 def _fork_exec(

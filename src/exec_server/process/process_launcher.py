@@ -14,9 +14,9 @@ from exec_server.process.child import Child, Network
 from exec_server.process.limiting.asked_limits import keeper_limits
 from exec_server.process.shell_state import WantedSnapshot, wanted_snapshot
 from exec_server.process.spawn import Launch, ProgramStarter, Spawned
+from exec_server.process.start_terms import NO_TERMS, StartTerms
 from exec_server.protocol.paths import to_native
 from exec_server.protocol.process import StartParams
-from exec_server.protocol.sandbox import SandboxContext
 from exec_server.state.child_env import child_env
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 _NO_SANDBOX = "the process has no sandbox"
 _DURABLE = "a durable process outlives the server, which keeps the records"
+_OTHER_USER = "the process runs as another user"
 
-OpenNetwork = Callable[[StartParams], Network]
+OpenNetwork = Callable[[StartParams, StartTerms], Network]
 OpenBridge = Callable[[Any, Mapping[str, str]], Network | None]
 
 
@@ -39,6 +40,11 @@ class CheckedStart(NamedTuple):
     network: Network | None
     snapshot: WantedSnapshot | None
     limits: dict[str, Any] | None
+    terms: StartTerms
+
+    @property
+    def is_confined(self) -> bool:
+        return self.params.sandbox is not None or self.terms.floor is not None
 
 
 class ProcessLauncher:
@@ -63,15 +69,18 @@ class ProcessLauncher:
         # What was granted to the session: paths, each with "write" or "read".
         self.granted: dict[bytes, str] = {}
 
-    def check(self, params: StartParams) -> CheckedStart:
+    def check(self, params: StartParams, terms: StartTerms = NO_TERMS) -> CheckedStart:
         """Raise the RpcError of the first check that fails, in the reference's order."""
+        # The shell of a durable process reads its startup files: snapshots end with the server. So
+        # does the shell of another user, who cannot read the server's snapshots.
+        has_snapshot = not params.durable and terms.account is None
         checked = CheckedStart(
             params,
             to_native(params.cwd),
-            self._network(params),
-            # The shell of a durable process reads its startup files: snapshots end with the server.
-            None if params.durable else wanted_snapshot(params, self._limits),
+            self._network(params, terms),
+            wanted_snapshot(params, self._limits) if has_snapshot else None,
             keeper_limits(params.limits, self._limits),
+            terms,
         )
         if not params.argv:
             raise InvalidParams("argv must not be empty")
@@ -85,12 +94,12 @@ class ProcessLauncher:
         Preparing a sandbox or a shell's state may take a while; the program is not started if
         *is_wanted* says no by then. Raises RpcError when the start cannot even be tried.
         """
-        params, cwd, network, snapshot, limits = checked
-        launch = self._launch(params, cwd)
+        params, cwd, network, snapshot, limits, terms = checked
+        launch = self._launch(params, cwd, terms)
         if limits is not None:
             launch = launch._replace(limits=limits)
             child.asked_limits = limits
-        if params.sandbox is not None and params.enforce_managed_network and self._open_bridge:
+        if checked.is_confined and params.enforce_managed_network and self._open_bridge:
             env = {os.fsdecode(name): os.fsdecode(value) for name, value in launch.env.items()}
             network = self._open_bridge(network, env)
         if network is not None:
@@ -99,11 +108,13 @@ class ProcessLauncher:
             snapshot = snapshot.keeping(imposed) if snapshot is not None else None
         child.network = network
         if params.denials:
-            child.denials = self._watch(params, child)
+            child.denials = self._watch(checked, child)
         try:
-            if params.sandbox is not None:
-                confined = self._confined(params, params.sandbox, launch, child, is_wanted)
+            if checked.is_confined:
+                confined = self._confined(checked, launch, child, is_wanted)
                 return self._begin(confined, launch, snapshot)
+            if terms.account is not None:
+                launch = launch._replace(fence=terms.account.around(None))
             if snapshot is None:
                 return child.spawner.spawn(launch, child.reaped)
             return self._spawn_restored(launch, child, snapshot)
@@ -113,13 +124,19 @@ class ProcessLauncher:
                 child.denials.close()
             raise
 
-    def _watch(self, params: StartParams, child: Child) -> DenialWatch:
+    def _watch(self, checked: CheckedStart, child: Child) -> DenialWatch:
         # This is loaded with the first start that asks for it.
         from exec_server.process.denial_watch import DenialWatch
 
+        params, terms = checked.params, checked.terms
         hold = min((params.denial_hold_ms or 0) / 1000, self._limits.denial_hold_seconds)
+        if terms.floor is not None:
+            # Nothing is granted beyond a floor, so no call waits for it.
+            hold = 0.0
         why_not = _DURABLE if params.durable else None
-        if params.sandbox is None:
+        if terms.account is not None:
+            why_not = _OTHER_USER
+        if not checked.is_confined:
             why_not = _NO_SANDBOX
         return DenialWatch(child.process_id, hold=hold, push=child.push, why_not=why_not)
 
@@ -130,8 +147,7 @@ class ProcessLauncher:
 
     def _confined(
         self,
-        params: StartParams,
-        context: SandboxContext,
+        checked: CheckedStart,
         launch: Launch,
         child: Child,
         is_wanted: Callable[[], bool],
@@ -141,15 +157,17 @@ class ProcessLauncher:
 
         child.sandbox = start = ConfinedStart(
             launch,
-            context,
-            is_proxied=params.enforce_managed_network,
+            checked.params.sandbox,
+            is_proxied=checked.params.enforce_managed_network,
+            terms=checked.terms,
             is_wanted=is_wanted,
             gate=child.network.hold(child.refuse) if child.network is not None else None,
             spawner=child.spawner,
             on_exit=child.reaped,
             denials=child.denials,
-            granted=tuple(self.granted.items()),
-            learns=params.learn,
+            # What was granted is no part of a floor.
+            granted=() if checked.terms.floor is not None else tuple(self.granted.items()),
+            learns=checked.params.learn and checked.terms.floor is None,
         )
         return start
 
@@ -175,19 +193,25 @@ class ProcessLauncher:
 
         return Snapshots(self._spawner, limits=self._limits)
 
-    def _network(self, params: StartParams) -> Network | None:
+    def _network(self, params: StartParams, terms: StartTerms) -> Network | None:
         if params.network_proxy is None:
             return None
         if self._open_network is None:
             raise InvalidParams("this server has no network proxy; the command was not started")
-        return self._open_network(params)
+        return self._open_network(params, terms)
 
-    def _launch(self, params: StartParams, cwd: bytes) -> Launch:
+    def _launch(self, params: StartParams, cwd: bytes, terms: StartTerms) -> Launch:
         metadata = params.metadata
+        server_env = self._server_env if terms.server_env is None else terms.server_env
+        given = params.env
+        if terms.account is not None:
+            server_env = {**server_env, **terms.account.variables}
+            chosen = params.env_policy.set if params.env_policy is not None else {}
+            given = {**terms.account.variables, **chosen, **given}
         env = child_env(
-            params.env,
+            given,
             policy=params.env_policy,
-            server_env=self._server_env,
+            server_env=server_env,
             tool_call_id=metadata.tool_call_id if metadata else None,
             thread_id=metadata.thread_id if metadata else None,
             has_metadata=metadata is not None,

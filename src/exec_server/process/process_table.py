@@ -26,6 +26,7 @@ from exec_server.process.process_answers import (
 )
 from exec_server.process.process_launcher import OpenBridge, OpenNetwork, ProcessLauncher
 from exec_server.process.spawn import Spawned, Spawner
+from exec_server.process.start_terms import NO_TERMS, StartTerms
 from exec_server.protocol import denials, network, process
 from exec_server.state.expiry import Expiry
 from exec_server.state.retention import RetentionBudget
@@ -99,24 +100,30 @@ class ProcessTable:
 
     # process/start
 
-    def start(self, params: process.StartParams) -> asyncio.Future[process.StartResult]:
+    def start(
+        self,
+        params: process.StartParams,
+        terms: StartTerms = NO_TERMS,
+        answer: asyncio.Future[process.StartResult] | None = None,
+    ) -> asyncio.Future[process.StartResult]:
         """Start a program; the future has the answer, and the first event follows the answer.
 
-        A handler has to return this very future to its Peer, see `_begin_after_answer`. Checks
-        come in the reference's order.
+        A handler has to return this very future to its Peer, see `_begin_after_answer`; it may
+        bring one along as *answer*. Checks come in the reference's order.
         """
-        checked = self._launcher.check(params)
+        checked = self._launcher.check(params, terms)
         if params.process_id in self._entries:
             raise InvalidRequest(f"process {params.process_id} already exists")
         starting = Starting(params)
         child = self._new_durable_child(params) if params.durable else self._new_child(params)
         child.on_exit = self.on_exit
         spawned = self._launcher.spawn(checked, child, is_wanted=lambda: not starting.is_cancelled)
+        child.on_reaped = terms.release
         self._entries[params.process_id] = starting
-        answer: asyncio.Future[process.StartResult] = self._loop.create_future()
+        answer = answer or self._loop.create_future()
         # This is not a task of the request: a start whose client has vanished still takes its
         # place in the session, where the resumed client finds it.
-        spawned.add_done_callback(lambda future: self._started(starting, child, future, answer))
+        spawned.add_done_callback(partial(self._started, starting, child, answer))
         return answer
 
     def _new_child(self, params: process.StartParams) -> Child:
@@ -169,11 +176,13 @@ class ProcessTable:
         self,
         starting: Starting,
         child: Child,
-        spawned: asyncio.Future[Spawned],
         answer: asyncio.Future[process.StartResult],
+        spawned: asyncio.Future[Spawned],
     ) -> None:
         process_id = child.process_id
         error = spawned.exception()
+        if error is not None:
+            child.tell_reaped()
         if error is None:
             child.adopt(spawned.result())
             if starting.is_cancelled:

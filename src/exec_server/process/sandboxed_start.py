@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from exec_server.errors import InvalidRequest
 from exec_server.process.spawn import Launch, OnExit, ProgramStarter, Spawned, SpawnFailed
+from exec_server.process.start_terms import NO_TERMS, StartTerms
 from exec_server.protocol.sandbox import SandboxContext
 from exec_server.sandbox.backends import HERE
 from exec_server.sandbox.launch import (
@@ -20,9 +21,11 @@ from exec_server.sandbox.launch import (
     not_run,
     observed,
 )
-from exec_server.sandbox.model import Access, Backend, Rule, Unenforceable
+from exec_server.sandbox.model import Access, Backend, Policy, Rule, Unenforceable
+from exec_server.sandbox.placeholders import Folder
 from exec_server.sandbox.plan import plan
 from exec_server.sandbox.policy import resolve, widened
+from exec_server.sandbox.user_reach import for_user
 
 if TYPE_CHECKING:
     from exec_server.process.denial_watch import DenialWatch
@@ -36,7 +39,9 @@ _READ_ALL = (Rule(b"/", Access.READ),)
 
 
 class ConfinedStart:
-    """One start of *launch* as *context* allows it; *on_exit* is the spawner's.
+    """One start of *launch* as *context* and *terms* allow it; *on_exit* is the spawner's.
+
+    *context* may be None if the terms have a floor.
 
     If the command cannot run inside the sandbox, a process takes its place that says why and ends,
     as clients expect. The start fails only if the system refuses to start anything at all.
@@ -45,9 +50,10 @@ class ConfinedStart:
     def __init__(
         self,
         launch: Launch,
-        context: SandboxContext,
+        context: SandboxContext | None,
         *,
         is_proxied: bool,
+        terms: StartTerms = NO_TERMS,
         is_wanted: Callable[[], bool],
         gate: tuple[int, int] | None = None,
         spawner: ProgramStarter,
@@ -56,25 +62,20 @@ class ConfinedStart:
         granted: tuple[tuple[bytes, str], ...] = (),
         learns: bool = False,
     ) -> None:
-        """Raises InvalidParams when *context* makes no sense here.
+        """Raises InvalidParams when *context* makes no sense here, and FloorRefused.
 
         *denials* hears what is refused; *granted* may be used besides what *context* allows. If it
         *learns*, nothing is refused, and *denials* hears what would be.
         """
-        policy = resolve(
-            context,
-            for_process=True,
-            cwd=launch.cwd,
-            tmpdir=launch.env.get(b"TMPDIR"),
-            is_proxied=is_proxied,
-        )
+        policy = _policy(context, terms, launch, is_proxied=is_proxied)
         self._policy = widened(policy, granted) if granted else policy
         self._granted = granted
         self._denials = denials
         self._learns = learns
         self._watching = None if denials is None else denials.watching(granted)
         self._context = context
-        self._prefers_landlock = context.intent.use_legacy_landlock
+        self._terms = terms
+        self._prefers_landlock = context is not None and context.intent.use_legacy_landlock
         self._launch = launch
         self._gate = gate
         self._script: str | None = None
@@ -100,6 +101,7 @@ class ConfinedStart:
             launch,
             self._context,
             is_proxied=self._policy.is_proxied,
+            terms=self._terms,
             is_wanted=is_wanted,
             gate=(null, null) if null is not None else None,
             spawner=self._spawner,
@@ -140,12 +142,16 @@ class ConfinedStart:
 
     def _prepared(self) -> ConfinedCommand:
         try:
+            account, planned = self._terms.account, plan(self._policy)
+            if account is not None:
+                planned = for_user(planned, account.uid, account.groups)
             if self._learns:
-                return observed(self._command(), plan(self._policy), self._watching)
+                return observed(self._command(), planned, self._watching)
             return confine(
                 self._command(),
-                plan(self._policy),
+                planned,
                 prefers_landlock=self._prefers_landlock,
+                folder=Folder(is_shared=account is not None),
                 watching=self._watching,
             )
         except Unenforceable as exc:
@@ -163,6 +169,7 @@ class ConfinedStart:
             launch.cwd,
             is_tty,
             script=self._script,
+            is_looked_at=self._terms.account is None,
             gate=self._gate,
         )
 
@@ -184,11 +191,12 @@ class ConfinedStart:
         self.backend = confined.backend
         if self._denials is not None:
             self._denials.started(confined.why_unwatched)
+        account = self._terms.account
         launch = self._launch._replace(
             program=confined.program,
             argv=confined.argv,
             env=confined.env,
-            fence=confined.fence,
+            fence=confined.fence if account is None else account.around(confined.fence),
             fds=confined.fds,
         )
         try:
@@ -220,3 +228,13 @@ class ConfinedStart:
             self._denials.started(str(error))
         if not self._spawned.done():
             self._spawned.set_exception(error)
+
+
+def _policy(
+    context: SandboxContext | None, terms: StartTerms, launch: Launch, *, is_proxied: bool
+) -> Policy:
+    cwd, tmpdir = launch.cwd, launch.env.get(b"TMPDIR")
+    if terms.floor is not None:
+        return terms.floor.for_process(context, cwd=cwd, tmpdir=tmpdir, is_proxied=is_proxied)
+    assert context is not None
+    return resolve(context, for_process=True, cwd=cwd, tmpdir=tmpdir, is_proxied=is_proxied)

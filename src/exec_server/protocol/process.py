@@ -83,6 +83,8 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     limits: ResourceLimits | None = None
     # Ours: the exit tells why the process ended and what it used.
     report: bool = False
+    # Ours: the Unix user that the process runs as, instead of the server's own.
+    user: str | None = None
     # Ours: the server records what the sandbox refuses.
     denials: bool = False
     # Ours, with `denials`: a refused open waits for `process/grant` for so long.

@@ -1,10 +1,14 @@
-"""JSON-RPC over one connection, both ways: calls, handlers, and the end of both on loss."""
+"""JSON-RPC over one connection, both ways: calls, handlers, and the end of both on loss.
+
+The module is long because requests, answers, lanes and the backlog share one connection's state.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -17,6 +21,7 @@ from exec_server.errors import (
     MethodNotFound,
     ProtocolError,
     RpcError,
+    RuleRefused,
 )
 from exec_server.limits import Limits
 from exec_server.protocol import envelope
@@ -77,6 +82,7 @@ class Peer:
         limits: Limits,
         is_strict: bool = True,
         context: Any = None,
+        on_refused: Callable[[str, RuleRefused], None] | None = None,
     ) -> None:
         self._connection = connection
         self._service = service
@@ -88,6 +94,8 @@ class Peer:
         self._is_strict = is_strict
         self._open_ids: set[int] = set()
         self._context = context
+        # Called with the method and the error of each request that the operator's rules refuse.
+        self._on_refused = on_refused
         self._running: set[asyncio.Future[Any]] = set()
         self._backlog: deque[bytes | Cut] = deque()
         self._backlog_bytes = 0
@@ -393,6 +401,8 @@ class Peer:
 
     def _fail(self, request: Request, error: BaseException) -> None:
         self._open_ids.discard(request.id)
+        if self._on_refused is not None and isinstance(error, RuleRefused):
+            self._on_refused(request.method, error)
         body = boundary.error_body(error, method=request.method)
         data = error.details() if self.tells_details and isinstance(error, RpcError) else None
         self._connection.send(envelope.encode_error(request.id, body.code, body.message, data))

@@ -3,11 +3,14 @@
     protocol/sandbox.py         the wire shapes: the current grammar and every older one
     model.py              PURE  the types that the parts below exchange
     policy.py             PURE  shapes, cwd, roots, TMPDIR -> Policy: absolute rules, globs, network
+    containment.py        PURE  whether a Policy or a Plan gives no more than another one
+    floor.py              PURE  the policies of a principal whose floor no request lifts
     plan.py               looks Policy and the file system as it is now -> Plan: mounts in order
     resolved_rules.py     looks where rules lead, what must stay missing, what cannot be enforced
     globs.py              looks files to deny by a pattern
     protected_names.py    PURE  names in writable directories that must not be changed
     own_places.py         looks the server's own code and secrets, which no sandbox may touch
+    user_reach.py         looks a Plan for another Unix user, who cannot reach everything
     host_mounts.py        looks other paths of a file, where the host has mounted it twice
     file_system_facts.py  looks the questions that plans ask the file system, and where paths lead
     backends.py                 which backend enforces a Plan here; the only place that refuses one
@@ -19,6 +22,7 @@
     launch.py                   a command and a Plan -> what the keeper starts instead
     guard.py                    compares a finished sandbox with its Plan before the command runs
     wall_watch.py               watches the mounts of a sandbox while its command runs
+    as_user.py                  starts a program as another Unix user; the keeper loads it
     in_keeper.py                the only place where a child is confined; the keeper loads it
     supervisor/                 records what is refused to a command, and grants it
 

@@ -135,9 +135,18 @@ class StartFence:
 
     def __init__(self, words: tuple[Any, ...], fds: list[int]) -> None:
         self._fds = fds
+        # The user that the program runs as; None for the keeper's own.
+        self.user: tuple[int, int, list[int]] | None = None
+        inner: tuple[Any, ...] | None = words
+        if words[0] == "as":
+            self.user, inner = words[2:]
         # The last word is there if a supervisor is wanted; the first descriptor is its channel.
+        # There is none for a program of another user.
         self._orders = words[-1] if isinstance(words[-1], dict) else None
-        self._details = words[2:] if self._orders is None else words[2:-1]
+        if inner is None:
+            self._details: tuple[Any, ...] = ()
+        else:
+            self._details = inner[2:] if self._orders is None else inner[2:-1]
         self._channel: int | None = None
         # The first byte is 1 once the command itself may run. Guard and supervisor have it, too.
         self._flag: Any = mmap.mmap(-1, 1) if self._orders is not None else bytearray(1)
@@ -155,7 +164,7 @@ class StartFence:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             if self._orders is not None:
                 self._channel = fds.pop(0)
-            if words[0] == "bubblewrap":
+            if inner is not None and inner[0] == "bubblewrap":
                 self._prepare_bubblewrap()
         except OSError:
             self.close()
@@ -250,15 +259,47 @@ class StartFence:
 
     def start(self, spawn: Callable[[], int], terminal: int | None) -> int:
         """Call *spawn* confined; its program may open *terminal*, which is its own."""
-        drops_capabilities, filter_ = self._details
-        ruleset = self._fds[0] if self._fds else None
-        if ruleset is not None and terminal is not None:
-            _allow_terminal(ruleset, terminal)
+        rights = self._rights(terminal)
         if self._orders is not None:
             self._orders["exceptions"]["free"] += () if terminal is None else (_path_of(terminal),)
             self._flag[0] = 1
             spawn = self._supervised(spawn)
-        return start(spawn, drops_capabilities=drops_capabilities, ruleset=ruleset, filter_=filter_)
+        return start(spawn, **rights)
+
+    def start_as_user(
+        self,
+        cwd: bytes,
+        stdio: Any,
+        run: Callable[[], object],
+        signals: list[int],
+        limited: Any = None,
+    ) -> int:
+        """Call *run* in a child that is the user, in *cwd*, limited, and confined after that."""
+        terminal = stdio.theirs[0] if stdio.terminal is not None else None
+        is_in_place = self._details and not self.inherited
+        pid: int = _beside("as_user.py").start(
+            self.user,
+            cwd,
+            stdio,
+            run,
+            inherited=self.inherited,
+            confine=functools.partial(give_up, **self._rights(terminal)) if is_in_place else None,
+            signals=signals,
+            # bubblewrap itself is not limited; its guard limits the command.
+            limited=None if self.inherited else limited,
+        )
+        return pid
+
+    def _rights(self, terminal: int | None) -> dict[str, Any]:
+        drops_capabilities, filter_ = self._details
+        ruleset = self._fds[0] if self._fds else None
+        if ruleset is not None and terminal is not None:
+            _allow_terminal(ruleset, terminal)
+        return {
+            "drops_capabilities": drops_capabilities,
+            "ruleset": ruleset,
+            "filter_": filter_,
+        }
 
     def taken_namespace(self) -> Namespace | None:
         """The namespace of the program that was started; from now on the caller owns it."""
@@ -381,7 +422,13 @@ def _pipe_without_end() -> tuple[int, int]:
 @functools.cache
 def _beside(file: str) -> Any:
     """Load *file*, which is beside this one."""
-    assert file in ("guard.py", "placeholders.py", "wall_watch.py", "supervised_start.py")
+    assert file in (
+        "as_user.py",
+        "guard.py",
+        "placeholders.py",
+        "wall_watch.py",
+        "supervised_start.py",
+    )
     folder = "supervisor" if file == "supervised_start.py" else ""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), folder, file)
     spec = spec_from_file_location(file.removesuffix(".py"), path)
@@ -397,7 +444,7 @@ def _guard() -> Any:
 
 def load_everything() -> None:
     """Load the other files now: later they may be those of another release."""
-    for file in ("guard.py", "placeholders.py", "wall_watch.py"):
+    for file in ("as_user.py", "guard.py", "placeholders.py", "wall_watch.py"):
         _beside(file)
 
 

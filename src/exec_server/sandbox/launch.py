@@ -60,6 +60,8 @@ class RequestedCommand(NamedTuple):
     is_tty: bool
     # A file that the command reads at `SCRIPT_PATH`, because it cannot see the file's own name.
     script: str | None = None
+    # False for a command of another user: whether it can run is for that user to see.
+    is_looked_at: bool = True
     # Only for a command that may reach nothing but its proxy: the descriptor that the guard reads
     # from before the command runs, and the one to which bubblewrap writes the pid of the first
     # process inside. Both stay open here.
@@ -110,7 +112,7 @@ def confine(
         if backend != "bubblewrap":
             # The keeper reports a program that cannot run.
             return _in_place(command, plan, backend, watching)
-        obstacle = _why_not_runnable(command, plan)
+        obstacle = _why_not_runnable(command, plan) if command.is_looked_at else 0
         if obstacle:
             return not_run(command, obstacle)
         assert backends.bubblewrap is not None

@@ -58,6 +58,15 @@ class Policy(msgspec.Struct, frozen=True):
     is_proxied: bool = False
     # True if the names of `protected_names` stay unchanged in writable directories.
     protects_metadata: bool = True
+    # What it must stay within, wherever its paths lead when a plan is made.
+    floor: Floor | None = None
+
+
+class Floor(msgspec.Struct, frozen=True):
+    """A policy that another one must not go beyond; *words* name the rule in a refusal."""
+
+    policy: Policy
+    words: str
 
 
 class Show(msgspec.Struct, frozen=True):

@@ -29,37 +29,46 @@ _USER_FOLDER = b"/tmp/exec-server-%d"
 _MARKERS = b"placeholders"
 # Empty files, which are mounted over files that must not be read or must not be made.
 _UNREADABLE, _EMPTY = b"unreadable", b"empty"
+_SHARED = b"-shared"
 # A marker is locked exclusively only for as long as it takes to remove one name.
 _BUSY_SECONDS = 5.0
 _MARKER_BYTES = 8192
 
 
 class Folder:
-    """The private folder of this user, which no sandbox can write to."""
+    """The private folder of this user, which no sandbox can write to.
 
-    def __init__(self, path: bytes | None = None) -> None:
+    If it *is_shared*, the files without content are in a folder beside it, where other users can
+    mount them, too.
+    """
+
+    def __init__(self, path: bytes | None = None, *, is_shared: bool = False) -> None:
         self.path = default_folder() if path is None else path
         self._markers = os.path.join(self.path, _MARKERS)
+        self._empty = self.path + _SHARED if is_shared else self.path
 
     def prepare(self) -> None:
         """Make the folder and its fixed content; OSError if another user has taken its name."""
-        for folder in (self.path, self._markers):
+        folders = {self.path: 0o700, self._markers: 0o700}
+        if self._empty != self.path:
+            folders[self._empty] = 0o755
+        for folder, wanted in folders.items():
             try:
-                os.mkdir(folder, 0o700)
+                os.mkdir(folder, wanted)
             except FileExistsError:
                 found = os.lstat(folder)
                 if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
                     raise
-                if stat.S_IMODE(found.st_mode) != 0o700:
-                    os.chmod(folder, 0o700)
+            if stat.S_IMODE(os.lstat(folder).st_mode) != wanted:
+                os.chmod(folder, wanted)
         for name, mode in ((_UNREADABLE, 0o000), (_EMPTY, 0o444)):
-            path = os.path.join(self.path, name)
+            path = os.path.join(self._empty, name)
             if not os.path.lexists(path):
                 os.close(os.open(path, os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode))
 
     def empty_file(self, *, is_readable: bool) -> bytes:
         """A file without content, to be mounted over others."""
-        return os.path.join(self.path, _EMPTY if is_readable else _UNREADABLE)
+        return os.path.join(self._empty, _EMPTY if is_readable else _UNREADABLE)
 
     def hold(self, names: Iterable[tuple[bytes, bool]]) -> list[tuple[int, bytes]]:
         """Make what is missing of *names*: each a path, and True if it is a directory.

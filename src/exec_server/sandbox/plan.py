@@ -11,7 +11,9 @@ renaming a directory above it.
 
 from __future__ import annotations
 
+from exec_server.errors import FloorRefused
 from exec_server.sandbox import own_places
+from exec_server.sandbox.containment import plan_excess
 from exec_server.sandbox.file_system_facts import OS, FileSystemFacts, parent
 from exec_server.sandbox.model import (
     Access,
@@ -37,9 +39,19 @@ def plan(
     """Plan how *policy* is enforced here and now.
 
     *extra_reads* may be read as well, unless the policy says something about them. Raises
-    Unenforceable when mounts cannot express a part of the policy. This asks the file system a few
-    questions about each rule's path, and walks a tree for each glob.
+    Unenforceable when mounts cannot express a part of the policy, and FloorRefused when its paths
+    lead beyond its floor. This asks the file system a few questions about each rule's path, and
+    walks a tree for each glob.
     """
+    made = _planned(policy, facts, extra_reads)
+    if policy.floor is not None:
+        beyond = plan_excess(made, _planned(policy.floor.policy, facts, extra_reads))
+        if beyond is not None:
+            raise FloorRefused(f"{policy.floor.words}; the request asks for more: {beyond}")
+    return made
+
+
+def _planned(policy: Policy, facts: FileSystemFacts, extra_reads: tuple[bytes, ...]) -> Plan:
     if not policy.is_managed:
         return Plan(policy, shows_host=True)
     places = ResolvedRules(facts)

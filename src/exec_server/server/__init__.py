@@ -6,6 +6,7 @@ context.py         one connection, as its handlers see it
 session.py         one session, which outlives its connections
 kept_sessions.py   sessions with durable jobs, which outlive the server
 principals/        who is behind a connection, and what it may not do
+floors/            what requests of a principal cannot go beyond
 handlers/          which function answers which method
 local_peers.py     which connections of this machine are accepted
 take_over.py       takes a session from a connection that its client has lost

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from exec_server.access.principal import Principal, Scope, unrestricted
-from exec_server.errors import InvalidParams, InvalidRequest, ProtocolError, ScopeRefused
+from exec_server.errors import (
+    InvalidParams,
+    InvalidRequest,
+    ProtocolError,
+    QuotaReached,
+    RuleRefused,
+    ScopeRefused,
+)
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
 from exec_server.protocol import fs, http, lifecycle, process
@@ -18,7 +25,9 @@ from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
 from exec_server.rpc.router import Route
-from exec_server.server.principals.admission import Admission, own_principal
+from exec_server.server.floors.principal_floors import PrincipalFloors, floors_of
+from exec_server.server.floors.quotas import ServerQuotas
+from exec_server.server.principals.admission import Admission
 from exec_server.server.principals.restricted_routes import scope_refused
 from exec_server.server.session import Session
 from exec_server.transport.connection import Connection
@@ -31,6 +40,9 @@ if TYPE_CHECKING:
     from exec_server.server.server_audit import ServerAudit
 
 
+FindPrincipal = Callable[[Connection], Principal]
+
+
 class ServerCore(Protocol):
     """The parts of `ExecServer` that a connection and its handlers use."""
 
@@ -41,6 +53,13 @@ class ServerCore(Protocol):
     jobs: KeptSessions | None
     # None if no audit log is kept.
     audit: ServerAudit | None
+    # The variables that the server was started with.
+    server_env: Mapping[str, str]
+    # Finds the principal of a connection; None gives each one what it was admitted with.
+    find_principal: FindPrincipal | None
+    # Called for each request that a rule refuses: the principal, the method and the rule.
+    on_rule_refused: Callable[[Principal, str, str], None]
+    quotas: ServerQuotas
     # Asks the program around the server to stop it; None if it cannot be asked.
     on_stop: Callable[[], None] | None
 
@@ -102,7 +121,11 @@ class Context:
         # How many requests run at once; the client may raise it in `initialize`.
         self.concurrency = server.limits.concurrent_requests
         self._is_ready = False
-        self.peer = Peer(connection, self, limits=server.limits, context=self)
+        # Why this connection gets no session, if there is a reason.
+        self.refusal: QuotaReached | None = None
+        self.peer = Peer(
+            connection, self, limits=server.limits, context=self, on_refused=self._refused
+        )
 
     def require(self, family: str) -> Session:
         """The session, if the handshake is complete. Raises an error that names *family*."""
@@ -119,15 +142,30 @@ class Context:
     @property
     def principal(self) -> str:
         """Whose connection this is."""
-        return self.connection.principal or own_principal()
+        return self.who.name
 
     @cached_property
     def who(self) -> Principal:
         """The principal of the connection, with its rights and floors."""
+        find = self.server.find_principal
+        if find is not None:
+            return find(self.connection)
         admission = self.connection.identity
         if isinstance(admission, Admission):
             return admission.principal
         return unrestricted(self.principal)
+
+    @cached_property
+    def floors(self) -> PrincipalFloors | None:
+        """What requests cannot go beyond; None if there is no such rule. Raises FloorRefused."""
+        return floors_of(
+            self.who,
+            server_env=self.server.server_env,
+            refused=partial(self.server.on_rule_refused, self.who, process.START.name),
+        )
+
+    def _refused(self, method: str, error: RuleRefused) -> None:
+        self.server.on_rule_refused(self.who, method, error.message)
 
     def require_scope(self, scope: Scope, what: str) -> None:
         """Raise ScopeRefused, and report it, unless the principal has *scope*, to do *what*."""
@@ -154,10 +192,17 @@ class Context:
     def exchanges(self) -> Exchanges:
         """The HTTP requests of the connection, which end with it."""
         self.require(http.REQUEST.family)
-        exchanges = self.server.outbound.connect(self.connection.send)
+        exchanges = self.server.outbound.connect(self.connection.send, **self._http_terms())
         if self.peer.is_writing_paused:
             exchanges.writing_paused()
         return exchanges
+
+    def _http_terms(self) -> dict[str, Any]:
+        floors = self.floors
+        if floors is None:
+            return {}
+        check = None if floors.hosts is None else floors.hosts.check
+        return {"environ": floors.server_env, "check_host": check}
 
     @property
     def _holders(self) -> list[Files | Exchanges]:

@@ -6,17 +6,30 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from functools import partial
+from typing import NamedTuple
 
 from exec_server.errors import InternalError
-from exec_server.files.confined.helper_pool import Started
-from exec_server.files.confined.interpreter import PASSED_ON, arguments
-from exec_server.process.spawn import Facts, Launch, Spawner
+from exec_server.files.confined.helper_pool import Started, Starter
+from exec_server.files.confined.interpreter import HIDDEN, PASSED_ON, arguments
+from exec_server.process.spawn import Facts, Launch, Spawner, SpawnFailed
+from exec_server.process.start_terms import UserAccount
 from exec_server.sandbox.launch import ConfinedCommand, RequestedCommand, confine
 from exec_server.sandbox.model import Plan, Unenforceable
+from exec_server.sandbox.placeholders import Folder
+from exec_server.sandbox.user_reach import for_user
 
 # The size of a failed helper's last words that a client is told.
 _LAST_WORDS_BYTES = 4096
+
+
+class FilesOwner(NamedTuple):
+    """Whose file calls a helper does."""
+
+    principal: str
+    # The user that they are done as; None for the server's own.
+    account: UserAccount | None
 
 
 class FileHelpers:
@@ -26,18 +39,42 @@ class FileHelpers:
         self._spawner = spawner
         self._env = {os.fsencode(k): os.fsencode(env[k]) for k in PASSED_ON if k in env}
 
-    async def start(self, plan: Plan) -> Started:
-        """Start a helper that is confined by *plan*. Raises RpcError."""
+    def starter_of(self, owner: Hashable) -> Starter:
+        """Starts helpers for *owner*, which is a FilesOwner."""
+        assert isinstance(owner, FilesOwner)
+        return partial(self.start, account=owner.account)
+
+    async def start(self, plan: Plan, account: UserAccount | None = None) -> Started:
+        """Start a helper that is confined by *plan*, as *account*. Raises RpcError."""
         loop = asyncio.get_running_loop()
+        if account is not None:
+            plan = for_user(plan, account.uid, account.groups)
         argv = arguments(plan)
-        command = RequestedCommand(argv[0], argv, dict(self._env), b"/", is_tty=False)
+        env = dict(self._env)
+        if account is not None:
+            # Its answers must not be those of another process of the same user.
+            env[os.fsencode(HIDDEN)] = b"1"
+        command = RequestedCommand(argv[0], argv, env, b"/", is_tty=False)
         try:
             # This reads the file system, and may have to try out the backends.
-            confined = await loop.run_in_executor(None, confine, command, plan)
+            confining = partial(confine, folder=Folder(is_shared=account is not None))
+            confined = await loop.run_in_executor(None, confining, command, plan)
         except (OSError, Unenforceable) as exc:
             raise InternalError(f"fs sandbox helper failed: {exc}") from exc
         running = Running(self._spawner)
-        spawned = await self._spawner.spawn(_launch(confined), running.on_exit)
+        launch = _launch(confined)
+        if account is not None:
+            launch = launch._replace(fence=account.around(launch.fence))
+        try:
+            spawned = await self._spawner.spawn(launch, running.on_exit)
+        except SpawnFailed as exc:
+            if account is None:
+                raise
+            program = os.fsdecode(argv[0])
+            raise InternalError(
+                f"fs sandbox helper failed: the user `{account.name}` cannot run {program}, which "
+                f"has to be readable by all users: {exc.message}"
+            ) from exc
         stdout, stderr, stdin = spawned.fds
         os.close(stdout)
         running.take(spawned.pid, stderr)

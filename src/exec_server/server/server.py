@@ -21,18 +21,21 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from exec_server import host
-from exec_server.access.principal import Principal, Scope
-from exec_server.errors import InternalError
+from exec_server.access.principal import Principal, Quotas, Scope
+from exec_server.errors import InternalError, QuotaReached
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.printable import short_digest
 from exec_server.process.process_table import ProcessTable
 from exec_server.process.spawn import Spawner
+from exec_server.process.start_terms import StartTerms
 from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.protocol.process import StartParams
 from exec_server.rpc.router import Route, Router
 from exec_server.server.capabilities import CAPABILITIES
-from exec_server.server.context import Context
+from exec_server.server.context import Context, FindPrincipal
+from exec_server.server.floors.quotas import NO_QUOTAS, ServerQuotas, WhenFull
+from exec_server.server.floors.refusal_lines import RefusalLines
 from exec_server.server.handlers import (
     denials,
     environment,
@@ -80,10 +83,20 @@ class ExecServer:
         proxy_private_ips_via_upstream: bool = False,
         state_directory: Path | None = None,
         audit: ServerAudit | None = None,
+        find_principal: FindPrincipal | None = None,
+        quotas: Quotas = NO_QUOTAS,
+        when_full: WhenFull = "refuse",
     ) -> None:
-        """With a *state_directory*, processes can outlive the server; call `restore` then."""
+        """With a *state_directory*, processes can outlive the server; call `restore` then.
+
+        *find_principal* says whose connection it is, and what its requests cannot go beyond.
+        *quotas* are those of all principals together. A start for which there is no room is refused
+        or waits, as *when_full* says.
+        """
         self.limits = limits
         self.audit = audit
+        self.find_principal = find_principal
+        self.on_rule_refused: Callable[[Principal, str, str], None] = RefusalLines().refused
         # It names this run of the server.
         self.instance = uuid.uuid4().hex
         self._reaches_private = proxy_private_ips_via_upstream
@@ -91,6 +104,7 @@ class ExecServer:
         # On stdio a lost connection cannot come back, so its session ends with it.
         self._resumable = resumable
         self._loop = asyncio.get_running_loop()
+        self.quotas = ServerQuotas(quotas, when_full)
         self._spawner = Spawner(
             orphan_grace=limits.orphan_grace, child_descriptors=limits.child_descriptors
         )
@@ -112,7 +126,7 @@ class ExecServer:
         self._idle.set()
         self._sandbox_trial = SandboxTrial()
         self._shell = host.tty_shell()
-        self._server_env = dict(os.environ)
+        self.server_env: Mapping[str, str] = dict(os.environ)
         self._http_loading: asyncio.Future[ModuleType] | None = None
         self.on_stop: Callable[[], None] | None = None
         # Called when a principal was refused: what it lacks, or what belongs to another one.
@@ -146,7 +160,11 @@ class ExecServer:
     @cached_property
     def environment_info(self) -> EnvironmentInfo:
         """Facts about this machine that do not change while the server runs."""
-        capabilities = {**CAPABILITIES, "processDurable": self.jobs is not None}
+        capabilities = {
+            **CAPABILITIES,
+            "processDurable": self.jobs is not None,
+            "processUser": os.geteuid() == 0,
+        }
         return host.environment_info(version=VERSION, capabilities=capabilities)
 
     async def full_environment_info(self) -> EnvironmentInfo:
@@ -162,8 +180,9 @@ class ExecServer:
         from exec_server.files.file_service import FileService
         from exec_server.server.file_helpers import FileHelpers
 
-        helpers = FileHelpers(self._spawner, self._server_env)
-        return FileService(self.limits, FileAdmission(self._server_env), helpers.start)
+        helpers = FileHelpers(self._spawner, self.server_env)
+        admission = FileAdmission(self.server_env)
+        return FileService(self.limits, admission, helpers.start, helpers.starter_of)
 
     @property
     def http_loaded(self) -> asyncio.Future[ModuleType]:
@@ -189,16 +208,15 @@ class ExecServer:
         """The HTTP client, made for the first request."""
         from exec_server.outbound.exchanges import Outbound
 
-        return Outbound(self._server_env, limits=self.limits)
+        return Outbound(self.server_env, limits=self.limits)
 
     @cached_property
     def discovery(self) -> Discovery:
         from exec_server.discovery.discovery_service import Discovery
 
         return Discovery(
-            self._server_env,
+            self.server_env,
             limits=self.limits,
-            confine=lambda sandbox: self.files.discovery_within(sandbox),
         )
 
     async def restore(self) -> None:
@@ -208,6 +226,10 @@ class ExecServer:
         """
         if self.jobs is not None:
             await self.jobs.restore(self._make_session)
+        for session in self._sessions.values():
+            for child in session.processes.durable_children():
+                if child.state == "running":
+                    child.on_reaped = self.quotas.hold(session.owner)
 
     # Connections.
 
@@ -216,6 +238,18 @@ class ExecServer:
         if self.audit is not None:
             connection = self.audit.connection(connection)
         context = Context(self, connection)
+        try:
+            self.quotas.check_connections(
+                context.who,
+                own=lambda: sum(
+                    each.refusal is None and each.who.name == context.who.name
+                    for each in self._contexts
+                ),
+                total=len(self._contexts),
+            )
+        except QuotaReached as exc:
+            context.refusal = exc
+            self._loop.call_later(self.limits.http_head_timeout, connection.close, exc.message)
         self._contexts.add(context)
         self._idle.clear()
         if self.audit is not None:
@@ -359,11 +393,23 @@ class ExecServer:
             self._detach(session)
 
     def _new_session(self, context: Context) -> Session:
-        session = self._make_session(self._attachments.create(context))
-        session.owner = context.principal
+        owner, sessions = context.principal, self._sessions
+        self.quotas.check_sessions(
+            context.who,
+            own=lambda: sum(session.owner == owner for session in sessions.values()),
+            total=len(sessions),
+        )
+        retention = self.quotas.retention(context.who)
+        session = self._make_session(self._attachments.create(context), retention=retention)
+        session.owner = owner
         return session
 
-    def _make_session(self, session_id: SessionId, mark: int | None = None) -> Session:
+    def _make_session(
+        self,
+        session_id: SessionId,
+        mark: int | None = None,
+        retention: RetentionBudget | None = None,
+    ) -> Session:
         """A session; *mark* is that of an earlier server, which had it before."""
         session = Session(session_id, limits=self.limits)
         if self.jobs is not None:
@@ -373,9 +419,9 @@ class ExecServer:
             outlet=session,
             limits=self.limits,
             login_shell=self._shell,
-            server_env=self._server_env,
+            server_env=self.server_env,
             windows=self._windows,
-            retention=self._retention,
+            retention=self._retention if retention is None else retention,
             open_network=partial(self._open_network, session),
             open_bridge=self._open_bridge,
             durable=session.jobs,
@@ -385,7 +431,9 @@ class ExecServer:
         self._sessions[session.id] = session
         return session
 
-    def _open_network(self, session: Session, params: StartParams) -> ManagedProxy:
+    def _open_network(
+        self, session: Session, params: StartParams, terms: StartTerms
+    ) -> ManagedProxy:
         """The proxy for a new process; it does not listen yet."""
         from exec_server.network.proxy import ManagedProxy
 
@@ -395,8 +443,9 @@ class ExecServer:
             params.network_proxy,
             client=session,
             limits=self.limits,
-            server_env=self._server_env,
+            server_env=self.server_env,
             reaches_private=self._reaches_private,
+            allows_host=terms.allows_host,
         )
 
     def _open_bridge(self, proxy: ManagedProxy | None, env: Mapping[str, str]) -> Bridge | None:

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from exec_server.access.principal import Quotas
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import Authenticator, token_digests
+from exec_server.server.context import FindPrincipal
+from exec_server.server.floors.quotas import NO_QUOTAS, WhenFull
 from exec_server.server.health_pages import monitoring_pages, ready_page
 from exec_server.server.live_access import LiveAccess
 from exec_server.server.local_peers import LocalPeers
@@ -83,6 +86,9 @@ async def serve(
     allow_other_users: bool = False,
     proxy_private_ips_via_upstream: bool = False,
     state_directory: Path | None = None,
+    find_principal: FindPrincipal | None = None,
+    quotas: Quotas = NO_QUOTAS,
+    when_full: WhenFull = "refuse",
     on_stopped: Callable[[str], None] | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Listen on a `ws://` or `unix://` URL, or on the socket of `systemd`.
@@ -114,6 +120,9 @@ async def serve(
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
         state_directory=state_directory,
         audit=audit,
+        find_principal=find_principal,
+        quotas=quotas,
+        when_full=when_full,
     )
     try:
         if audit is not None:

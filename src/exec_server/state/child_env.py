@@ -86,16 +86,16 @@ def _inherited(policy: EnvPolicy, server_env: Mapping[str, str]) -> dict[str, st
         names = (name for name in names if name.lower() in _CORE)
     if not policy.ignore_default_excludes:
         names = (name for name in names if not _CREDENTIAL.search(name.lower()))
-    excluded = _any_of(policy.exclude)
+    excluded = any_of(policy.exclude)
     kept = {name: server_env[name] for name in names if not excluded.fullmatch(name.lower())}
     kept.update(policy.set)
     if not policy.include_only:
         return kept
-    included = _any_of(policy.include_only)
+    included = any_of(policy.include_only)
     return {name: value for name, value in kept.items() if included.fullmatch(name.lower())}
 
 
-def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+def any_of(patterns: Iterable[str]) -> re.Pattern[str]:
     """An expression that matches in full every lower-case name that one of *patterns* matches."""
     # The first alternative never matches; an empty expression would match the empty name.
     return re.compile("|".join(["(?!)", *map(_translated, patterns)]), re.DOTALL)

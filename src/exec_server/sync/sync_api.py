@@ -1108,6 +1108,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         env_policy: EnvPolicy | None = INHERIT_ENV,
         tty: bool = False,
         sandbox: Sandboxed = None,
+        user: str | None = None,
         ensure: bool = True,
         limits: Limited = None,
         max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
@@ -1144,6 +1145,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                 env_policy=env_policy,
                 tty=tty,
                 sandbox=sandbox,
+                user=user,
                 ensure=ensure,
                 limits=limits,
                 max_output=max_output,
@@ -1165,6 +1167,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         cols: int | None = None,
         sandbox: Sandboxed = None,
         limits: Limited = None,
+        user: str | None = None,
         process_id: str | None = None,
         durable: bool = False,
         ensure: bool = False,
@@ -1193,6 +1196,9 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         *limits* says what the program and all that it starts may use: `ResourceLimits` or a mapping
         such as `{"memory": "2G", "wall": 30}`. The handle's `limits` says how each is held. With
         `"require": True` a server that cannot hold them raises InvalidRequest or MethodNotFound.
+        *user* is the Unix user that the program runs as; by default it is the server's own, or the
+        one of the client's principal. The server has to run as root, and the client to be an admin
+        there; a server that is not root raises MethodNotFound.
 
         A *durable* process outlives the server: if the server is killed, restarted or replaced by
         another release, the process runs on, and the next server on the same state directory
@@ -1233,6 +1239,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     cols=cols,
                     sandbox=sandbox,
                     limits=limits,
+                    user=user,
                     process_id=process_id,
                     durable=durable,
                     ensure=ensure,

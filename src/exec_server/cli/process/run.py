@@ -226,6 +226,7 @@ async def start_command(
             cols=size[1] if size else None,
             sandbox=sandbox,
             limits=options.limits,
+            user=options.user,
             process_id=process_id,
             durable=durable,
             ensure=True,

@@ -120,6 +120,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     ask: bool = False
     # True if the command is not confined, and it is recorded what a sandbox would have to allow.
     learn: bool = False
+    # The Unix user on the server; None is the server's own.
+    user: str | None = None
     token: Token | None = None
     token_file: str | None = None
     pin: str | None = None
@@ -169,6 +171,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         sandbox=confinement(parser, arguments),
         limits=chosen_limits(values),
         ask=values.ask,
+        user=values.user,
         token=server_token(parser, values),
         token_file=values.token_file,
         pin=values.pin,
@@ -197,6 +200,12 @@ def _parser() -> Parser:
         "-t", "--tty", action=Flag, help="run the command on a terminal, and make this terminal raw"
     )
     add("-n", "--no-stdin", action=Flag, help="give the command no input")
+    add(
+        "--user",
+        metavar="<NAME>",
+        help="run the command as this user of the server's machine; the server has to run as root, "
+        "and you have to be an admin there",
+    )
     add("--timeout", metavar="<SECONDS>", type=seconds, help="kill the command after this time")
     add(
         "--max-output",

@@ -23,6 +23,7 @@ from exec_server.cli.secret_environment import hide_memory
 from exec_server.cli.serve.audit_options import open_audit
 from exec_server.cli.serve.operator_options import certificate, read_log_level, unix_access
 from exec_server.cli.serve.own_files import hide_from_sandboxes
+from exec_server.cli.serve.quota_options import QuotaOptions
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.cli.serve.service_notices import ServiceNotices
@@ -162,6 +163,8 @@ async def _listen(
             allow_other_users=options.allow_other_users,
             proxy_private_ips_via_upstream=reaches_private,
             state_directory=state,
+            quotas=options.quotas.quotas(),
+            when_full=options.quotas.when_full,
             on_stopped=say_farewell,
         ) as running:
             async with _exporting(running, limits):
@@ -221,6 +224,8 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
             raise ConfigurationError("--tls-cert cannot be used with --remote or forward")
         if options.operator.principals is not None:
             raise ConfigurationError("--principals cannot be used with --remote or forward")
+        if options.quotas != QuotaOptions():
+            raise ConfigurationError("quotas cannot be used with --remote or forward")
         return None
     address = parse_listen_url(options.listen)
     if options.auth.mode is not None and isinstance(address, StdioAddress | UnixAddress):

@@ -14,6 +14,7 @@ from exec_server.cli.parser import Arguments, Parser, similar_tip
 from exec_server.cli.serve.audit_options import AuditSettings, audit_settings
 from exec_server.cli.serve.operator_options import OperatorOptions, operator_options
 from exec_server.cli.serve.process_limit_options import process_limits
+from exec_server.cli.serve.quota_options import QuotaOptions, quota_options
 from exec_server.cli.serve.serve_parser import forward_parser, serve_parser
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import AuthOptions
@@ -100,6 +101,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     auth: AuthOptions = AuthOptions()
     operator: OperatorOptions = OperatorOptions()
     audit: AuditSettings = AuditSettings()
+    quotas: QuotaOptions = QuotaOptions()
     insecure_no_auth: bool = False
     allow_other_users: bool = False
     # The directory of durable jobs, or "none"; None is the default of the address.
@@ -219,6 +221,7 @@ def _serve_options(values: argparse.Namespace, environ: Mapping[str, str]) -> Se
         auth=_auth_options(values),
         operator=operator_options(values),
         audit=audit_settings(values),
+        quotas=quota_options(values),
         insecure_no_auth=values.insecure_no_auth,
         allow_other_users=values.allow_other_users,
         limits=_limits(values),

@@ -71,6 +71,7 @@ class Processes(DenialCalls):
         env_policy: EnvPolicy | None = INHERIT_ENV,
         tty: bool = False,
         sandbox: Sandboxed = None,
+        user: str | None = None,
         ensure: bool = True,
         limits: Limited = None,
         max_output: int | None = DEFAULT_LIMITS.run_output_bytes,
@@ -112,6 +113,7 @@ class Processes(DenialCalls):
             stdin=input is not None,
             sandbox=sandbox,
             limits=limits,
+            user=user,
             ensure=ensure,
             on_gap="skip",
         )
@@ -136,6 +138,7 @@ class Processes(DenialCalls):
         cols: int | None = None,
         sandbox: Sandboxed = None,
         limits: Limited = None,
+        user: str | None = None,
         process_id: str | None = None,
         durable: bool = False,
         ensure: bool = False,
@@ -164,6 +167,9 @@ class Processes(DenialCalls):
         *limits* says what the program and all that it starts may use: `ResourceLimits` or a mapping
         such as `{"memory": "2G", "wall": 30}`. The handle's `limits` says how each is held. With
         `"require": True` a server that cannot hold them raises InvalidRequest or MethodNotFound.
+        *user* is the Unix user that the program runs as; by default it is the server's own, or the
+        one of the client's principal. The server has to run as root, and the client to be an admin
+        there; a server that is not root raises MethodNotFound.
 
         A *durable* process outlives the server: if the server is killed, restarted or replaced by
         another release, the process runs on, and the next server on the same state directory
@@ -210,6 +216,7 @@ class Processes(DenialCalls):
             denials=denials or learn or on_denied is not None,
             learn=learn,
             denial_hold_ms=round(denial_hold * 1000) or None,
+            user=user,
         )
         start = partial(
             self.start_process,
@@ -241,6 +248,8 @@ class Processes(DenialCalls):
         on_denied: OnDenied | None = None,
     ) -> RemoteProcess:
         """Start a program exactly as *params* say; the other parameters are those of `start`."""
+        if params.user is not None:
+            await self._session.require("processUser", "it does not run as root")
         if params.durable:
             await self._session.require(
                 "processDurable", "it has no state directory, and its processes end with it"

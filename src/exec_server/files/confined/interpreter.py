@@ -10,8 +10,11 @@ from exec_server.sandbox.model import Plan, Policy
 from exec_server.sandbox.plan import plan
 from exec_server.sandbox.policy import MINIMAL_READS
 
+# If it is set, other processes of the helper's user cannot trace the helper.
+HIDDEN = "EXEC_SERVER_HIDDEN_HELPER"
 # The variables that a helper inherits from the server.
 PASSED_ON = ("PATH", "TMPDIR", "TMP", "TEMP")
+_SETTINGS, _LIBRARY_CACHE = b"/etc", b"/etc/ld.so.cache"
 # The interpreter runs isolated and without the `site` module, so it is given its path.
 _START = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 _MODULE = "exec_server.files.confined.helper_main"
@@ -35,13 +38,16 @@ def helper_plan(policy: Policy) -> Plan:
     Nothing is made on the host for it: the helper keeps missing names closed itself. Raises
     Unenforceable.
     """
-    return plan(policy, extra_reads=_needed_reads()).without_placeholders()
+    reads = _needed_reads(hides_settings=policy.floor is not None)
+    return plan(policy, extra_reads=reads).without_placeholders()
 
 
 @cache
-def _needed_reads() -> tuple[bytes, ...]:
+def _needed_reads(*, hides_settings: bool) -> tuple[bytes, ...]:
+    """The files that an interpreter reads; most of /etc is not among them."""
+    system = [path for path in MINIMAL_READS if not (hides_settings and path == _SETTINGS)]
     folders = (sys.base_prefix, sys.base_exec_prefix, *_path())
-    return tuple(dict.fromkeys((*MINIMAL_READS, *map(os.fsencode, folders))))
+    return tuple(dict.fromkeys((*system, _LIBRARY_CACHE, *map(os.fsencode, folders))))
 
 
 def _path() -> list[str]:

@@ -137,6 +137,7 @@ class DurableChild(Child):
             self.ended_at = time.time_ns() // 1_000_000
         self._exit_status = status
         self._is_reaped = True
+        self.tell_reaped()
         self.is_terminated = self.is_terminated or status is None
         if self._has_begun:
             self._on_exit()

@@ -143,9 +143,17 @@ class LimitedStart:
             os._exit(127)
 
     def _limit_itself(self) -> None:
+        self.enter_group()
+        # These come last, because the descriptors of the keeper are still open.
+        self.lower_own()
+
+    def enter_group(self) -> None:
+        """In the new process: enter the groups, which takes the rights of the keeper."""
         if self.group is not None:
             self.group.enter()
-        # These come last, because the descriptors of the keeper are still open.
+
+    def lower_own(self) -> None:
+        """In the new process: lower its own limits."""
         for number, value in self._rlimits:
             resource.setrlimit(number, (value, value))
 

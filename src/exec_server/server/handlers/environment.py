@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
+from exec_server.errors import FloorRefused
 from exec_server.protocol import environment
 from exec_server.protocol.method import Encoded, Nothing
 from exec_server.rpc.router import handles
 from exec_server.server.context import Context
+
+if TYPE_CHECKING:
+    from exec_server.discovery.discovery_service import Confine
 
 _READY = environment.StatusResult()
 
@@ -32,13 +37,18 @@ def read_config(
     ctx: Context, params: environment.ConfigReadParams
 ) -> Awaitable[environment.ConfigReadResult]:
     ctx.require(environment.READ_CONFIG.family)
+    if ctx.floors is not None and ctx.floors.hides_files:
+        raise FloorRefused("the configuration of the server is not for this principal")
     return ctx.server.discovery.read_config(params)
 
 
 @handles(environment.DISCOVER_ROOTS)
 def discover_roots(ctx: Context, params: environment.DiscoverRootsParams) -> Awaitable[Encoded]:
     ctx.require(environment.DISCOVER_ROOTS.family)
-    return ctx.server.discovery.discover_roots(params)
+    if ctx.floors is not None:
+        for root in params.roots:
+            ctx.floors.check_paths(root)
+    return ctx.server.discovery.discover_roots(params, _confine(ctx))
 
 
 @handles(environment.DISCOVER)
@@ -46,4 +56,12 @@ def discover(
     ctx: Context, params: environment.DiscoverParams
 ) -> Awaitable[environment.CapabilitiesResult | Encoded]:
     ctx.require(environment.DISCOVER.family)
-    return ctx.server.discovery.discover(params)
+    return ctx.server.discovery.discover(params, _confine(ctx))
+
+
+def _confine(ctx: Context) -> Confine:
+    """How scans of this connection are confined, by their own sandbox and by the floors."""
+    floors = ctx.floors
+    if floors is not None and floors.holds_files:
+        return lambda sandbox: ctx.server.files.discovery_within(sandbox, floors.file_terms)
+    return lambda sandbox: None if sandbox is None else ctx.server.files.discovery_within(sandbox)

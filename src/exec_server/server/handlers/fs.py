@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 def _within(ctx: Context, params: Any, *, is_read: bool) -> FileCalls:
     """The file calls of the connection, within the request's sandbox."""
-    files = ctx.files
+    files, floors = ctx.files, ctx.floors
+    if floors is not None and floors.holds_files:
+        floors.check_paths(params)
+        return files.within(params.sandbox, is_read=is_read, terms=floors.file_terms)
     return files if params.sandbox is None else files.within(params.sandbox, is_read=is_read)
 
 
@@ -116,4 +119,9 @@ def copy(ctx: Context, params: fs.CopyParams) -> Reply[Nothing]:
 
 @handles(fs.WATCH_MISSING)
 def watch_missing(ctx: Context, params: fs.WatchMissingParams) -> Reply[fs.WatchMissingResult]:
+    if ctx.floors is not None and ctx.floors.hides_files:
+        # A watch would tell which paths exist. Clients go on without one.
+        rule = "the files of the server are not watched for this principal"
+        ctx.server.on_rule_refused(ctx.who, fs.WATCH_MISSING.name, rule)
+        return fs.WatchMissingResult(False)
     return ctx.files.missing.replace(params)

@@ -16,6 +16,7 @@ from exec_server.server.context import Context
 @handles(http.REQUEST)
 def request(ctx: Context, params: http.RequestParams) -> Awaitable[http.RequestResult | Encoded]:
     ctx.require(http.REQUEST.family)
+    ctx.server.quotas.check_rate(ctx.who)
     if ctx.server.is_http_loaded:
         return ctx.exchanges.request(params)
     return _first_request(ctx, params)

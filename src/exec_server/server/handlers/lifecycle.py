@@ -14,6 +14,8 @@ from exec_server.rpc.router import handles
 from exec_server.server.context import Context
 from exec_server.server.take_over import is_silent
 
+_FAREWELL_SECONDS = 0.1
+
 
 @handles(lifecycle.INITIALIZE)
 def initialize(
@@ -21,6 +23,12 @@ def initialize(
 ) -> lifecycle.InitializeResult | asyncio.Future[lifecycle.InitializeResult]:
     if ctx.session is not None:
         raise InvalidRequest("initialize may only be sent once per connection")
+    if ctx.refusal is not None:
+        # The client reads the reason first.
+        asyncio.get_running_loop().call_later(_FAREWELL_SECONDS, ctx.connection.close, "refused")
+        raise ctx.refusal
+    # A principal whose floors cannot be held here gets no session.
+    _ = ctx.floors
     asked = params.concurrent_requests
     if asked is not None and asked < 1:
         raise InvalidParams("concurrentRequests must be at least 1")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 
 from msgspec import structs
 
 from exec_server.errors import InvalidRequest
 from exec_server.process.process_table import signal_number
+from exec_server.process.start_terms import NO_TERMS
 from exec_server.protocol import process
 from exec_server.protocol.method import NOTHING, Nothing
 from exec_server.rpc.router import handles
 from exec_server.server.context import Context
+from exec_server.server.floors.accounts import chosen_account
 
 
 @handles(process.START)
@@ -19,9 +22,17 @@ def start(ctx: Context, params: process.StartParams) -> Awaitable[process.StartR
     if params.flow_window is not None and not ctx.can_acknowledge:
         # Acknowledgements would wait behind requests, so the process gets no window.
         params = structs.replace(params, flow_window=None)
-    if params.learn and ctx.who.floors.sandbox is not None:
-        raise InvalidRequest(f"`{ctx.who.name}` may run sandboxed commands only")
-    return ctx.processes.start(params)
+    processes, floors, quotas = ctx.processes, ctx.floors, ctx.server.quotas
+    terms = NO_TERMS
+    if floors is not None:
+        if params.learn:
+            raise InvalidRequest(f"the rights of `{ctx.who.name}` end at a floor; it cannot learn")
+        params, terms = floors.start(params)
+    if params.user is not None:
+        terms = terms._replace(account=chosen_account(params.user, ctx.who))
+    if not quotas.counts(ctx.who):
+        return processes.start(params, terms)
+    return quotas.start(ctx.who, partial(processes.start, params), terms)
 
 
 @handles(process.READ)

@@ -1,0 +1,66 @@
+"""Options for the quotas of a whole server."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from exec_server.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from exec_server.access.principal import Quotas
+    from exec_server.server.floors.quotas import WhenFull
+
+
+class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of this module as they were given."""
+
+    max_connections: int | None = None
+    max_sessions: int | None = None
+    max_processes: int | None = None
+    when_full: WhenFull = "refuse"
+
+    def quotas(self) -> Quotas:
+        from exec_server.access.principal import Quotas
+
+        return Quotas(
+            max_connections=self.max_connections,
+            max_sessions=self.max_sessions,
+            max_processes=self.max_processes,
+        )
+
+
+def add_quota_options(parser: Parser) -> None:
+    group = parser.add_argument_group("quotas of all clients together")
+    for what in ("connections", "sessions", "processes"):
+        group.add_argument(
+            f"--max-{what}",
+            metavar="<N>",
+            type=_count,
+            help=f"refuse more {what} than this [default: no limit]",
+        )
+    group.add_argument(
+        "--when-full",
+        metavar="<WHAT>",
+        choices=("refuse", "queue"),
+        default="refuse",
+        help="refuse a start beyond a quota of processes, or queue it until there is room "
+        "[default: refuse]",
+    )
+
+
+def quota_options(values: argparse.Namespace) -> QuotaOptions:
+    return QuotaOptions(
+        max_connections=values.max_connections,
+        max_sessions=values.max_sessions,
+        max_processes=values.max_processes,
+        when_full=values.when_full,
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError("expected a number of at least 1")
+    return int(text)
