@@ -153,7 +153,7 @@ class Context:
         admission = self.connection.identity
         if isinstance(admission, Admission):
             return admission.principal
-        return unrestricted(self.principal)
+        return unrestricted(self.connection.principal or own_principal())
 
     @cached_property
     def floors(self) -> PrincipalFloors | None:
