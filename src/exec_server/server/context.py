@@ -27,7 +27,7 @@ from exec_server.rpc.peer import Peer
 from exec_server.rpc.router import Route
 from exec_server.server.floors.principal_floors import PrincipalFloors, floors_of
 from exec_server.server.floors.quotas import ServerQuotas
-from exec_server.server.principals.admission import Admission
+from exec_server.server.principals.admission import Admission, own_principal
 from exec_server.server.principals.restricted_routes import scope_refused
 from exec_server.server.session import Session
 from exec_server.transport.connection import Connection
