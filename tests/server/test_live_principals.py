@@ -261,10 +261,14 @@ async def test_a_certificate_makes_its_client_a_principal(no_leaks, made, lab):
 
 CONNECT = """\
 import os, socket, sys
-os.setuid(int(sys.argv[2]))
 s = socket.socket(socket.AF_UNIX)
 s.settimeout(30)
-s.connect(sys.argv[1])
+try:
+    os.setuid(int(sys.argv[2]))
+    s.connect(sys.argv[1])
+except OSError:
+    # A container has few users, or its temporary directory is not for others.
+    sys.exit(77)
 s.sendall(b'{"id":1,"method":"initialize","params":{"clientName":"x"}}\\n'
           b'{"method":"initialized"}\\n{"id":2,"method":"session/whoami","params":{}}\\n')
 found = b""
@@ -284,6 +288,8 @@ async def said_to_user(path: Path, uid: int) -> str:
     )
     async with asyncio.timeout(60):
         out, _ = await process.communicate()
+    if process.returncode == 77:
+        pytest.skip(f"the user {uid} cannot reach a socket in the temporary directory")
     return out.decode()
 
 

@@ -17,6 +17,7 @@ from exec_server.server.serving import RunningServer, serve
 from tests.requirements import requirement
 from tests.support.leaks import eventually
 from tests.support.otlp import collecting
+from tests.support.principals import MadePrincipals, bearer
 from tests.support.raw import UPGRADE, HttpAnswer, http, request_head
 from tests.support.servers import start_server
 from tests.support.wire import Wire
@@ -146,6 +147,21 @@ async def test_metrics_are_off_unless_asked_for_and_need_the_token_of_clients(no
         # The others need no token.
         assert (await get(server, "/healthz")).body == b"ok\n"
         assert (await get(server, "/readyz")).status == 200
+
+
+@requirement("metrics:counts")
+async def test_refused_scopes_are_errors_of_requests(no_leaks, tmp_path):
+    made = MadePrincipals(tmp_path)
+    made.add("ci", "files:read")
+    async with serve(metrics=True, principals=made.path) as server:
+        async with made.wire(server.url, "ci") as wire:
+            await wire.initialize()
+            await wire.error("process/list", {})
+            await wire.error("fs/open", {"path": "file:///x", "handleId": "h", "mode": "replace"})
+            found = await scrape(server, **bearer(made.tokens["ci"]))
+    assert found["request_errors_total"] == 2
+    assert found['request_seconds_count{method="process/list"}'] == 1
+    assert found['request_seconds_count{method="fs/open"}'] == 1
 
 
 @requirement("metrics:host")

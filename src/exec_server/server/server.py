@@ -131,6 +131,8 @@ class ExecServer:
         self.on_stop: Callable[[], None] | None = None
         # Called when a principal was refused: what it lacks, or what belongs to another one.
         self.on_refused: Callable[[RefusedRequest], None] | None = None
+        # Wraps the routes that refuse a restricted principal; the usual ones are in `routes`.
+        self.watch_refusals: Callable[[Route], Route] = lambda route: route
         self._restricted: dict[frozenset[Scope], dict[str, Route]] = {}
         self.jobs: KeptSessions | None = None
         if state_directory is not None and resumable and sys.platform == "linux":
@@ -300,7 +302,7 @@ class ExecServer:
         if who.is_admin:
             return self.routes
         if who.may not in self._restricted:
-            self._restricted[who.may] = restricted_routes(self.routes, who.may)
+            self._restricted[who.may] = restricted_routes(self.routes, who.may, self.watch_refusals)
         return self._restricted[who.may]
 
     def refused(self, context: Context, what: str, *, scope: Scope | None = None) -> None:

@@ -37,6 +37,7 @@ class ServerMetrics:
             "request_seconds", "Time from a request to its answer.", label="method"
         )
         core.routes = {name: self._timed(route) for name, route in core.routes.items()}
+        core.watch_refusals = self._timed
 
     def counting(self, serve: Callable[[Connection], None]) -> Callable[[Connection], None]:
         """*serve*, which is counted."""

@@ -110,9 +110,8 @@ async def serve(
     file = None if principals is None else _principals_file(principals)
     known = None if file is None else KnownPrincipals(file.records())
     has_certificates = tls is not None and tls.client_ca is not None
-    has_auth = authenticator is not None or known is not None or has_certificates
-    address = parse_listen_url(listen_url)
-    may_be_public = has_auth or insecure_no_auth
+    is_guarded = authenticator is not None or known is not None or has_certificates
+    address, may_be_public = parse_listen_url(listen_url), is_guarded or insecure_no_auth
     # This takes the variables of systemd out of the environment, which the server copies.
     bound = _bind(address, unix_access, authenticator, tls, may_be_public=may_be_public)
     core = ExecServer(
@@ -132,12 +131,11 @@ async def serve(
         with _closed_on_error(bound):
             await core.restore()
         access = LiveAccess(authenticator, core.serve, known=known)
-        is_unix = isinstance(bound.address, UnixAddress)
         is_shared = unix_access.is_shared and isinstance(address, UnixAddress)
         peers = LocalPeers(
             core,
             allows_other_users=may_be_public or allow_other_users or is_shared,
-            refusal_of_user=access.refusal_of_user if is_unix and known is not None else None,
+            refusal_of_user=None if known is None else access.refusal_of_user,
         )
         refusals = RefusalLog(asyncio.get_running_loop().time)
         if audit is not None:
@@ -149,11 +147,9 @@ async def serve(
             # This comes last, so that the first client need not wait for it.
             held.callback(asyncio.get_running_loop().call_soon(core.prepare).cancel)
             if tls is not None:
-                tls.on_authority_removed = access.authority_removed
-                held.callback(_watch(tls, limits).close)
-            watch = None
-            if file is not None:
-                watch = _watch_principals(file, access, limits)
+                held.callback(_watch(tls, access, limits).close)
+            watch = None if file is None else _watch_principals(file, access, limits)
+            if watch is not None:
                 held.callback(watch.close)
             yield RunningServer(listener.url, core, access, counted, watch, audit)
     finally:
@@ -251,9 +247,10 @@ def _metrics(core: ExecServer, refusals: RefusalLog) -> ServerMetrics:
     return ServerMetrics(core, refusals.counts)
 
 
-def _watch(tls: Certificate, limits: Limits) -> CertificateWatch:
+def _watch(tls: Certificate, access: LiveAccess, limits: Limits) -> CertificateWatch:
     from exec_server.transport.certificate import CertificateWatch
 
+    tls.on_authority_removed = access.authority_removed
     return CertificateWatch(tls, seconds=limits.certificate_check_seconds)
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from exec_server.cli import exit_codes
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.log_setup import print_error
-from exec_server.cli.options import add_output
-from exec_server.cli.parser import Append, Parser, seconds
+from exec_server.cli.options import add_output, duration
+from exec_server.cli.parser import Append, Parser
 from exec_server.cli.registry.registry_options import add_state, private_file
 from exec_server.cli.tables import failure_teller, print_json, print_json_failure, print_table
 from exec_server.errors import ConfigurationError
@@ -45,7 +45,7 @@ examples:
       exec-server registry token create enrol build-farm --env 'build-*'
 
   A token for one environment of any name, valid for an hour:
-      exec-server registry token create enrol new-laptop --once --expires 3600
+      exec-server registry token create enrol new-laptop --once --expires 1h
 
   List the tokens, and revoke one:
       exec-server registry token list
@@ -71,9 +71,10 @@ def token_command(words: list[str]) -> int:
     )
     add(
         "--expires",
-        metavar="<SECONDS>",
-        type=seconds,
-        help="how long the token is valid [default: without an end]",
+        metavar="<DURATION>",
+        type=duration,
+        help="how long the token is valid: seconds, or a number with s, m, h or d "
+        "[default: without an end]",
     )
     add(
         "--once",
