@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from exec_server.client_urls import ExecServerClient, connect
     from exec_server.client_urls import open as open
     from exec_server.errors import (
+        AuditUnavailable,
         CallTimeout,
         CommandFailed,
         CommandTimeout,
@@ -149,6 +150,7 @@ __all__ = [
     "DEFAULT_LIMITS",
     "DEFAULT_LISTEN_URL",
     "INHERIT_ENV",
+    "AuditUnavailable",
     "Authenticator",
     "Blob",
     "CallTimeout",
@@ -281,7 +283,7 @@ _NAMES = {
     "client.files.transfer.progress": "Progress",
     "client.files.transfer.result": "TransferResult",
     "errors": (
-        "CallTimeout CommandFailed CommandTimeout ConfigurationError ConnectError "
+        "AuditUnavailable CallTimeout CommandFailed CommandTimeout ConfigurationError ConnectError "
         "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
         "FloorRefused HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
         "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError QuotaReached "

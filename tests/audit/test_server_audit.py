@@ -28,6 +28,7 @@ from exec_server.protocol.sandbox import workspace_write
 from exec_server.rpc.router import Route
 from exec_server.server.audited_requests import end_facts
 from exec_server.server.authentication import CapabilityToken
+from exec_server.server.local_peers import LocalPeers
 from exec_server.server.server import ROUTES
 from exec_server.server.server_audit import ServerAudit
 from exec_server.server.serving import RunningServer, serve
@@ -433,3 +434,21 @@ def test_a_lack_of_rights_has_a_line_for_every_method(tmp_path):
         ("process/signal", -32020, "p"),
         ("process/signal", -32600, "p"),
     ]
+
+
+@requirement("audit/lines:connections", "logs:refusals")
+async def test_lines_of_a_user_who_may_not_connect_are_refused_with_a_line(
+    tmp_path, monkeypatch, caplog, no_leaks
+):
+    path = tmp_path / "audit.log"
+    monkeypatch.setattr(LocalPeers, "refusal", lambda _self, _transport: "another user")
+    async with audited(path, f"unix://{tmp_path}/socket", metrics=True) as server:
+        reader, writer = await asyncio.open_unix_connection(f"{tmp_path}/socket")
+        writer.write(b'{"id":1,"method":"initialize","params":{"clientName":"x"}}\n')
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        assert server.metrics is not None and 'reason="peer"} 1\n' in server.metrics.text()
+    (refused,) = named(path, "connection refused")
+    assert (refused["address"], refused["detail"]) == ("a Unix socket", "peer: another user")
+    assert "refused a Unix socket: another user" in caplog.text

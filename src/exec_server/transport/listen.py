@@ -111,6 +111,7 @@ def _accept_unix(bound: BoundSocket, settings: ListenSettings) -> Acceptor:
             waiting=waiting,
             judge_peer=settings.judge_peer,
             identify=settings.identify,
+            refusals=settings.refusals,
         ),
         waiting,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -13,7 +14,13 @@ from exec_server.transport.fair_turns import MESSAGES_PER_TURN, HeldInput
 from exec_server.transport.http_front import Identify, JudgePeer
 from exec_server.transport.lines import LineBuffer, LineTooLong
 from exec_server.transport.picows_internals import UnixTransport
+from exec_server.transport.refusal_log import RefusalLog
 from exec_server.transport.socket_owner import UnixOwner, unix_peer
+
+logger = logging.getLogger(__name__)
+
+# How the log names a peer that has no address.
+_PEER = "a Unix socket"
 
 
 class UnixFront(asyncio.Protocol):
@@ -28,7 +35,9 @@ class UnixFront(asyncio.Protocol):
         waiting: WaitingConnections,
         judge_peer: JudgePeer,
         identify: Identify,
+        refusals: RefusalLog,
     ) -> None:
+        self._refusals = refusals
         self._identify = identify
         self._waiting = waiting
         self._judge_peer = judge_peer
@@ -47,6 +56,7 @@ class UnixFront(asyncio.Protocol):
         self._let_go()
         protocol: asyncio.Protocol
         if data[:1] == b"{" and self._verdict is not None:
+            self._log_refusal()
             self._transport.abort()
             return
         if data[:1] == b"{":
@@ -63,6 +73,14 @@ class UnixFront(asyncio.Protocol):
         self._transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(data)
+
+    def _log_refusal(self) -> None:
+        more = self._refusals.refused(_PEER, "peer")
+        if more is not None:
+            reason = self._verdict if isinstance(self._verdict, str) else "it may not connect"
+            told = {"notice": "connection"}
+            logger.warning("refused %s: %s%s", _PEER, reason, more, extra=told)
+            self._refusals.logged(_PEER, "peer", reason + more)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._let_go()
