@@ -126,11 +126,26 @@ async def _drive(socket: websockets.ClientConnection, folder: str) -> list[Recor
 
 
 _START = {"processId": "build", "cwd": "file:///tmp", "env": {"PATH": "/usr/bin:/bin"}}
+_READ_ALL = {"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}
+_FILES = {"type": "restricted", "entries": [_READ_ALL]}
+_SANDBOX = {"permissions": {"type": "managed", "file_system": _FILES, "network": "restricted"}}
 _SCRIPT: list[tuple[str, Any]] = [
     ("initialize", {"clientName": "example", "concurrentRequests": 8}),
     ("initialized", {}),
     ("session/ping", {}),
+    ("session/whoami", {}),
     ("session/retain", {"seconds": 3600}),
+    (
+        "process/start",
+        {**_START, "processId": "touch", "argv": ["touch", "/var/tmp/x"], "tty": False}
+        | {"denials": True, "sandbox": _SANDBOX},
+    ),
+    ("process/read", {"processId": "touch", "afterSeq": 1, "waitMs": 5000}),
+    ("process/denials", {"processId": "touch"}),
+    (
+        "process/grant",
+        {"processId": "touch", "grant": "write=/var/tmp/x", "scope": "session"},
+    ),
     ("process/start", {**_START, "argv": ["cat"], "tty": True, "rows": 24, "cols": 80}),
     ("process/resize", {"processId": "build", "rows": 40, "cols": 120}),
     ("process/list", {}),

@@ -244,7 +244,9 @@ async def test_work_is_refused_while_the_disk_is_full_and_nothing_is_done(tmp_pa
                 assert error["code"] == -32030 and "audit log" in error["message"]
                 # What is not audited goes on.
                 assert await wire.call("process/list") == {"processes": []}
-                found = await http(server.url, request_head("GET", "/metrics", {"Host": "x"}))
+                found = await http(
+                    server.url, request_head("GET", "/metrics", {"Host": "localhost"})
+                )
                 assert b"exec_server_audit_refused_total 2\n" in found.body
                 assert not marker.exists()
                 filling.unlink()

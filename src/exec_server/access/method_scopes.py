@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from exec_server.access.principal import Scope
-from exec_server.protocol import environment, fs, http, jobs, lifecycle, process
+from exec_server.protocol import denials, environment, fs, http, jobs, lifecycle, process
 from exec_server.protocol.method import Method
 
 # Every principal may use these.
@@ -21,6 +21,7 @@ NEEDS: dict[Method[Any, Any], tuple[Scope, ...]] = {
     lifecycle.RETAIN: _FREE,
     lifecycle.PING: _FREE,
     lifecycle.WHOAMI: _FREE,
+    lifecycle.DISCOVER: _FREE,
     environment.INFO: _FREE,
     environment.STATUS: _FREE,
     # These read files of the machine.
@@ -35,6 +36,9 @@ NEEDS: dict[Method[Any, Any], tuple[Scope, ...]] = {
     process.RESIZE: _EXEC,
     process.CLOSE_STDIN: _EXEC,
     process.LIST: _EXEC,
+    denials.DENIALS: _EXEC,
+    # A principal with floors is granted nothing, see the handler.
+    denials.GRANT: _EXEC,
     # With `all` they need `admin`, see the handlers.
     jobs.LIST: _EXEC,
     jobs.PRUNE: _EXEC,

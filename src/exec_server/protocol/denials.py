@@ -76,6 +76,9 @@ class GrantResult(msgspec.Struct, rename="camel"):
     in_place: bool
 
 
+# Lists what the sandbox of a process has refused so far, with true counts.
 DENIALS = Method("process/denials", DenialsParams, DenialsResult, family="exec")
+# Allows, or refuses for good, what one of these records is about.
 GRANT = Method("process/grant", GrantParams, GrantResult, family="exec", is_control=True)
+# The sandbox of a process has refused something for the first time, or a call waits for a grant.
 DENIED = Event("process/denied", DeniedEvent)
