@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import multiprocessing
 import statistics
@@ -26,6 +27,8 @@ from exec_server.transport.connection import Connection
 
 # Connections of the same user are told apart by the order in which they come.
 NOISY_CONNECTIONS = 4
+# Starts that each noisy connection waits for at a time.
+IN_FLIGHT = 16
 
 
 def _serve(path: str, ready: Any) -> None:
@@ -53,20 +56,21 @@ def _make_noise(path: str, is_loud: Any) -> None:
 
 
 async def _hammer(path: str, is_loud: Any) -> None:
-    async def repeat() -> None:
-        async with connect(f"unix://{path}") as client:
-            while True:
-                if not is_loud.is_set():
-                    await asyncio.sleep(0.01)
-                    continue
-                try:
-                    await client.start(["sleep", "3600"])
-                except QuotaReached:
-                    continue
+    async def repeat(client: ExecServerClient) -> None:
+        while True:
+            if not is_loud.is_set():
+                await asyncio.sleep(0.01)
+                continue
+            try:
+                await client.start(["sleep", "3600"])
+            except QuotaReached:
+                continue
 
-    async with asyncio.TaskGroup() as tasks:
+    async with contextlib.AsyncExitStack() as opened, asyncio.TaskGroup() as tasks:
         for _ in range(NOISY_CONNECTIONS):
-            tasks.create_task(repeat())
+            client = await opened.enter_async_context(connect(f"unix://{path}"))
+            for _ in range(IN_FLIGHT):
+                tasks.create_task(repeat(client))
 
 
 async def _measure(client: ExecServerClient, starts: int) -> list[float]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from exec_server.access.principal import Quotas
+from exec_server.server.floors import quotas as quotas_module
 from exec_server.server.floors import refusal_lines as refusals_module
 from tests.requirements import requirement
 from tests.support.tenants import principal, serving
@@ -41,7 +42,9 @@ async def outcomes(wire: Wire, ids: list[int]) -> tuple[int, list[dict[str, Any]
 
 
 @requirement("floors/quotas:exact", "floors/quotas:own-error")
-async def test_two_hundred_starts_at_once_hold_the_quota_exactly(no_leaks):
+async def test_two_hundred_starts_at_once_hold_the_quota_exactly(no_leaks, monkeypatch):
+    # Each refusal would come a while after the one before it.
+    monkeypatch.setattr(quotas_module, "_REFUSAL_SECONDS", 0.001)
     async with contextlib.AsyncExitStack() as stack:
         running, _, refusals = await stack.enter_async_context(serving(tenant(max_processes=LIMIT)))
         wires = [await stack.enter_async_context(Wire(running.url)) for _ in range(4)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from exec_server import connect
 from exec_server.access.principal import SandboxFloor
 from exec_server.protocol import sandbox
 from exec_server.protocol.environment import DISCOVER_ROOTS, READ_CONFIG
@@ -150,6 +151,17 @@ async def test_commands_see_the_roots_and_what_programs_need(no_leaks, place):
         # The kernel refuses a directory that only looks like one of the roots'.
         found = await wire.run("4", ["cat", "secret"], cwd=uri(app / "link"))
         assert b"of another" not in found.stdout
+
+
+@requirement("floors/roots:info")
+async def test_clients_begin_in_the_first_root(no_leaks, place):
+    async with serving(tenant(place)) as (running, _, _):
+        async with connect(running.url) as client:
+            assert (await client.run(["pwd"])).stdout == f"{place}/app\n".encode()
+            assert not await client.offers("environmentConfigRead")
+        async with Wire(running.url) as wire:
+            told = (await wire.initialize())["environmentInfo"]
+            assert (await wire.call("environment/info"))["cwd"] == told["cwd"] == uri(place / "app")
 
 
 @requirement("floors/roots:need-a-sandbox")

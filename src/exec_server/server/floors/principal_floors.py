@@ -13,7 +13,8 @@ from exec_server.access.floors import lowest, problems, sandbox_words
 from exec_server.access.principal import Floors, Principal, SandboxFloor
 from exec_server.errors import FloorRefused
 from exec_server.process.start_terms import StartTerms, UserAccount
-from exec_server.protocol.paths import PathUri, normalised
+from exec_server.protocol.environment import EnvironmentInfo
+from exec_server.protocol.paths import PathUri, normalised, to_uri
 from exec_server.protocol.process import StartParams
 from exec_server.protocol.sandbox import SandboxContext, read_only, workspace_write
 from exec_server.server.floors.accounts import find_account
@@ -167,6 +168,25 @@ class PrincipalFloors:
         if not is_below(normalised(path), self._roots):
             shown = path.decode("utf-8", "replace")
             raise FloorRefused(f"{self._root_words}; {what}{shown} is outside of them")
+
+    # environment/info
+
+    def info(self, known: EnvironmentInfo) -> EnvironmentInfo:
+        """The facts about the server as this principal can use them.
+
+        Clients start commands in the directory that is named here, unless they choose another.
+        """
+        changes: dict[str, Any] = {}
+        if self.account is not None:
+            home = self.account.home
+            changes["user_home_dir"] = to_uri(home)
+            changes["cwd"] = to_uri(home if os.path.isdir(home) else "/")
+        if self._roots:
+            changes["cwd"] = to_uri(self._roots[0])
+        if self.hides_files:
+            closed = dict.fromkeys(("fsWatchMissing", "environmentConfigRead"), False)
+            changes["capabilities"] = {**known.capabilities, **closed}
+        return structs.replace(known, **changes)
 
     # Hosts.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from exec_server.access.principal import Principal, Quotas
 from exec_server.errors import QuotaReached, RpcError
@@ -21,11 +21,11 @@ Answer = asyncio.Future[StartResult]
 # Starts a process under terms, and answers with the future that it is given.
 Begin = Callable[[StartTerms, Answer], Answer]
 
-# A start that is refused is answered after this time, so that a client that repeats it at once
-# takes little of the server's time from others.
+# A start that is refused is answered after this time, and this much after the refusal before it, so
+# that a principal that repeats its starts at once takes little of the server's time from others.
 _REFUSAL_SECONDS = 0.1
-# The longest time that a request beyond its rate waits for its refusal.
-_LONGEST_REFUSAL_SECONDS = 1.0
+# The longest time that a start waits for its refusal.
+_LONGEST_REFUSAL_SECONDS = 5.0
 
 
 _SINGULAR = {"processes": "process", "connections": "connection", "sessions": "session"}
@@ -48,6 +48,8 @@ class ServerQuotas:
         self._queues = when_full == "queue"
         self._processes: Slots[_WaitingStart] = Slots(total=in_all.max_processes)
         self._retention: dict[str, RetentionBudget] = {}
+        # When the last refusal of each principal is answered.
+        self._refused_at: dict[str, float] = {}
         self._buckets: dict[str, tuple[float, TokenBucket]] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -80,11 +82,12 @@ class ServerQuotas:
 
     # Requests that start work.
 
-    def check_rate(self, who: Principal) -> None:
-        """Raise QuotaReached if *who* starts more than its rate."""
+    def rate_refusal(self, who: Principal) -> asyncio.Future[Any] | None:
+        """An answer that fails after a while, if *who* starts more than its rate; else None."""
         seconds = self._over_rate(who)
-        if seconds:
-            raise _too_fast(who, seconds)
+        if not seconds:
+            return None
+        return self._refuse(who, self._loop.create_future(), _too_fast(who, seconds))
 
     def counts(self, who: Principal) -> bool:
         """True if a quota is about the starts of *who*."""
@@ -94,10 +97,10 @@ class ServerQuotas:
 
     def start(self, who: Principal, begin: Begin, terms: StartTerms) -> Answer:
         """Call *begin* if there is room; otherwise wait, or fail after a while."""
+        refused = self.rate_refusal(who)
+        if refused is not None:
+            return refused
         answer: Answer = self._loop.create_future()
-        seconds = self._over_rate(who)
-        if seconds:
-            return self._refuse(answer, _too_fast(who, seconds), max(seconds, _REFUSAL_SECONDS))
         limit = who.quotas.max_processes
         waiting = _WaitingStart(begin, terms, answer)
         if self._processes.take(who.name, limit):
@@ -107,7 +110,7 @@ class ServerQuotas:
             return answer
         reached = self._processes.obstacle(who.name, limit)
         whose = "the server" if self._processes.is_full else f"principal `{who.name}`"
-        return self._refuse(answer, _full(whose, reached or 0, "processes"), _REFUSAL_SECONDS)
+        return self._refuse(who, answer, _full(whose, reached or 0, "processes"))
 
     def hold(self, name: str) -> Callable[[], None]:
         """Count a process that runs already; call the result when it has ended."""
@@ -139,8 +142,12 @@ class ServerQuotas:
             except RpcError as exc:
                 waiting.answer.set_exception(exc)
 
-    def _refuse(self, answer: Answer, error: QuotaReached, seconds: float) -> Answer:
-        self._loop.call_later(min(seconds, _LONGEST_REFUSAL_SECONDS), _fail, answer, error)
+    def _refuse(self, who: Principal, answer: Answer, error: QuotaReached) -> Answer:
+        now = self._loop.time()
+        due = max(now, self._refused_at.get(who.name, now)) + _REFUSAL_SECONDS
+        due = min(due, now + _LONGEST_REFUSAL_SECONDS)
+        self._refused_at[who.name] = due
+        self._loop.call_at(due, _fail, answer, error)
         return answer
 
     def _over_rate(self, who: Principal) -> float:

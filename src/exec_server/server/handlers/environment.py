@@ -13,6 +13,7 @@ from exec_server.server.context import Context
 
 if TYPE_CHECKING:
     from exec_server.discovery.discovery_service import Confine
+    from exec_server.server.floors.principal_floors import PrincipalFloors
 
 _READY = environment.StatusResult()
 
@@ -22,8 +23,14 @@ def info(
     ctx: Context, params: Nothing
 ) -> environment.EnvironmentInfo | Awaitable[environment.EnvironmentInfo]:
     ctx.require(environment.INFO.family)
+    if ctx.floors is not None:
+        return _info_within(ctx, ctx.floors)
     known = ctx.server.environment_info
     return known if known.sandbox else ctx.server.full_environment_info()
+
+
+async def _info_within(ctx: Context, floors: PrincipalFloors) -> environment.EnvironmentInfo:
+    return floors.info(await ctx.server.full_environment_info())
 
 
 @handles(environment.STATUS)

@@ -16,7 +16,9 @@ from exec_server.server.context import Context
 @handles(http.REQUEST)
 def request(ctx: Context, params: http.RequestParams) -> Awaitable[http.RequestResult | Encoded]:
     ctx.require(http.REQUEST.family)
-    ctx.server.quotas.check_rate(ctx.who)
+    refused = ctx.server.quotas.rate_refusal(ctx.who)
+    if refused is not None:
+        return refused
     if ctx.server.is_http_loaded:
         return ctx.exchanges.request(params)
     return _first_request(ctx, params)

@@ -45,7 +45,10 @@ def _initialize(ctx: Context, params: lifecycle.InitializeParams) -> lifecycle.I
     asked = params.concurrent_requests
     session = ctx.server.open_session(ctx, params)
     ctx.peer.tells_details = params.error_details
-    result = lifecycle.InitializeResult(session.id, ctx.server.environment_info)
+    info = ctx.server.environment_info
+    if ctx.floors is not None:
+        info = ctx.floors.info(info)
+    result = lifecycle.InitializeResult(session.id, info)
     if asked is not None:
         ctx.concurrency = max(
             ctx.concurrency, min(asked, ctx.server.limits.max_concurrent_requests)
