@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import socket
 import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -27,13 +27,24 @@ QUICK = msgspec.structs.replace(
 )
 
 
+# The event loops that were run, which are remembered by `_run`.
+loops: list[asyncio.AbstractEventLoop] = []
+_run_in_loop = asyncio.Runner.run
+
+
+def _run(self: asyncio.Runner, *args: Any, **options: Any) -> Any:
+    loops.append(self.get_loop())
+    return _run_in_loop(self, *args, **options)
+
+
 def open_tasks() -> Counter[str]:
-    """How many tasks of each kind have not ended, in all event loops."""
-    # Not `isinstance`, which asks dead proxies for the class of what they stood for.
-    tasks = [each for each in gc.get_objects() if issubclass(type(each), asyncio.Task)]
-    return Counter(
-        getattr(task.get_coro(), "__qualname__", "") for task in tasks if not task.done()
-    )
+    """How many tasks of each kind have not ended, in all event loops.
+
+    A thread must not ask the garbage collector for them: tuples that another thread is making fail
+    with a SystemError if they are looked at.
+    """
+    tasks = [task for loop in loops for task in asyncio.all_tasks(loop)]
+    return Counter(getattr(task.get_coro(), "__qualname__", "") for task in tasks)
 
 
 def tell(listener: socket.socket) -> None:
@@ -48,6 +59,7 @@ def observe(path: str) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
+    asyncio.Runner.run = _run  # type: ignore[method-assign]
     threading.Thread(target=tell, args=(listener,), daemon=True).start()
 
 
