@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Hashable
 
 from exec_server.errors import InvalidRequest
+from exec_server.process.limiting.asked_limits import control_groups
 from exec_server.process.spawn import Launch, OnExit, ProgramStarter, Spawned, SpawnFailed
 from exec_server.protocol.sandbox import SandboxContext
 from exec_server.sandbox.backends import HERE
@@ -123,7 +124,9 @@ class ConfinedStart:
     def _prepared(self) -> ConfinedCommand:
         try:
             return confine(
-                self._command(), plan(self._policy), prefers_landlock=self._prefers_landlock
+                self._command(),
+                plan(self._policy, read_only=control_groups() if self._launch.limits else ()),
+                prefers_landlock=self._prefers_landlock,
             )
         except Unenforceable as exc:
             return not_built(exc)

@@ -32,13 +32,18 @@ _MAX_ANCHORS = 1000
 
 
 def plan(
-    policy: Policy, *, facts: FileSystemFacts = OS, extra_reads: tuple[bytes, ...] = ()
+    policy: Policy,
+    *,
+    facts: FileSystemFacts = OS,
+    extra_reads: tuple[bytes, ...] = (),
+    read_only: tuple[bytes, ...] = (),
 ) -> Plan:
     """Plan how *policy* is enforced here and now.
 
-    *extra_reads* may be read as well, unless the policy says something about them. Raises
-    Unenforceable when mounts cannot express a part of the policy. This asks the file system a few
-    questions about each rule's path, and walks a tree for each glob.
+    *extra_reads* may be read as well, unless the policy says something about them; *read_only* may
+    not be written to, whatever it says. Raises Unenforceable when mounts cannot express a part of
+    the policy. This asks the file system a few questions about each rule's path, and walks a tree
+    for each glob.
     """
     if not policy.is_managed:
         return Plan(policy, shows_host=True)
@@ -49,7 +54,7 @@ def plan(
     if policy.protects_metadata:
         places.protect_metadata()
     places.allow_reads(extra_reads)
-    own = places.keep_own(own_places.protected(), own_places.hidden())
+    own = places.keep_own((*own_places.protected(), *read_only), own_places.hidden())
     own = places.follow_aliases(own)
     return _mounted(policy, places, facts, own)
 
