@@ -46,7 +46,7 @@ chmod 755 "$image/init"
 (cd "$image" && find . | "$vm/unpacked/bin/cpio" --quiet -o -H newc | gzip -1 >"$vm/image.gz")
 libraries=$vm/unpacked/usr/lib/x86_64-linux-gnu:$vm/unpacked/lib/x86_64-linux-gnu
 LD_LIBRARY_PATH=$libraries timeout "${LIMITS_VM_SECONDS:-900}" \
-    "$vm/unpacked/usr/bin/qemu-system-x86_64" -L "$vm/unpacked/usr/share/qemu" \
+    nice "$vm/unpacked/usr/bin/qemu-system-x86_64" -L "$vm/unpacked/usr/share/qemu" \
     -L "$vm/unpacked/usr/share/seabios" -machine q35,accel=tcg -cpu max -smp 2 -m 1536 \
     -nographic -no-reboot -kernel "$vm"/unpacked/boot/vmlinuz-* -initrd "$vm/image.gz" \
     -append "console=ttyS0 quiet panic=-1 random.trust_cpu=on" </dev/null | tee "$vm/log"

@@ -115,6 +115,9 @@ CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 class Keeper:
     """Starts and ends programs for the server at the other end of *sock*."""
 
+    # How exactly the bytes of output are counted, see process/limiting/.
+    output_grain = "exact"
+
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         # The time between SIGTERM and SIGKILL if the server says stop.

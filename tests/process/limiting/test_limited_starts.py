@@ -351,6 +351,8 @@ async def test_limits_of_durable_jobs_hold_without_a_server_and_after_another_on
             ):
                 answer = await wire.start(name, argv, limits=limits, **start)
                 assert answer["limits"].keys() == limits.keys()
+                if "outputBytes" in limits:
+                    assert answer["limits"]["outputBytes"]["grain"] == "up to 1 MiB more"
                 pids[name] = answer["pid"]
             servers.kill()
         for name in ("grows", "writes"):

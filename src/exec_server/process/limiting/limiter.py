@@ -16,7 +16,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 # A stand-in for `typing.TYPE_CHECKING`, without the import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from exec_server.process.limiting import cgroup_places, cgroups, mechanisms, tree_usage
@@ -106,7 +106,12 @@ class Limiter:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         hard_files = None if hard == resource.RLIM_INFINITY else hard
         while True:
-            choices = mechanisms.choose(values, self._offered(values), hard_files=hard_files)
+            choices = mechanisms.choose(
+                values,
+                self._offered(values),
+                hard_files=hard_files,
+                output_grain=self._keeper.output_grain,
+            )
             refusal = mechanisms.refusal(choices) if limits.get("require") else None
             if refusal is not None:
                 raise LimitsRefused(refusal)
@@ -132,7 +137,7 @@ class Limiter:
         return self._facilities or mechanisms.Facilities(can_watch=tree_usage.can_watch())
 
     def _own_processes(self) -> set[int]:
-        return tree_usage.descendants(self._ours | {os.getpid()})
+        return tree_usage.descendants(self._ours | {os.getpid()} | set(_durable_keepers()))
 
     def _grouped(self, choices: dict[str, mechanisms.Choice], *, helpers: int) -> Group | None:
         """The group that holds some of *choices*. Raises GroupFailed."""
@@ -367,6 +372,20 @@ class Limiter:
             self._spare[1].remove()
         if self._areas is not None:
             self._areas.close()
+
+
+def _durable_keepers() -> Iterator[int]:
+    """The keepers of durable jobs of this user, which belong to no server."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    program = os.fsencode(os.path.join(folder, "durable", "durable_keeper.py"))
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                is_keeper = program in file.read().split(b"\0")[:5]
+            if is_keeper and os.stat(f"/proc/{name}").st_uid == os.geteuid():
+                yield int(name)
+        except OSError:
+            continue
 
 
 def _most(tree: LimitedTree) -> float | None:
