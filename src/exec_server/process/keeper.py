@@ -178,6 +178,8 @@ class Keeper:
 
     def _wait_milliseconds(self) -> int | None:
         """When the sandboxes and the limits have to be looked at again."""
+        if self._walls is None and self._limiter is None:
+            return None
         parts = (each for each in (self._walls, self._limiter) if each is not None)
         waits = [wait for each in parts if (wait := each.wait_milliseconds) is not None]
         return min(waits, default=None)
