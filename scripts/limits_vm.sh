@@ -1,7 +1,8 @@
 #!/bin/sh
 # Boot a small virtual machine with control groups of version 2 and run the attackers of limits in
 # it. It downloads qemu and a kernel as Debian packages into .vm, installs nothing, and needs no
-# root. usage: scripts/limits_vm.sh [PYTHON], by default /usr/bin/python3
+# root. usage: scripts/limits_vm.sh [PYTHON], by default /usr/bin/python3. LIMITS_VM_PLACES chooses
+# some of the places of scripts/limits_in_vm.py, and LIMITS_VM_SECONDS how long it may take.
 set -eu
 cd "$(dirname "$0")/.."
 python=${1:-/usr/bin/python3}
@@ -46,8 +47,8 @@ chmod 755 "$image/init"
 (cd "$image" && find . | "$vm/unpacked/bin/cpio" --quiet -o -H newc | gzip -1 >"$vm/image.gz")
 libraries=$vm/unpacked/usr/lib/x86_64-linux-gnu:$vm/unpacked/lib/x86_64-linux-gnu
 LD_LIBRARY_PATH=$libraries timeout "${LIMITS_VM_SECONDS:-900}" \
-    "$vm/unpacked/usr/bin/qemu-system-x86_64" -L "$vm/unpacked/usr/share/qemu" \
+    nice "$vm/unpacked/usr/bin/qemu-system-x86_64" -L "$vm/unpacked/usr/share/qemu" \
     -L "$vm/unpacked/usr/share/seabios" -machine q35,accel=tcg -cpu max -smp 2 -m 1536 \
     -nographic -no-reboot -kernel "$vm"/unpacked/boot/vmlinuz-* -initrd "$vm/image.gz" \
-    -append "console=ttyS0 quiet panic=-1 random.trust_cpu=on" </dev/null | tee "$vm/log"
+    -append "console=ttyS0 quiet panic=-1 random.trust_cpu=on places=${LIMITS_VM_PLACES:-}" </dev/null | tee "$vm/log"
 grep -q "ended with status 0" "$vm/log"

@@ -96,6 +96,7 @@ STANDALONE = {
     "process.limiting.cgroup_places",
     "process.limiting.cgroups",
     "process.limiting.limited_start",
+    "process.limiting.limited_tree",
     "process.limiting.limiter",
     "process.limiting.mechanisms",
     "process.limiting.tree_usage",

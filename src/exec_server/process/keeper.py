@@ -122,6 +122,9 @@ CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 class Keeper:
     """Starts and ends programs for the server at the other end of *sock*."""
 
+    # How exactly the bytes of output are counted, see process/limiting/.
+    output_grain = "exact"
+
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         # The time between SIGTERM and SIGKILL if the server says stop.
@@ -184,6 +187,8 @@ class Keeper:
 
     def _wait_milliseconds(self) -> int | None:
         """When the sandboxes and the limits have to be looked at again."""
+        if self._walls is None and self._limiter is None:
+            return None
         parts = (each for each in (self._walls, self._limiter) if each is not None)
         waits = [wait for each in parts if (wait := each.wait_milliseconds) is not None]
         return min(waits, default=None)

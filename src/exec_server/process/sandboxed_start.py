@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 from exec_server.errors import InvalidRequest
+from exec_server.process.limiting.asked_limits import control_groups
 from exec_server.process.spawn import Launch, OnExit, ProgramStarter, Spawned, SpawnFailed
 from exec_server.process.start_terms import NO_TERMS, StartTerms
 from exec_server.protocol.sandbox import SandboxContext
@@ -142,7 +143,9 @@ class ConfinedStart:
 
     def _prepared(self) -> ConfinedCommand:
         try:
-            account, planned = self._terms.account, plan(self._policy)
+            account = self._terms.account
+            kept = control_groups() if self._launch.limits else ()
+            planned = plan(self._policy, read_only=kept)
             if account is not None:
                 planned = for_user(planned, account.uid, account.groups)
             if self._learns:

@@ -97,9 +97,9 @@ def shown_limit(name: str, value: float) -> str:
     if units is _SIZES:
         for unit in "TGMK":
             if value >= _SIZES[unit] and not value % _SIZES[unit]:
-                return f"{value // _SIZES[unit]:g}{unit}"
+                return f"{int(value) // _SIZES[unit]}{unit}"
         return str(int(value))
-    return f"{value:g}s" if units is _TIMES else f"{value:.15g}"
+    return f"{value:.15g}s" if units is _TIMES else f"{value:.15g}"
 
 
 def not_held(asked: ResourceLimits) -> dict[str, GrantedLimit]:

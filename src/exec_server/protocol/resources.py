@@ -12,7 +12,7 @@ LimitName = Literal[
     "memory", "pids", "cpuRate", "cpuSeconds", "wall", "outputBytes", "disk", "openFiles"
 ]
 # What holds a limit. "none" stands for a limit that this machine cannot hold.
-Mechanism = Literal["cgroup2", "cgroup1", "rlimit", "watched", "tmpfs", "none"]
+Mechanism = Literal["cgroup2", "cgroup1", "rlimit", "watched", "none"]
 
 
 class ResourceLimits(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):

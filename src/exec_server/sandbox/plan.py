@@ -34,24 +34,34 @@ _MAX_ANCHORS = 1000
 
 
 def plan(
-    policy: Policy, *, facts: FileSystemFacts = OS, extra_reads: tuple[bytes, ...] = ()
+    policy: Policy,
+    *,
+    facts: FileSystemFacts = OS,
+    extra_reads: tuple[bytes, ...] = (),
+    read_only: tuple[bytes, ...] = (),
 ) -> Plan:
     """Plan how *policy* is enforced here and now.
 
-    *extra_reads* may be read as well, unless the policy says something about them. Raises
-    Unenforceable when mounts cannot express a part of the policy, and FloorRefused when its paths
-    lead beyond its floor. This asks the file system a few questions about each rule's path, and
-    walks a tree for each glob.
+    *extra_reads* may be read as well, unless the policy says something about them; *read_only* may
+    not be written to, whatever it says. Raises Unenforceable when mounts cannot express a part of
+    the policy, and FloorRefused when its paths lead beyond its floor. This asks the file system a
+    few questions about each rule's path, and walks a tree for each glob.
     """
-    made = _planned(policy, facts, extra_reads)
+    made = _planned(policy, facts, extra_reads, read_only)
     if policy.floor is not None:
-        beyond = plan_excess(made, _planned(policy.floor.policy, facts, extra_reads))
+        floor = _planned(policy.floor.policy, facts, extra_reads, read_only)
+        beyond = plan_excess(made, floor)
         if beyond is not None:
             raise FloorRefused(f"{policy.floor.words}; the request asks for more: {beyond}")
     return made
 
 
-def _planned(policy: Policy, facts: FileSystemFacts, extra_reads: tuple[bytes, ...]) -> Plan:
+def _planned(
+    policy: Policy,
+    facts: FileSystemFacts,
+    extra_reads: tuple[bytes, ...],
+    read_only: tuple[bytes, ...],
+) -> Plan:
     if not policy.is_managed:
         return Plan(policy, shows_host=True)
     places = ResolvedRules(facts)
@@ -61,7 +71,7 @@ def _planned(policy: Policy, facts: FileSystemFacts, extra_reads: tuple[bytes, .
     if policy.protects_metadata:
         places.protect_metadata()
     places.allow_reads(extra_reads)
-    own = places.keep_own(own_places.protected(), own_places.hidden())
+    own = places.keep_own((*own_places.protected(), *read_only), own_places.hidden())
     own = places.follow_aliases(own)
     return _mounted(policy, places, facts, own)
 

@@ -17,10 +17,12 @@ from exec_server.client_urls import connect
 from exec_server.errors import InternalError, InvalidRequest, MethodNotFound, ProcessLost
 from exec_server.limits import Limits
 from exec_server.protocol.resources import ResourceLimits
+from exec_server.protocol.sandbox import workspace_write
 from exec_server.server.serving import RunningServer, serve
 from tests.requirements import requirement
 from tests.sandbox.test_processes import on_both_backends
 from tests.sandbox.test_processes import read_only as confined
+from tests.support.backends import needs_bubblewrap
 from tests.support.durable import is_running, state_servers, until
 from tests.support.fake_server import fake_server
 from tests.support.leaks import eventually
@@ -132,6 +134,37 @@ async def test_both_backends_are_limited(server, backend):
             "b", [PYTHON, "-c", script], sandbox=confined(backend), limits={"openFiles": 20}
         )
         await wire.output_until("b", b"Too many open files")
+
+
+LIFTS = """
+import os
+tried = 0
+for line in open("/proc/self/mounts"):
+    _, place, kind, *_ = line.split()
+    if kind in ("cgroup", "cgroup2"):
+        for folder, folders, names in os.walk(place):
+            for name in set(names) & {"tasks", "cgroup.procs", "memory.max"}:
+                tried += 1
+                try:
+                    os.close(os.open(f"{folder}/{name}", os.O_WRONLY))
+                    print("writable:", folder, name)
+                except OSError:
+                    pass
+            del folders[20:]
+print("tried" if tried else "nothing there")
+"""
+
+
+@requirement("limits:sandbox")
+@needs_bubblewrap
+async def test_a_sandbox_that_may_write_everywhere_cannot_lift_its_limits(here):
+    limits = {"memory": 1 << 30}
+    process = await here.start([PYTHON, "-c", LIFTS], sandbox=workspace_write(["/"]), limits=limits)
+    async with process, asyncio.timeout(PATIENCE):
+        if not process.limits["memory"].mechanism.startswith("cgroup"):
+            pytest.skip("no control group can be made here")
+        assert process.sandbox_rung == "bubblewrap"
+        assert await process.stdout.read() == b"tried\n"
 
 
 @requirement("limits:attackers")
@@ -318,6 +351,8 @@ async def test_limits_of_durable_jobs_hold_without_a_server_and_after_another_on
             ):
                 answer = await wire.start(name, argv, limits=limits, **start)
                 assert answer["limits"].keys() == limits.keys()
+                if "outputBytes" in limits:
+                    assert answer["limits"]["outputBytes"]["grain"] == "up to 1 MiB more"
                 pids[name] = answer["pid"]
             servers.kill()
         for name in ("grows", "writes"):

@@ -256,6 +256,9 @@ class KeptJob:
 class DurableKeeper(keeper.Keeper):
     """Keeps the jobs of the state directory *folder*, and serves who connects to *listener*."""
 
+    # The journal has what was read.
+    output_grain = "up to 1 MiB more"
+
     def __init__(self, listener: socket.socket, folder: str, lock: int) -> None:
         # There is no server yet.
         super().__init__(listener)

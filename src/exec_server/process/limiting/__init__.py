@@ -7,8 +7,9 @@
     cgroups.py          control groups of both versions: made, entered, read and removed
     tree_usage.py       what a tree of processes uses, from /proc
     limited_start.py    one start with limits: its groups, its rlimits, and its program
+    limited_tree.py     one command with limits, and what of it has to be looked at
     limiter.py          in the keeper: all limited trees, looked at until they are over
 
-The keeper loads the last six by their paths, with the first start that has limits; so they import
+The keeper loads the last seven by their paths, with the first start that has limits; so they import
 only the standard library.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 from typing import Any
 
@@ -34,6 +36,18 @@ def keeper_limits(asked: ResourceLimits | None, limits: Limits) -> dict[str, Any
         return None
     is_required = asked is not None and asked.require
     return {**values, "require": is_required, "ours": [os.getpid()]}
+
+
+@functools.cache
+def control_groups() -> tuple[bytes, ...]:
+    """The mounts of control groups. A command that may write to them could lift its limits."""
+    found: set[bytes] = set()
+    with contextlib.suppress(OSError), open("/proc/self/mounts", "rb") as mounts:
+        for line in mounts:
+            _, path, kind, *_ = line.split()
+            if kind in (b"cgroup", b"cgroup2") and os.path.isdir(path):
+                found.add(path)
+    return tuple(sorted(found))
 
 
 def granted_limits(

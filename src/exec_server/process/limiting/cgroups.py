@@ -176,7 +176,8 @@ class Group:
             return {}
         if not kills:
             return {}
-        is_own = bool(asked or reached)
+        # Reclaiming memory counts as `reached`, too, so that only `oom` proves it.
+        is_own = bool(asked)
         facts = {"oom": asked, "oom_kill": kills, "oom_max": reached}
         return facts if is_own else {**facts, "oom_outer": kills}
 

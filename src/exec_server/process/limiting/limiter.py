@@ -16,18 +16,19 @@ from importlib.util import module_from_spec, spec_from_file_location
 # A stand-in for `typing.TYPE_CHECKING`, without the import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from exec_server.process.limiting import cgroup_places, cgroups, mechanisms, tree_usage
     from exec_server.process.limiting.cgroups import Group
     from exec_server.process.limiting.limited_start import LimitedStart
+    from exec_server.process.limiting.limited_tree import LimitedTree
 else:
 
     def load(file):
         """Load *file*, which is beside this one."""
         places = ("cgroup_places.py", "cgroups.py", "mechanisms.py", "tree_usage.py")
-        assert file in (*places, "limited_start.py")
+        assert file in (*places, "limited_start.py", "limited_tree.py")
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
         spec = spec_from_file_location(file.removesuffix(".py"), path)
         module = module_from_spec(spec)
@@ -37,6 +38,7 @@ else:
     cgroup_places, cgroups = load("cgroup_places.py"), load("cgroups.py")
     mechanisms, tree_usage = load("mechanisms.py"), load("tree_usage.py")
     LimitedStart = load("limited_start.py").LimitedStart
+    LimitedTree = load("limited_tree.py").LimitedTree
 
 # A group that a command has left processes in is looked at this often, if nothing is watched.
 _LINGER_SECONDS = 1.0
@@ -58,48 +60,6 @@ class LimitsRefused(ValueError):
     """The limits of a start cannot be held, and it requires them."""
 
     part = "limits"
-
-
-class Tree:
-    """One command with limits, from its start to the end of its last process."""
-
-    def __init__(self, limited: LimitedStart, pid: int, mark: int, namespace: Any) -> None:
-        self.pid = pid
-        self.mark = mark
-        # The namespace of a command in bubblewrap.
-        self.namespace = namespace
-        self.group: Group | None = limited.group
-        # True while its first process has not been reaped.
-        self.is_live = True
-        # The limit that was reached; the tree is killed until nothing is left.
-        self.reached: str | None = None
-        self.usage = tree_usage.TreeUsage()
-        # The processes that were seen, with the time of their start.
-        self.known: dict[int, int] = {}
-        value = limited.value
-        self.has_memory_group = value("memory", "cgroup1", "cgroup2") is not None
-        self.memory = value("memory", "watched")
-        self.pids = value("pids", "watched")
-        self.cpu_seconds = value("cpuSeconds", "watched")
-        self.disk = value("disk", "watched")
-        wall = value("wall", "watched")
-        self.ends_at = None if wall is None else time.monotonic() + wall
-        # When the exact reading of its memory, which takes long, may be made again.
-        self.read_again_at = 0.0
-
-    @property
-    def reads_processes(self) -> bool:
-        """True if its processes have to be looked at one by one."""
-        if self.memory is not None or self.pids is not None or self.disk is not None:
-            return True
-        counted = self.group is not None and self.group.cpu_seconds() is not None
-        return self.cpu_seconds is not None and not counted
-
-    @property
-    def is_looked_at(self) -> bool:
-        watched = (self.memory, self.pids, self.cpu_seconds, self.disk)
-        is_watched = any(value is not None for value in watched) or self.has_memory_group
-        return is_watched or self.reached is not None
 
 
 class Limiter:
@@ -126,9 +86,9 @@ class Limiter:
         self._mark_of = mark_of
         # A group that the next start with the same limits takes, and what it bounds.
         self._spare: tuple[Bounds, Group] | None = None
-        self._trees: dict[int, Tree] = {}
+        self._trees: dict[int, LimitedTree] = {}
         # Trees whose first process was reaped, so that its pid may be another's.
-        self._left: list[Tree] = []
+        self._left: list[LimitedTree] = []
         self._areas: cgroups.Areas | None = None
         self._facilities: mechanisms.Facilities | None = None
         self._ours: set[int] = set()
@@ -146,7 +106,12 @@ class Limiter:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         hard_files = None if hard == resource.RLIM_INFINITY else hard
         while True:
-            choices = mechanisms.choose(values, self._offered(values), hard_files=hard_files)
+            choices = mechanisms.choose(
+                values,
+                self._offered(values),
+                hard_files=hard_files,
+                output_grain=self._keeper.output_grain,
+            )
             refusal = mechanisms.refusal(choices) if limits.get("require") else None
             if refusal is not None:
                 raise LimitsRefused(refusal)
@@ -172,7 +137,7 @@ class Limiter:
         return self._facilities or mechanisms.Facilities(can_watch=tree_usage.can_watch())
 
     def _own_processes(self) -> set[int]:
-        return tree_usage.descendants(self._ours | {os.getpid()})
+        return tree_usage.descendants(self._ours | {os.getpid()} | set(_durable_keepers()))
 
     def _grouped(self, choices: dict[str, mechanisms.Choice], *, helpers: int) -> Group | None:
         """The group that holds some of *choices*. Raises GroupFailed."""
@@ -226,7 +191,7 @@ class Limiter:
         self._spare = None if group is None else (bounds, group)
 
     def started(self, limited: LimitedStart, pid: int, mark: int, namespace: Any) -> None:
-        self._trees[pid] = Tree(limited, pid, mark, namespace)
+        self._trees[pid] = LimitedTree(limited, pid, mark, namespace, tree_usage.TreeUsage())
 
     def settled(self, limited: LimitedStart) -> None:
         """The start is over; if it has failed, nothing is left of it."""
@@ -273,7 +238,7 @@ class Limiter:
                     self._end(tree, reached)
         self._left = [tree for tree in self._left if not self._is_over(tree)]
 
-    def _reached(self, tree: Tree, now: float) -> str | None:
+    def _reached(self, tree: LimitedTree, now: float) -> str | None:
         """The limit that *tree* has reached, if any."""
         if tree.has_memory_group and self._has_own_kills(tree):
             return "memory"
@@ -290,16 +255,16 @@ class Limiter:
             return "cpuSeconds"
         return None
 
-    def _has_own_kills(self, tree: Tree) -> bool:
+    def _has_own_kills(self, tree: LimitedTree) -> bool:
         assert tree.group is not None
         kills = tree.group.memory_kills()
         return bool(kills) and "oom_outer" not in kills
 
-    def _cpu(self, tree: Tree) -> float:
+    def _cpu(self, tree: LimitedTree) -> float:
         counted = None if tree.group is None else tree.group.cpu_seconds()
         return tree.usage.cpu_seconds if counted is None else counted
 
-    def _is_too_large(self, tree: Tree, now: float) -> bool:
+    def _is_too_large(self, tree: LimitedTree, now: float) -> bool:
         assert tree.memory is not None
         files = tree_usage.memory_files(tree.known)
         # This bound is read quickly, and the exact value seldom needed.
@@ -313,7 +278,7 @@ class Limiter:
         tree.read_again_at = now + took / _SHARE
         return memory > tree.memory
 
-    def _members(self, tree: Tree) -> set[int]:
+    def _members(self, tree: LimitedTree) -> set[int]:
         """The processes of *tree*, without bubblewrap's own."""
         if tree.group is not None:
             members = tree.group.members()
@@ -324,7 +289,7 @@ class Limiter:
             members -= {tree.pid, tree.namespace.first()}
         return members
 
-    def _roots(self, tree: Tree) -> set[int]:
+    def _roots(self, tree: LimitedTree) -> set[int]:
         """The children of the keeper that belong to *tree*: its first process, and orphans."""
         roots = {tree.pid} if tree.is_live else set()
         for pid in self._keeper.orphans():
@@ -344,12 +309,12 @@ class Limiter:
         if tree is not None:
             self._end(tree, name)
 
-    def _end(self, tree: Tree, name: str) -> None:
+    def _end(self, tree: LimitedTree, name: str) -> None:
         if tree.reached is None:
             tree.reached = name
             self._kill(tree)
 
-    def _kill(self, tree: Tree) -> None:
+    def _kill(self, tree: LimitedTree) -> None:
         if tree.group is not None:
             tree.group.kill()
         if tree.is_live:
@@ -379,7 +344,7 @@ class Limiter:
             self._left.append(tree)
         return facts or None
 
-    def _reason_of(self, tree: Tree, signum: int) -> str | None:
+    def _reason_of(self, tree: LimitedTree, signum: int) -> str | None:
         """The limit that has ended a command by *signum*, before it was seen."""
         if tree.has_memory_group and self._has_own_kills(tree):
             return "memory"
@@ -390,7 +355,7 @@ class Limiter:
             return "disk"
         return None
 
-    def _is_over(self, tree: Tree) -> bool:
+    def _is_over(self, tree: LimitedTree) -> bool:
         """True if no process of *tree* is left; then its group is gone, too."""
         if tree.is_live:
             return False
@@ -409,7 +374,21 @@ class Limiter:
             self._areas.close()
 
 
-def _most(tree: Tree) -> float | None:
+def _durable_keepers() -> Iterator[int]:
+    """The keepers of durable jobs of this user, which belong to no server."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    program = os.fsencode(os.path.join(folder, "durable", "durable_keeper.py"))
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                is_keeper = program in file.read().split(b"\0")[:5]
+            if is_keeper and os.stat(f"/proc/{name}").st_uid == os.geteuid():
+                yield int(name)
+        except OSError:
+            continue
+
+
+def _most(tree: LimitedTree) -> float | None:
     """How many processes of *tree* have to be looked at, bubblewrap's two included."""
     return None if tree.pids is None else tree.pids + 2
 

@@ -80,14 +80,24 @@ class Choice:
 
 
 def choose(
-    limits: Mapping[str, float], facilities: Facilities, *, hard_files: int | None = None
+    limits: Mapping[str, float],
+    facilities: Facilities,
+    *,
+    hard_files: int | None = None,
+    output_grain: str = "exact",
 ) -> dict[str, Choice]:
-    """The strongest mechanism for each of *limits*; *hard_files* is the bound of open files."""
-    return {
+    """The strongest mechanism for each of *limits*.
+
+    *hard_files* is the bound of open files; *output_grain* says how exactly output is counted.
+    """
+    choices = {
         name: _choice(name, limits[name], facilities, hard_files)
         for name in NAMES
         if name in limits
     }
+    if "outputBytes" in choices:
+        choices["outputBytes"].grain = output_grain
+    return choices
 
 
 def _choice(name: str, value: float, facilities: Facilities, hard_files: int | None) -> Choice:
