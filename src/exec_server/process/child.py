@@ -177,6 +177,8 @@ class Child:
         self.sandbox: Sandbox | None = None
         # What was refused to it, if the client wants to know.
         self.denials: DenialWatch | None = None
+        # What it was started with, if it can be started again under a wider sandbox.
+        self.params = params if params.denials else None
         self.is_sandbox_denied = False
         self.state: State = "running"
         self._outlet = outlet
