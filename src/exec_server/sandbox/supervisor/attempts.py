@@ -3,7 +3,7 @@
 Everything here is read from the memory of a program that may change it at any time. So an attempt
 is only a hint for a record. What a client grants is opened outside, by the path that was read here,
 and never by the call itself. The keeper loads this file by its path, so it imports the standard
-library only.
+library only, and it is long because it cannot import another file of ours.
 """
 
 from __future__ import annotations
