@@ -17,6 +17,7 @@ WORK: dict = {
     "unlink": os.unlink,
     "rename": os.rename,
     "symlink": os.symlink,
+    "chmod": lambda path: os.chmod(path, 0o640),
 }
 
 print("ready", flush=True)

@@ -184,6 +184,8 @@ class Child:
         self.sandbox: Sandbox | None = None
         # What was refused to it, if the client wants to know.
         self.denials: DenialWatch | None = None
+        # What it was started with, if it can be started again under a wider sandbox.
+        self.params = params if params.denials else None
         self.is_sandbox_denied = False
         # What it may use, as the keeper was asked and as it has granted; None without limits.
         self.asked_limits: Facts | None = None

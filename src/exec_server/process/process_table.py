@@ -378,6 +378,28 @@ class ProcessTable:
             self._launcher.granted[path] = kind
         return result
 
+    async def restart(self, params: denials.GrantParams) -> denials.GrantResult:
+        """Grant, end the process if it runs, and start it again with the same id, as a new one."""
+        child = self._readable(params.process_id)
+        watch = self._watch_of(params.process_id)
+        _, kind, path = watch.grant(params.grant, "session")
+        child.terminate(tree=True)
+        while child.state != "closed":
+            await child.changed()
+        if self._entries.get(child.process_id) is not child or child.params is None:
+            raise InvalidRequest(f"process {params.process_id} cannot be started again")
+        self._closed.discard(child.process_id)
+        del self._entries[child.process_id]
+        child.discard()
+        before = dict(self._launcher.granted)
+        self._launcher.granted[path] = kind
+        try:
+            started = self.start(child.params)
+        finally:
+            if params.scope != "session":
+                self._launcher.granted = before
+        return denials.GrantResult(0, False, (await started).process_id)
+
     def refused_host(self, event: network.PolicyDecisionEvent) -> None:
         """The proxy of a process has decided; a refusal is one of its denials."""
         child = self._entries.get(event.process_id)

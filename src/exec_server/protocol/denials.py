@@ -66,14 +66,19 @@ class GrantParams(msgspec.Struct, rename="camel"):
     # The `grant` of a record of this process.
     grant: str
     scope: GrantScope = "once"
+    # True ends the process and starts it again, with the same id and a wider sandbox. The scope
+    # "process" then means the new one. Its events are numbered from 1 again.
+    restart: bool = False
 
 
-class GrantResult(msgspec.Struct, rename="camel"):
+class GrantResult(msgspec.Struct, rename="camel", omit_defaults=True):
     # How many held calls went on.
     released: int
     # True if the running process has the grant from now on. A grant for the session also holds for
     # what is started later.
     in_place: bool
+    # The id of the process, if it was started again.
+    restarted: str | None = None
 
 
 # Lists what the sandbox of a process has refused so far, with true counts.

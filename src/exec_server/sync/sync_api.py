@@ -1367,13 +1367,21 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         return self._portal.wait(self._inner.list_denials(process_id))
 
     def grant_denied(
-        self, process_id: str, denial: Denial | str, scope: GrantScope = "once"
+        self,
+        process_id: str,
+        denial: Denial | str,
+        scope: GrantScope = "once",
+        *,
+        restart: bool = False,
     ) -> GrantResult:
         """Allow what was refused to a process; *denial* is a record, or its `grant`.
 
-        Raises InvalidRequest if it cannot be allowed.
+        With *restart* the process is ended and started again, with the same id and a wider sandbox;
+        `attach` gives a handle of the new one. Raises InvalidRequest if it cannot be allowed.
         """
-        return self._portal.wait(self._inner.grant_denied(process_id, denial, scope))
+        return self._portal.wait(
+            self._inner.grant_denied(process_id, denial, scope, restart=restart)
+        )
 
     @property
     def fs(self) -> RemoteFiles:

@@ -48,6 +48,22 @@ async def test_a_client_hears_of_denials_and_grants_them(place):
 
 
 @requirement("denials/client:records")
+async def test_a_process_is_started_again_and_attached_to(place):
+    script = f"chmod 600 {place.outside}/old || exit 7; echo changed"
+    async with exec_server.connect(place.server.url) as client:
+        process = await client.start(["sh", "-c", script], sandbox=read_only(), denials=True)
+        assert await process.wait() == 7
+        (denial,) = (await process.denials()).denials
+        process_id = process.process_id
+        await process.communicate()
+        result = await client.grant_denied(process_id, denial, "process", restart=True)
+        assert result.restarted == process_id
+        again = await client.attach(process_id, 0)
+        assert (await again.communicate())[0] == b"changed\n"
+        assert again.returncode == 0
+
+
+@requirement("denials/client:records")
 async def test_an_observer_that_fails_disturbs_nothing(place):
     def fails(denial: exec_server.Denial) -> None:
         raise RuntimeError(denial.target)

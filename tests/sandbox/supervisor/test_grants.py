@@ -55,6 +55,11 @@ class Worker:
     async def grant(self, denial: Any, scope: str = "once") -> Any:
         return await self.wire.call("process/grant", self.params(denial, scope))
 
+    async def restart(self, denial: Any) -> None:
+        params = {**self.params(denial, "process"), "restart": True}
+        result = await self.wire.call("process/grant", params)
+        assert result == {"released": 0, "inPlace": False, "restarted": self.process_id}
+
     async def end(self) -> Finished:
         await self.wire.call("process/closeStdin", {"processId": self.process_id})
         return Finished(await self.wire.events_until_closed(self.process_id))
@@ -175,6 +180,31 @@ async def test_a_grant_to_the_session_holds_for_what_is_started_later(worker, pl
     await other.ask("write", place.outside / "secret")
     await other.said(b"Read-only file system")
     await other.end()
+
+
+@needs_bubblewrap
+@requirement("denials/grants:restart")
+async def test_the_same_id_is_started_again_under_a_wider_sandbox(worker, place):
+    await worker.start(place.sandbox("bubblewrap"))
+    await worker.ask("chmod", place.outside / "old")
+    denial = await worker.denied()
+    await worker.said(b"Read-only file system")
+    await worker.restart(denial)
+    await worker.wire.event("p", "process/closed")
+    await worker.wire.output_until("p", b"ready")
+    await worker.ask("chmod", place.outside / "old")
+    await worker.said(b"done")
+    # The second time it has ended before, and the first grant was for the first process alone.
+    await worker.ask("chmod", place.outside / "secret")
+    denial = await worker.denied()
+    await worker.end()
+    await worker.restart(denial)
+    await worker.wire.output_until("p", b"ready")
+    await worker.ask("chmod", place.outside / "secret")
+    await worker.said(b"done")
+    await worker.ask("chmod", place.outside / "old")
+    assert (await worker.denied())["target"] == f"{place.outside}/old"
+    await worker.end()
 
 
 @needs_bubblewrap

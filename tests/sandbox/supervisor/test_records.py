@@ -136,6 +136,15 @@ async def test_a_fifo_outside_cannot_be_written_to(wire, place, backend):
 
 
 @on_both_backends
+@requirement("denials/records:unforgeable")
+async def test_a_command_cannot_write_to_the_channel_of_the_records(wire, place, backend):
+    results, answer, done = await tried(wire, place, backend, "write", "forge")
+    assert results["forge"] == "done"
+    assert keys(answer) == [("write", "open", f"{place.outside}/new")]
+    assert "forged" not in str([e for e in done.events if e["method"] == "process/denied"])
+
+
+@on_both_backends
 @requirement("denials/records:unseen")
 async def test_a_program_that_hides_its_memory_is_refused_all_the_same(wire, place, backend):
     results, answer, _ = await tried(wire, place, backend, "unseen")

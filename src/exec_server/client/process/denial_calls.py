@@ -33,17 +33,23 @@ class DenialCalls:
         return await self._session.call(denials.DENIALS, params, repeat=True)
 
     async def grant_denied(
-        self, process_id: str, denial: Denial | str, scope: GrantScope = "once"
+        self,
+        process_id: str,
+        denial: Denial | str,
+        scope: GrantScope = "once",
+        *,
+        restart: bool = False,
     ) -> GrantResult:
         """Allow what was refused to a process; *denial* is a record, or its `grant`.
 
-        Raises InvalidRequest if it cannot be allowed.
+        With *restart* the process is ended and started again, with the same id and a wider sandbox;
+        `attach` gives a handle of the new one. Raises InvalidRequest if it cannot be allowed.
         """
         grant = denial.grant if isinstance(denial, Denial) else denial
         if grant is None:
             assert isinstance(denial, Denial)
             raise InvalidRequest(f"`{denial.target}` cannot be granted: {denial.rule}")
-        params = denials.GrantParams(process_id, grant, scope)
+        params = denials.GrantParams(process_id, grant, scope, restart)
         return await self._session.call(denials.GRANT, params)
 
 

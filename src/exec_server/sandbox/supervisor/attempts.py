@@ -3,11 +3,12 @@
 Everything here is read from the memory of a program that may change it at any time. So an attempt
 is only a hint for a record. What a client grants is opened outside, by the path that was read here,
 and never by the call itself. The keeper loads this file by its path, so it imports the standard
-library only.
+library only, and it is long because it cannot import another file of ours.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import stat
@@ -68,8 +69,11 @@ _SOCKET_CALLS = frozenset(
     "socket socketpair connect accept accept4 bind listen sendto sendmmsg".split()
 )
 _CREAT_FLAGS = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
+_WRITE_INTENT = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | os.O_PATH
 _TEMPORARY = getattr(os, "O_TMPFILE", 0)
 _PATH_BYTES, _PAGE = 4096, 4096
+# Most paths are shorter.
+_USUAL_BYTES = 256
 _ADDRESS_BYTES = 128
 _HERE = -100
 _X32 = 0x40000000
@@ -87,11 +91,23 @@ class Unseen(Exception):
 class PathAttempt:
     """An attempt to use the file at *path*, which is free of symbolic links."""
 
-    __slots__ = ("extra", "flags", "is_special", "operation", "path", "renames", "writes")
+    __slots__ = (
+        "_exists",
+        "extra",
+        "flags",
+        "is_special",
+        "operation",
+        "path",
+        "renames",
+        "writes",
+    )
 
-    def __init__(self, operation: str, path: bytes, *, writes: bool, renames: bool = False) -> None:
+    def __init__(
+        self, operation: str, path: bytes, *, writes: bool, exists: bool, renames: bool = False
+    ) -> None:
         self.operation = operation
         self.path = path
+        self._exists = exists
         self.writes = writes
         self.renames = renames
         # The flags of an open; the mode of a new file or directory.
@@ -99,6 +115,14 @@ class PathAttempt:
         self.extra = 0
         # True if the call asks for more than its operation and its paths say.
         self.is_special = False
+
+    def is_permitted(self) -> bool:
+        """True if the modes and owners of files would allow a change, without any sandbox."""
+        if not self.writes:
+            return True
+        if self._exists and not self.renames:
+            return os.access(self.path, os.W_OK, effective_ids=True)
+        return os.access(os.path.dirname(self.path), os.W_OK | os.X_OK, effective_ids=True)
 
     @property
     def is_doable(self) -> bool:
@@ -123,9 +147,7 @@ def path_attempts(name: str, call: Any) -> list[PathAttempt]:
         if path is None or (is_made and exists and does == _MAKE) or not (is_made or exists):
             return []
         renames = does in (_MAKE, _REMOVE, _MOVE)
-        if not _is_permitted(path, exists=exists and not renames):
-            return []
-        found.append(PathAttempt(operation, path, writes=True, renames=renames))
+        found.append(PathAttempt(operation, path, writes=True, exists=exists, renames=renames))
     if name in _EXTRAS:
         _add_extra(name, _at(call, _EXTRAS[name]) & 0xFFFFFFFF, found)
     return found
@@ -160,9 +182,7 @@ def _opening(
     if exists and flags & os.O_CREAT and flags & os.O_EXCL:
         return None
     writes = bool(flags & (os.O_ACCMODE | os.O_TRUNC)) or not exists
-    if writes and not _is_permitted(path, exists=exists):
-        return None
-    attempt = PathAttempt(operation, path, writes=writes)
+    attempt = PathAttempt(operation, path, writes=writes, exists=exists)
     attempt.flags, attempt.extra = flags, mode
     attempt.is_special = resolves_itself or flags & _TEMPORARY == _TEMPORARY
     return attempt
@@ -175,11 +195,24 @@ def is_fifo(path: bytes) -> bool:
         return False
 
 
-def _is_permitted(path: bytes, *, exists: bool) -> bool:
-    """True if the modes and owners of files would allow the change, without any sandbox."""
-    if exists:
-        return os.access(path, os.W_OK, effective_ids=True)
-    return os.access(os.path.dirname(path), os.W_OK | os.X_OK, effective_ids=True)
+def read_path(name: str, call: Any) -> bytes | None:
+    """The path that an open only for reading names, if it is absolute; None for other calls.
+
+    Raises Unseen.
+    """
+    _, ((_, text),), does, argument = PATH_CALLS[name]
+    if does != _OPEN or argument < 0 or _at(call, argument) & _WRITE_INTENT:
+        return None
+    path = _text(call.pid, _at(call, text))
+    return path if path.startswith(b"/") else None
+
+
+def is_lasting(path: bytes, places: Any) -> bool:
+    """True if the command cannot change where *path* leads, because it cannot write there."""
+    if b"/../" in path or b"/./" in path or places.refusal(path, writes=True) is None:
+        return False
+    found, _ = _located(path, follows=True)
+    return found is None or places.refusal(found, writes=True) is not None
 
 
 def _resolved(
@@ -204,6 +237,8 @@ def _resolved(
 
 
 def _is_own_descriptor(path: bytes) -> bool:
+    if not (b"/dev/" in path or b"/proc" in path):
+        return False
     normal = os.path.normpath(path)
     return any(normal == own or normal.startswith(own + b"/") for own in _OWN_DESCRIPTORS)
 
@@ -353,7 +388,9 @@ def _link(path: bytes) -> bytes:
 def _text(pid: int, address: int) -> bytes:
     """The text at *address*; the kernel accepts no path of more than 4 KiB."""
     first = _PAGE - address % _PAGE
-    data = _memory(pid, address, first)
+    data = _memory(pid, address, min(first, _USUAL_BYTES))
+    if b"\0" not in data:
+        data = _memory(pid, address, first)
     if b"\0" not in data:
         data += _memory(pid, address + first, _PATH_BYTES)
     text, end, _ = data.partition(b"\0")
@@ -362,7 +399,35 @@ def _text(pid: int, address: int) -> bytes:
     return text
 
 
+class _Vector(ctypes.Structure):
+    """`struct iovec`."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+_buffer = ctypes.create_string_buffer(_PATH_BYTES)
+_local = _Vector(ctypes.addressof(_buffer), 0)
+_remote = _Vector(0, 0)
+_local_address, _remote_address = ctypes.byref(_local), ctypes.byref(_remote)
+_read_memory = ctypes.CDLL(None, use_errno=True).process_vm_readv
+_read_memory.restype = ctypes.c_ssize_t
+
+
 def _memory(pid: int, address: int, size: int) -> bytes:
+    """Up to *size* bytes of the memory of *pid*, all of which are on one page, or on mapped ones.
+
+    Raises Unseen.
+    """
+    _local.length = _remote.length = min(size, _PATH_BYTES)
+    _remote.base = address
+    count = _read_memory(pid, _local_address, 1, _remote_address, 1, 0)
+    if count >= min(size, 24):
+        return ctypes.string_at(_buffer, count)
+    # A container may refuse this call, and a text may end before a page that is not there.
+    return _memory_by_file(pid, address, size)
+
+
+def _memory_by_file(pid: int, address: int, size: int) -> bytes:
     try:
         fd = os.open(b"/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
         try:

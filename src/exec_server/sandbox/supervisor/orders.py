@@ -44,7 +44,7 @@ def scopes_reads(plan: Plan) -> bool:
 
 def calls_to_watch(plan: Plan, kind: seccomp.Kind) -> WatchedCalls:
     """The filters for a command with *plan*. Raises Unenforceable as `seccomp.program`."""
-    return watched_calls(kind, reads=scopes_reads(plan))
+    return watched_calls(kind, writes=plan.policy.is_managed, reads=scopes_reads(plan))
 
 
 def orders(plan: Plan, watching: Watching, calls: WatchedCalls, *, is_landlock: bool) -> Any:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 # So many calls are held at once; the others are refused.
 _MAX_HELD = 64
+_MAX_READABLE = 1 << 15
+# The calls that may only read.
+_READERS = frozenset(("open", "openat"))
 # A path has no more.
 _SHOWN_BYTES = 4096
 
@@ -80,6 +83,9 @@ class Supervisor:
         # its deadline. The records about which nothing is asked any more.
         self._held: dict[str, list[tuple[Any, Any, float]]] = {}
         self._settled: set[str] = set()
+        # Paths that may be read by every process of the command, and are judged once. Compilers and
+        # interpreters open the same files again and again.
+        self._readable: set[bytes] = set()
 
     def run(self) -> None:
         """Serve until the last program behind the filter has ended."""
@@ -96,11 +102,15 @@ class Supervisor:
                 elif not self._obey():
                     # The server is gone; the keeper ends the command.
                     poll.unregister(fd)
-            self._expire()
-            self._channel.tell_when_due(self._told)
+            if self._held:
+                self._expire()
+            if self._channel.due is not None:
+                self._channel.tell_when_due(self._told)
 
     def _wait(self) -> float | None:
         """How long to wait for the next call, in milliseconds."""
+        if not self._held and self._channel.due is None:
+            return None
         times = [deadline for calls in self._held.values() for _, _, deadline in calls]
         if self._channel.due is not None:
             times.append(self._channel.due)
@@ -138,15 +148,31 @@ class Supervisor:
 
     def _look(self, name: str, call: Any) -> None:
         """Record what *call* tries if the sandbox refuses it, and let the kernel refuse it."""
+        path = None
         try:
+            if name in _READERS:
+                path = self._attempts.read_path(name, call)
+                if path in self._readable:
+                    self._listener.let_kernel_decide(call)
+                    return
             attempts = self._attempts.path_attempts(name, call)
         except self._attempts.Unseen:
             self._unseen += 1
             self._channel.touch()
             attempts = []
         refused = [(attempt, rule) for attempt in attempts if (rule := self._rule(attempt))]
+        if refused and not all(attempt.is_permitted() for attempt in attempts):
+            # It fails without any sandbox.
+            refused = []
         if not refused or not self._is_answered(call, attempts, refused):
             self._listener.let_kernel_decide(call)
+        if path is not None and not refused:
+            self._remember(path)
+
+    def _remember(self, path: bytes) -> None:
+        """*path* may be read, and the command cannot change where it leads."""
+        if len(self._readable) < _MAX_READABLE and self._attempts.is_lasting(path, self._places):
+            self._readable.add(path)
 
     def _rule(self, attempt: Any) -> str | None:
         rule: str | None = self._places.refusal(
@@ -299,13 +325,14 @@ class Supervisor:
 
     def _release(self, denial_id: str, *, is_allowed: bool) -> None:
         """Let all calls that wait for this record go on."""
+        # The server knows it before the program can tell anything about it.
+        self._channel.put(("decided", denial_id, is_allowed))
         for call, attempts, _ in self._held.pop(denial_id, ()):
             if is_allowed and self._listener.is_waiting(call):
                 self._do(call, attempts)
             else:
                 # The kernel says itself how it refuses this.
                 self._listener.let_kernel_decide(call)
-        self._channel.put(("decided", denial_id, is_allowed))
 
     def _told(self) -> tuple[Any, ...]:
         return ("totals", self._ledger.unlisted, self._unseen)

@@ -51,8 +51,11 @@ class WatchedCalls(NamedTuple):
 
 
 @functools.cache
-def watched_calls(kind: Kind, *, reads: bool) -> WatchedCalls:
-    """The filters in place of the one of *kind*; with *reads* every open is notified.
+def watched_calls(kind: Kind, *, writes: bool = True, reads: bool = False) -> WatchedCalls:
+    """The filters in place of the one of *kind*.
+
+    With *writes* opens with the intent to write and changes of names are notified, with *reads*
+    every open.
 
     Raises Unenforceable if libseccomp is missing or refuses.
     """
@@ -61,7 +64,8 @@ def watched_calls(kind: Kind, *, reads: bool) -> WatchedCalls:
         rules += tuple(map(SyscallRule, _MOUNT_CALLS))
     refusing = [rule for rule in rules if _is_notified(rule)]
     refused = {rule.syscall for rule in refusing}
-    looking = [rule for rule in _looking(reads=reads) if rule.syscall not in refused]
+    looked_at = _looking(reads=reads) if writes else ()
+    looking = [rule for rule in looked_at if rule.syscall not in refused]
     numbers = {name: seccomp.number_of(name) for name in {*refused, *PATH_CALLS}}
     return WatchedCalls(
         seccomp.compiled((*refusing, *looking), action=seccomp.NOTIFY, foreign=seccomp.NOTIFY),

@@ -16,8 +16,12 @@ def list_denials(ctx: Context, params: denials.DenialsParams) -> Awaitable[denia
 
 
 @handles(denials.GRANT)
-def grant(ctx: Context, params: denials.GrantParams) -> denials.GrantResult:
+def grant(
+    ctx: Context, params: denials.GrantParams
+) -> denials.GrantResult | Awaitable[denials.GrantResult]:
     floors = ctx.who.floors
     if params.scope != "never" and (floors.sandbox is not None or floors.roots):
         raise InvalidRequest(f"the rights of `{ctx.who.name}` end at a floor; no grant lifts it")
+    if params.restart and params.scope in ("process", "session"):
+        return ctx.processes.restart(params)
     return ctx.processes.grant_denied(params)
