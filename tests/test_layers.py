@@ -60,7 +60,7 @@ RULES = {
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
     "cli": "errors limits printable protocol transport sandbox relay server client remote hub "
-    "local_server client_urls remote_server integrations.mcp",
+    "local_server client_urls remote_server version integrations.mcp",
     "__init__": "errors limits version protocol transport server client remote local_server "
     "client_urls remote_server",
     # Plugs for other projects use only what every user may import.
@@ -83,7 +83,12 @@ IMPURE_IMPORTS = set(
     "socket ssl subprocess threading time uvloop".split()
 )
 # Packages of others that only one package of ours may import.
-SOLE_IMPORTERS = {"google": "relay", "nats": "hub", "picows": "transport", "psycopg": "hub"}
+SOLE_IMPORTERS = {
+    "google.protobuf": "relay",
+    "nats": "hub",
+    "picows": "transport",
+    "psycopg": "hub",
+}
 # Files that run where only the standard library can be found: programs that are started with
 # `python -I -S`, and what these load by path.
 STANDALONE = {
@@ -127,9 +132,14 @@ def violations(source: str, name: str, *, is_package: bool = False) -> list[str]
                 found.append(f"{name} imports {imported}; {own} may import: {RULES[own] or 'none'}")
         elif own in PURE and top in IMPURE_IMPORTS:
             found.append(f"{name} imports {imported}; {own} is pure")
-        elif SOLE_IMPORTERS.get(top, own) != own:
-            found.append(f"{name} imports {imported}; only {SOLE_IMPORTERS[top]} may")
+        elif (sole := sole_importer(imported)) not in (None, own):
+            found.append(f"{name} imports {imported}; only {sole} may")
     return found
+
+
+def sole_importer(imported: str) -> str | None:
+    owners = SOLE_IMPORTERS.items()
+    return next((owner for package, owner in owners if is_allowed(imported, package)), None)
 
 
 @requirement(
