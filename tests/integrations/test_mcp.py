@@ -360,8 +360,9 @@ async def test_the_command_serves_http_with_a_token(server, tmp_path):
                 assert (await call(client, "run", command="echo hi"))["stdout"] == "hi\n"
         async with httpx2.AsyncClient() as http:
             assert (await http.post(url, json={})).status_code == 401
-        process.send_signal(signal.SIGTERM)
-        await process.wait()
+        process.send_signal(signal.SIGINT)
+        _, errors = await process.communicate()
+        assert (process.returncode, errors) == (0, b"")
 
 
 @requirement("integrations/mcp:http-token")
