@@ -200,6 +200,18 @@ async def test_a_job_is_read_written_to_and_signalled(server, tmp_path):
         assert "nonesuch" in await refusal(mcp, "read", process_id="nonesuch")
 
 
+@requirement("integrations/mcp:jobs")
+async def test_a_character_that_comes_in_two_parts_is_read_whole(server, tmp_path):
+    async with tools(server, tmp_path) as mcp:
+        command = r"printf 'a\303'; read x; printf '\251b'"
+        process_id = (await call(mcp, "start", command=command))["process_id"]
+        read = await call(mcp, "read", process_id=process_id, wait_seconds=PATIENCE)
+        assert read["output"] == "a"
+        await call(mcp, "write", process_id=process_id, text="\n")
+        again = {"process_id": process_id, "after": read["next"], "wait_seconds": PATIENCE}
+        assert (await call(mcp, "read", **again))["output"] == "éb"
+
+
 @requirement("integrations/mcp:jobs-survive")
 async def test_a_job_survives_the_mcp_server(server, tmp_path):
     async with tools(server, tmp_path) as one:
