@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help limits-vm run test interop check format bench transfer soak durable memory races fuzz map protocol protocol-check proto reference system lock clean
+.PHONY: help limits-vm run test interop check format bench transfer soak durable memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -53,6 +53,12 @@ races: .venv/.stamp system ## swap directories while sandboxes are started, for 
 
 fuzz: .venv/.stamp ## search for a long time for input that breaks a decoder; ARGS go to pytest
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q tests/fuzz -p no:cacheprovider --timeout=3600 $(ARGS)
+
+integrations: .venv/.stamp reference ## run the suites of other projects on our plugs, each in an environment of its own; also integrations-NAME
+	$(BIN)/python integrations/run.py
+
+integrations-%: .venv/.stamp reference
+	$(BIN)/python integrations/run.py $*
 
 reference: # install OpenAI Codex's own exec-server; without it the tests that compare are skipped
 	@scripts/reference.sh >/dev/null

@@ -22,18 +22,22 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ReadResourceResult, TextResourceContents
 
 import exec_server
+from exec_server.cli.mcp.mcp_options import mcp_parser
 from exec_server.client.session_token import SessionToken
 from exec_server.integrations.mcp import mcp_process_tools
 from exec_server.integrations.mcp.mcp_box import McpBox
+from exec_server.integrations.mcp.mcp_http import listen
 from exec_server.integrations.mcp.mcp_server import make_server
 from exec_server.integrations.mcp.mcp_settings import McpSettings
 from tests.requirements import requirement
-from tests.support.cli import finished, line, running
+from tests.support.cli import running
 from tests.support.leaks import eventually
 from tests.support.servers import OURS, ROOT, codex_home, reference_binary
 from tests.support.wire import PATIENCE
 
-pytestmark = pytest.mark.one_loop
+# A program that serves MCP loads for seconds on a busy machine.
+PATIENT = 90.0
+pytestmark = [pytest.mark.one_loop, pytest.mark.timeout(150)]
 
 ALL = set(
     "run start read write signal list read_file write_file edit_file list_directory search".split()
@@ -51,7 +55,7 @@ async def tools(server, tmp_path: Path, **options: Any) -> AsyncIterator[Client]
     def connect(session_token: str | None):
         return exec_server.connect(server.url, session_token=session_token)
 
-    async with asyncio.timeout(PATIENCE), McpBox(connect, settings) as box:
+    async with asyncio.timeout(PATIENT), McpBox(connect, settings) as box:
         async with Client(make_server(box, settings)) as client:
             yield client
 
@@ -161,10 +165,10 @@ async def test_progress_is_reported_while_a_command_runs(server, tmp_path, monke
 @requirement("integrations/mcp:cancel")
 async def test_a_cancelled_call_ends_its_command(server, tmp_path):
     async with tools(server, tmp_path) as mcp:
-        command = "echo $$ > pid.new; mv pid.new pid; sleep 600"
+        os.mkfifo(tmp_path / "pid")
+        command = "echo $$ > pid; sleep 600"
         calling = asyncio.create_task(mcp.call_tool("run", {"command": command}))
-        await eventually((tmp_path / "pid").exists)
-        pid = int((tmp_path / "pid").read_text())
+        pid = int(await asyncio.to_thread((tmp_path / "pid").read_text))
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
         await eventually(lambda: not Path(f"/proc/{pid}").exists())
@@ -194,6 +198,18 @@ async def test_a_job_is_read_written_to_and_signalled(server, tmp_path):
         with pytest.raises(MCPError):
             await mcp.read_resource("process:///nonesuch/log")
         assert "nonesuch" in await refusal(mcp, "read", process_id="nonesuch")
+
+
+@requirement("integrations/mcp:jobs")
+async def test_a_character_that_comes_in_two_parts_is_read_whole(server, tmp_path):
+    async with tools(server, tmp_path) as mcp:
+        command = r"printf 'a\303'; read x; printf '\251b'"
+        process_id = (await call(mcp, "start", command=command))["process_id"]
+        read = await call(mcp, "read", process_id=process_id, wait_seconds=PATIENCE)
+        assert read["output"] == "a"
+        await call(mcp, "write", process_id=process_id, text="\n")
+        again = {"process_id": process_id, "after": read["next"], "wait_seconds": PATIENCE}
+        assert (await call(mcp, "read", **again))["output"] == "éb"
 
 
 @requirement("integrations/mcp:jobs-survive")
@@ -303,7 +319,7 @@ def stdio(url: str, tmp_path: Path, *options: str) -> StdioServerParameters:
 
 @requirement("integrations/mcp:stdio", "integrations/mcp:unreachable")
 async def test_the_command_speaks_mcp_on_stdio_and_connects_at_the_first_call(server, tmp_path):
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENT):
         async with Client(stdio_client(stdio(server.url, tmp_path))) as client:
             assert (await call(client, "run", command="echo hi"))["stdout"] == "hi\n"
         async with Client(stdio_client(stdio("ws://127.0.0.1:1", tmp_path))) as client:
@@ -318,7 +334,8 @@ async def test_commands_end_when_the_mcp_server_is_killed(tmp_path):
         env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
         async with running(*words, stdin=subprocess.PIPE, env=env) as process:
             assert process.stdin is not None
-            command = "echo $$ > pid.new; mv pid.new pid; sleep 600"
+            os.mkfifo(tmp_path / "pid")
+            command = "echo $$ > pid; sleep 600"
             for message in (
                 {"id": 0, "method": "initialize", "params": INITIALIZE},
                 {"method": "notifications/initialized"},
@@ -329,8 +346,7 @@ async def test_commands_end_when_the_mcp_server_is_killed(tmp_path):
                 },
             ):
                 process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-            await eventually((tmp_path / "pid").exists)
-            pid = int((tmp_path / "pid").read_text())
+            pid = int(await asyncio.to_thread((tmp_path / "pid").read_text))
             process.send_signal(signal.SIGKILL)
             await eventually(lambda: not Path(f"/proc/{pid}").exists())
 
@@ -347,24 +363,29 @@ async def test_the_command_serves_http_with_a_token(server, tmp_path):
     (tmp_path / "token").write_text("secret\n")
     words = ("mcp", "--http", "127.0.0.1:0", "--http-token-file", str(tmp_path / "token"))
     env = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
-    async with running(*words, server.url, env=env) as process, asyncio.timeout(PATIENCE):
-        url = (await line(process)).decode().strip()
+    async with running(*words, server.url, env=env) as process, asyncio.timeout(PATIENT):
+        assert process.stdout is not None
+        url = (await process.stdout.readline()).decode().strip()
         headers = {"Authorization": "Bearer secret"}
         async with httpx2.AsyncClient(headers=headers) as http:
             async with Client(streamable_http_client(url, http_client=http)) as client:
                 assert (await call(client, "run", command="echo hi"))["stdout"] == "hi\n"
         async with httpx2.AsyncClient() as http:
             assert (await http.post(url, json={})).status_code == 401
-        process.send_signal(signal.SIGTERM)
-        await process.wait()
+        process.send_signal(signal.SIGINT)
+        _, errors = await process.communicate()
+        assert (process.returncode, errors) == (0, b"")
 
 
 @requirement("integrations/mcp:http-token")
-async def test_an_address_for_other_machines_needs_a_token(server):
-    done = await finished("mcp", "--http", "0.0.0.0:0", server.url)
-    assert done.status == 1 and "--http-token-file" in done.stderr
-    wrong = await finished("mcp", "--http", "localhost", server.url)
-    assert wrong.status == 2 and "IP:PORT" in wrong.stderr
+def test_an_address_for_other_machines_needs_a_token():
+    with pytest.raises(exec_server.ConfigurationError, match="--http-token-file"):
+        listen("0.0.0.0", 0, token=None)
+    with pytest.raises(exec_server.ConfigurationError, match="is not an IP address"):
+        listen("localhost", 0, token="secret")
+    with pytest.raises(SystemExit):
+        mcp_parser().parse_options(["--http", "localhost"], {})
+    listen("0.0.0.0", 0, token="secret").close()
 
 
 @requirement("integrations/mcp:codex")
@@ -387,7 +408,7 @@ async def test_codex_takes_the_command_as_a_server(server, tmp_path):
         assert [transport["command"], *transport["args"]] == words and entry["enabled"]
     parameters = StdioServerParameters(command=transport["command"], args=transport["args"])
     parameters.env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    async with asyncio.timeout(PATIENCE), Client(stdio_client(parameters)) as client:
+    async with asyncio.timeout(PATIENT), Client(stdio_client(parameters)) as client:
         assert (await call(client, "run", command="pwd"))["stdout"] == f"{tmp_path}\n"
 
 

@@ -3,5 +3,16 @@
 A module here imports its framework, and of this package only what every user may import. Nothing
 else in the package imports these modules, except the command that runs the MCP server.
 
-mcp/            a server of the Model Context Protocol, which `exec-server mcp` runs
+ag2.py           a sandbox for AG2
+boxes.py         clients that objects of other projects hold
+deepagents.py    a sandbox for LangChain Deep Agents
+fsspec.py        a file system for fsspec
+google_adk.py    an environment for Google's ADK
+harbor.py        an environment for Harbor
+inspect.py       a sandbox provider for Inspect AI
+mini_swe_agent.py  an environment for mini-swe-agent
+openai_agents.py   `ShellTool` and `ApplyPatchTool` of the OpenAI Agents SDK
+pydantic_ai.py   a workspace for Pydantic AI
+smolagents.py    a Python executor for smolagents
+mcp/             a server of the Model Context Protocol, which `exec-server mcp` runs
 """

@@ -31,7 +31,7 @@ the tool `start` run on for --keep; a later `exec-server mcp` of this user conti
 {SANDBOX_HELP}
 {TOKEN_HELP}
 exit status:
-  0    the client has closed the connection
+  0    the client has closed the connection, or a signal has ended the HTTP server
   1    the options cannot be used, or the extra is not installed
   2    the command line is wrong
 A server that cannot be reached is reported by each tool, and the next call tries again.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import ipaddress
+import signal
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
 import uvicorn
@@ -60,6 +63,18 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
 
 
+class _QuietServer(uvicorn.Server):
+    """Leaves signals to `serve_http`: uvicorn raises them again, in the middle of its own end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        """End as soon as requests under way are answered, or after some seconds."""
+        self.should_exit = True
+
+
 async def serve_http(server: MCPServer, listener: socket.socket, *, token: str | None) -> None:
     """Serve until the program is interrupted."""
     host = listener.getsockname()[0]
@@ -74,4 +89,7 @@ async def serve_http(server: MCPServer, listener: socket.socket, *, token: str |
     if token is not None:
         app = BearerGate(app, token)
     config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
-    await uvicorn.Server(config).serve(sockets=[listener])
+    running, loop = _QuietServer(config), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, running.stop)
+    await running.serve(sockets=[listener])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import contextlib
 import signal
 from collections.abc import AsyncIterator
@@ -54,6 +55,8 @@ class ProcessTools:
         self._settings = settings
         # What `run` has left in the background: it is not among the jobs.
         self._background: set[str] = set()
+        # The beginning of a character at the end of what was read, and the number of that end.
+        self._unread: dict[str, tuple[int, bytes]] = {}
 
     async def run(
         self,
@@ -158,15 +161,25 @@ class ProcessTools:
         if found.failure is not None and not found.exited:
             raise ToolError(found.failure)
         output = b"".join(chunk.chunk.data for chunk in found.chunks)
+        end = found.next_seq - 1
         return ReadAnswer(
-            output=_cut(output, limit).decode(errors="replace"),
-            next=found.next_seq - 1,
+            output=self._decode(process_id, after, end, _cut(output, limit)),
+            next=end,
             truncated=len(output) > limit,
             is_running=not found.exited,
             exit_code=found.exit_code,
             is_complete=found.closed and not found.chunks,
             dropped_bytes=found.dropped_bytes if isinstance(found.dropped_bytes, int) else 0,
         )
+
+    def _decode(self, process_id: str, after: int, end: int, data: bytes) -> str:
+        """*data* as text; the first bytes of a character that is not complete wait for the rest."""
+        number, rest = self._unread.pop(process_id, (0, b""))
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode((rest if number == after else b"") + data)
+        if waiting := decoder.getstate()[0]:
+            self._unread[process_id] = (end, waiting)
+        return text
 
     async def write(
         self,
