@@ -62,9 +62,7 @@ class ThroughTheKeeper:
         exited = asyncio.get_running_loop().create_future()
         words = [word.encode() for word in argv]
         launch = Launch(words[0], words, {}, b"/", None, False)
-        spawned = await self._spawner.spawn(
-            launch, lambda status, _=None: exited.set_result(status)
-        )
+        spawned = await self._spawner.spawn(launch, lambda status, *_: exited.set_result(status))
         return Started(tuple(spawned.fds), lambda: exited)
 
     async def finish(self) -> None:

@@ -24,7 +24,7 @@ def confined(spawner: Spawner, workspace: object, cwd: bytes, *, is_wanted: bool
         is_proxied=False,
         is_wanted=lambda: is_wanted,
         spawner=spawner,
-        on_exit=lambda status, reason=None: None,
+        on_exit=lambda status, *_: None,
     )
 
 

@@ -31,7 +31,7 @@ class Exit:
     def __init__(self) -> None:
         self._told: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
 
-    def __call__(self, status: int | None, reason: str | None = None) -> None:
+    def __call__(self, status: int | None, *why: object) -> None:
         self._told.set_result(status)
 
     async def status(self) -> int | None:

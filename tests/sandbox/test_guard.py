@@ -49,9 +49,9 @@ def prepared(workspace: bytes) -> ConfinedCommand:
 async def run(spawner: Spawner, confined: ConfinedCommand) -> tuple[int, bytes, bytes]:
     """The exit status and the output of a confined command."""
     exited: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-    launch = Launch(confined.program, confined.argv, {}, b"/", None, False, *confined[4:])
+    launch = Launch(confined.program, confined.argv, {}, b"/", None, False, *confined[4:6])
     async with asyncio.timeout(10):
-        spawned = await spawner.spawn(launch, lambda status, _=None: exited.set_result(status))
+        spawned = await spawner.spawn(launch, lambda status, *_: exited.set_result(status))
         status = await exited
     assert status is not None
     stdout, stderr = (_read_all(fd) for fd in spawned.fds)

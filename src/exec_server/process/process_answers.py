@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from exec_server.process.child import Child
 from exec_server.protocol import process
 from exec_server.protocol.base64 import Blob
@@ -52,6 +54,8 @@ def read_result(child: Child, cursor: int, max_bytes: int | None) -> process.Rea
         result.has_more = True
     if child.end_signal is not None and result.exited:
         result.signal = child.end_signal
+    if child.end is not None:
+        result.end, result.usage = child.end, child.usage or UNSET
     return result
 
 
@@ -80,4 +84,6 @@ def process_info(child: Child) -> process.ProcessInfo:
         info.started_at = child.started_at or 0
     if child.lost is not None and child.state != "running":
         info.state, info.lost = "lost", child.lost
+    if child.end is not None:
+        info.end, info.usage = child.end, child.usage or UNSET
     return info

@@ -148,7 +148,7 @@ class Snapshots:
         argv = [launch.program, b"-lc", script]
         run = _Run(self._spawner, mark, self._limits.shell_snapshot_bytes)
         start = starter.capture(
-            launch._replace(argv=argv, size=None, wants_stdin=False),
+            launch._replace(argv=argv, size=None, wants_stdin=False, settings=None),
             run.over,
             lambda: not self._is_closed,
         )
@@ -169,7 +169,7 @@ class _Run:
         self._is_told = asyncio.Event()
         self._is_over = asyncio.Event()
 
-    def over(self, status: int | None, reason: str | None = None) -> None:
+    def over(self, status: int | None, *why: object) -> None:
         """The shell has ended."""
         self._is_over.set()
 

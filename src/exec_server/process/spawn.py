@@ -22,9 +22,18 @@ logger = logging.getLogger(__name__)
 
 
 class OnExit(Protocol):
-    """Told of the exit of a program, and of the reason if the keeper has killed it for one."""
+    """Told of the exit of a program, and of the reason if the keeper has killed it for one.
 
-    def __call__(self, status: int | None, reason: str | None = None, /) -> None: ...
+    *facts* are what the keeper has found out about the end, if the start has asked for them.
+    """
+
+    def __call__(
+        self,
+        status: int | None,
+        reason: str | None = None,
+        facts: dict[str, Any] | None = None,
+        /,
+    ) -> None: ...
 
 
 # A mark is the server's number, then the session's, then the start's.
@@ -51,6 +60,13 @@ class Launch(NamedTuple):
     # takes; the spawner closes them.
     fence: tuple[Any, ...] | None = None
     fds: tuple[int, ...] = ()
+    # What else the keeper is asked for; see its message.
+    settings: dict[str, Any] | None = None
+
+    @property
+    def words(self) -> tuple[Any, ...]:
+        """The fields that the keeper's message begins with; descriptors are attached to it."""
+        return self[:7]
 
 
 class SpawnFailed(InternalError):
@@ -162,8 +178,7 @@ class Spawner:
         future: asyncio.Future[Spawned] = self._loop.create_future()
         mark = (self._base if session is None else session) | self._tokens & _STARTS
         self._pending[self._tokens] = (future, on_exit, mark)
-        # The last field is not part of the message: the descriptors are attached to it.
-        self._send(("spawn", self._tokens, *launch[:-1], mark), launch.fds)
+        self._send(("spawn", self._tokens, *launch.words, mark, launch.settings), launch.fds)
         return future
 
     def end_tree(self, mark: int, mask: int = _WHOLE) -> None:
@@ -334,5 +349,7 @@ def _kill_all(leaders: set[int], base: int) -> None:
         leaders = set()
 
 
-def _ignore(status: int | None, reason: str | None = None, /) -> None:
+def _ignore(
+    status: int | None, reason: str | None = None, facts: dict[str, Any] | None = None, /
+) -> None:
     """The exit handler of a program that is not wanted."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.method import Method, Nothing
 
 JobState = Literal["running", "exited", "closed", "lost"]
@@ -34,6 +36,9 @@ class JobInfo(msgspec.Struct, rename="camel"):
     next_seq: int
     # True while a client holds the session.
     attached: bool
+    # Why the process ended, and what it used, if its start has asked for a report.
+    end: EndReport | UnsetType = UNSET
+    usage: Usage | UnsetType = UNSET
 
 
 class JobListResult(msgspec.Struct, rename="camel"):

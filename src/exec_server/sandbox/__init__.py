@@ -19,6 +19,7 @@
     launch.py                   a command and a Plan -> what the keeper starts instead
     guard.py                    compares a finished sandbox with its Plan before the command runs
     wall_watch.py               watches the mounts of a sandbox while its command runs
+    inner_command.py            how a command in bubblewrap ends, and what it has started
     in_keeper.py                the only place where a child is confined; the keeper loads it
 
 "looks" means that a module reads the file system and changes nothing. A Policy is a value: equal

@@ -30,6 +30,7 @@ _OF_OURS = {
     "processSignals": True,
     "processExitSignals": True,
     "processDetails": True,
+    "processReport": True,
     "processList": True,
     "processTerminateTree": sys.platform == "linux",
     "processReadDroppedBytes": True,

@@ -72,7 +72,7 @@ class Running:
             os.close(self._stderr)
             self._stderr = None
 
-    def on_exit(self, status: int | None, reason: str | None = None) -> None:
+    def on_exit(self, status: int | None, reason: str | None = None, *facts: object) -> None:
         self._status, self._has_ended = status, True
         self._reason = reason
         # The process may end before its descriptors have arrived.

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import UNSET
+
 from exec_server.limits import Limits
 from exec_server.process.durable.durable_child import DurableChild
 from exec_server.process.durable.durable_jobs import DurableJobs, LeftSession, SessionJobs
@@ -220,4 +222,6 @@ def _described(session: Session, child: DurableChild) -> jobs.JobInfo:
         ended_at=child.ended_at,
         next_seq=child.log.next_seq,
         attached=session.is_attached,
+        end=child.end or UNSET,
+        usage=child.usage or UNSET,
     )

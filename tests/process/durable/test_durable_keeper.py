@@ -283,7 +283,7 @@ async def test_an_exit_between_the_greeting_and_the_adoption_is_reported(folder)
         spawner.write(job.name, None, b"", is_answered.set)
         await asyncio.wait_for(is_answered.wait(), PATIENCE)
         exits: list[int | None] = []
-        for fd in await spawner.adopt(job, lambda status, _reason=None: exits.append(status)):
+        for fd in await spawner.adopt(job, lambda status, *_: exits.append(status)):
             os.close(fd)
         assert exits == [3 << 8]
         spawner.release(job.name)

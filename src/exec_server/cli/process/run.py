@@ -18,6 +18,7 @@ from exec_server.cli.os_error_text import os_error_number, without_os_error
 from exec_server.cli.output_format import asks_for_json, printable_json
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.connection_notices import Notices
+from exec_server.cli.process.end_words import print_stats, report_facts, tell_end
 from exec_server.cli.process.run_options import RunOptions, parse_run
 from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
@@ -108,10 +109,14 @@ async def run_on(
             if is_refused:
                 facts["error"] = f"cannot run `{options.argv[0]}` in a sandbox"
                 print_error(f"cannot run `{options.argv[0]}` in a sandbox")
-            facts |= output_facts(collected)
+            facts |= report_facts(process.end, process.usage) | output_facts(collected)
             await bridge.show(msgspec.json.encode(facts) + b"\n")
     if bridge.is_timed_out and not is_json:
         print_error(f"the command took longer than {options.time_limit:g} seconds")
+    if not is_json:
+        tell_end(process, is_known=bridge.is_timed_out or bridge.has_interrupted)
+    if options.stats:
+        print_stats(process.usage)
     return status
 
 

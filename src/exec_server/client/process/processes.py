@@ -183,6 +183,7 @@ class Processes:
             exit_signals=tty,
             durable=durable,
             details=self._session.has_announced("processDetails"),
+            report=self._session.has_announced("processReport"),
             sandbox=as_context(sandbox, cwd=path),
         )
         start = partial(

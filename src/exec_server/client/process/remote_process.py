@@ -30,6 +30,7 @@ from exec_server.errors import (
     ProcessFailed,
     StdinClosed,
 )
+from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.process import ReadResult, WriteStatus
 
 if TYPE_CHECKING:
@@ -189,6 +190,19 @@ class RemoteProcess:
         server does not say: a status above 128 alone proves nothing.
         """
         return self._tracked.signal
+
+    @property
+    def end(self) -> EndReport | None:
+        """Why the process ended; None while it runs, and if the server does not say.
+
+        It is never guessed: the cause may be `unknown`, and the evidence says why.
+        """
+        return self._tracked.end
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it has used; None while it runs, and if the server does not say."""
+        return self._tracked.usage
 
     @property
     def pid(self) -> int | None:

@@ -96,6 +96,11 @@ class DurableJob:
     def end_tree(self, mark: int) -> None:
         self._spawner.end_tree(mark)
 
+    def note_order(self, order: dict[str, Any]) -> None:
+        """Have the keeper note who is about to signal the job."""
+        if self.name is not None:
+            self._spawner.note_order(self.name, order)
+
     def write(self, write_id: str | None, data: bytes, accepted: Callable[[], None]) -> None:
         assert self.name is not None
         self._spawner.write(self.name, write_id, data, accepted)

@@ -16,7 +16,7 @@ ever need, and both ends say which version of these messages they speak. To this
 those of keeper.py::
 
     ("hello", version, {})
-    ("spawn", ..., mark, {"name", "drains", "holds", "max_bytes", "max_records"})
+    ("spawn", ..., mark, {"name", "drains", "holds", "max_bytes", "max_records", "reports"})
                                    name: of the job's folder; drains: False for a job that waits
                                    for its reader; holds: for how many seconds without a server;
                                    the rest: bounds of its journal
@@ -24,19 +24,22 @@ those of keeper.py::
     ("write", token, name, write_id, data)
     ("finish", name)               closes stdin after the queue; types Ctrl-D on a terminal
     ("drains", name, drains)       changes what the spawn has said
+    ("order", name, order)         who is about to signal a job, for the report of its end
     ("release", name)              the server has recorded the exit and all output, or does not
                                    want the job any more
 
 From this keeper::
 
-    ("hello", version, {"pid", "oldest", "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
+    ("hello", version, {"pid", "oldest", "notes_orders",
+                        "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
                                    oldest: the oldest version that it still understands;
+                                   notes_orders: True if it knows the message "order";
                                    status: None while it runs; input: "none", "open" or "closing"
     ("spawned", token, pid, fds)   stdout, stderr; or the terminal and both ends of a pipe behind it
     ("fds", token, fds)            the same for a job that runs already; -1 if there is no room
                                    for descriptors under way, 0 for an unknown job
     ("wrote", token)               the bytes are accepted, now or by an earlier write with this id
-    ("exited", pid, status[, reason])
+    ("exited", pid, status[, reason[, facts]])
     ("error", kind, text)          the message was not understood, or it could not be handled
 
 Both say hello first, and that message has this form in every version. A change that the other end
@@ -53,6 +56,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import json
 import os
 import select
 import socket
@@ -100,6 +104,8 @@ TAKES = 16
 RETRY_SECONDS = 1.0
 # A job with a window waits so long for its reader, unless its settings say how long.
 HOLD_SECONDS = 30.0
+# So many orders of clients are kept for the report of a job.
+MAX_ORDERS = 8
 # The first server connects at once.
 FIRST_SERVER_SECONDS = 5.0
 
@@ -115,10 +121,12 @@ class KeptJob:
         "journal",
         "mark",
         "name",
+        "orders",
         "outputs",
         "pid",
         "settings",
         "status",
+        "why",
     )
 
     def __init__(self, settings: dict[str, Any], pid: int, mark: int) -> None:
@@ -130,6 +138,9 @@ class KeptJob:
         self.outputs: list[int] = []
         self.input: kept_input.KeptInput | None = None
         self.status: int | None = None
+        # The reason and the facts of its end; and who has asked for it, of a job with a report.
+        self.why: dict[str, Any] = {}
+        self.orders: list[dict[str, Any]] = []
         # True once the status is on the disk.
         self.is_stored = False
         self.is_unwanted = False
@@ -355,7 +366,7 @@ class DurableKeeper(keeper.Keeper):
         self._alone_until = 0.0
         self._watch(sock.fileno(), self._serve)
         jobs = [job.described() for job in self._jobs.values()]
-        facts = {"pid": os.getpid(), "oldest": OLDEST, "jobs": jobs}
+        facts = {"pid": os.getpid(), "oldest": OLDEST, "notes_orders": True, "jobs": jobs}
         self._send(("hello", VERSION, facts))
 
     def _hear_hello(self, version: object, *_: object) -> None:
@@ -400,6 +411,7 @@ class DurableKeeper(keeper.Keeper):
             "write": self._write,
             "finish": self._finish,
             "drains": self._set_drains,
+            "order": self._note_order,
             "release": self._release,
         }
         try:
@@ -421,10 +433,10 @@ class DurableKeeper(keeper.Keeper):
     # Starting.
 
     def _start(self, token: int, *start: Any) -> None:
-        *usual, self._starting = start
+        self._starting = start[-1]
         started = os.path.join(self._folder, self._starting["name"], STARTED)
         try:
-            super()._start(token, *usual)
+            super()._start(token, *start)
         except BaseException:
             if os.path.exists(started):
                 os.unlink(started)
@@ -482,6 +494,14 @@ class DurableKeeper(keeper.Keeper):
         elif job.input.fd >= 0:
             self._unwatch(job.input.fd)
 
+    # Orders.
+
+    def _note_order(self, name: str, order: dict[str, Any]) -> None:
+        """A client is about to signal a job: a report says so, also if the server is killed now."""
+        if name in self._jobs:
+            self._jobs[name].orders.append(order)
+            del self._jobs[name].orders[:-MAX_ORDERS]
+
     # Output, while no server is there.
 
     def _set_drains(self, name: str, drains: bool) -> None:
@@ -535,16 +555,21 @@ class DurableKeeper(keeper.Keeper):
             return True
         return self._receive() and self._handle_input()
 
-    def _report_exit(self, pid: int, status: int, reason: str | None) -> None:
+    def _report_exit(
+        self, pid: int, status: int, reason: str | None, facts: dict[str, Any] | None
+    ) -> None:
         job = self._pids.pop(pid)
         job.status = status
+        if facts is not None and job.orders:
+            facts["orders"] = job.orders
+        job.why = {"reason": reason, "facts": facts}
         if job.is_unwanted:
             self._release(job.name)
         else:
             if reason is not None and self._server is None:
                 job.say(reason, self._folder)
             self._store(job)
-        super()._report_exit(pid, status, reason)
+        super()._report_exit(pid, status, reason, facts)
         if self._server is None:
             self._begin_taking(job)
         self._release_if_over(job)
@@ -552,13 +577,16 @@ class DurableKeeper(keeper.Keeper):
     def _store(self, job: KeptJob) -> None:
         """Write the status to the job's folder, now or as soon as the disk allows it."""
         folder = os.path.join(self._folder, job.name)
-        text = '{"status":%d,"pid":%d,"endedAt":%d}\n'
-        data = text % (job.status, job.pid, time.time_ns() // 1_000_000)
+        ended_at = time.time_ns() // 1_000_000
+        known = {"status": job.status, "pid": job.pid, "endedAt": ended_at}
+        # Only what was asked for, or has happened, is there.
+        known |= {name: value for name, value in job.why.items() if value is not None}
+        data = json.dumps(known, ensure_ascii=False, separators=(",", ":")) + "\n"
         new = os.path.join(folder, f"{STATUS}.new")
         try:
             fd = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
             try:
-                os.write(fd, data.encode())
+                os.write(fd, data.encode("utf-8", "replace"))
             finally:
                 os.close(fd)
             os.rename(new, os.path.join(folder, STATUS))
@@ -609,6 +637,7 @@ def load_everything() -> None:
     for name in ("ctypes", "subprocess", "traceback"):
         import_module(name)
     keeper.confine().load_everything()
+    keeper.exit_facts().load_everything()
 
 
 def main() -> None:

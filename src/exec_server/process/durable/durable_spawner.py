@@ -52,7 +52,7 @@ class DurableSpawner:
         self._fds: dict[int, asyncio.Future[list[int] | None]] = {}
         # Of jobs that were found and not yet adopted: their outputs, and exits that came meanwhile.
         self._fetched: dict[str, asyncio.Future[list[int] | None]] = {}
-        self._early: dict[str, tuple[int | None, str | None]] = {}
+        self._early: dict[str, tuple[Any, ...]] = {}
         self._writes: dict[int, Callable[[], None]] = {}
         # By pid: what to call when the program exits, and its mark.
         self._live: dict[int, tuple[OnExit, int]] = {}
@@ -60,6 +60,7 @@ class DurableSpawner:
         # True once a program was confined, also by an earlier server.
         self.has_confined = False
         self.keeper_pid: int | None = None
+        self._notes_orders = False
 
     # The keeper.
 
@@ -200,8 +201,8 @@ class DurableSpawner:
         future: asyncio.Future[Spawned] = asyncio.get_running_loop().create_future()
         token = self._next_token()
         self._pending[token] = (future, on_exit, mark)
-        # The last field is not part of the message: the descriptors are attached to it.
-        self._send(("spawn", token, *launch[:-1], mark, settings), launch.fds)
+        asked = settings | (launch.settings or {})
+        self._send(("spawn", token, *launch.words, mark, asked), launch.fds)
         return future
 
     def _fetch(self, jobs: list[HeldJob]) -> None:
@@ -211,8 +212,8 @@ class DurableSpawner:
             if job.status is None:
                 self._live[job.pid] = (partial(self._note_early, job.name), job.mark)
 
-    def _note_early(self, name: str, status: int | None, reason: str | None = None, /) -> None:
-        self._early[name] = (status, reason)
+    def _note_early(self, name: str, status: int | None, *why: Any) -> None:
+        self._early[name] = (status, *why)
 
     def _ask_outputs(self, job: HeldJob) -> asyncio.Future[list[int] | None]:
         future: asyncio.Future[list[int] | None] = asyncio.get_running_loop().create_future()
@@ -257,6 +258,11 @@ class DurableSpawner:
         """Everything of a job that has ended is recorded: the keeper need not keep it."""
         self._send(("release", name))
 
+    def note_order(self, name: str, order: dict[str, Any]) -> None:
+        """Have the keeper note who is about to signal a job; keepers of earlier releases cannot."""
+        if self._notes_orders:
+            self._send(("order", name, order))
+
     def signal_group(self, pid: int, signum: int) -> None:
         if pid in self._live:
             self._send(("signal", pid, int(signum)))
@@ -293,7 +299,7 @@ class DurableSpawner:
         else:
             logger.error("the durable keeper says %.500r", message)
 
-    def _on_hello(self, message: object) -> None:
+    def _on_hello(self, message: tuple[Any, ...]) -> None:
         assert self._hello is not None
         is_new = self._starter is not None
         self._reap_starter()
@@ -306,6 +312,7 @@ class DurableSpawner:
                 self._link = None
             self._settle(exc)
         else:
+            self._notes_orders = bool(message[2].get("notes_orders"))
             self._hello.set_result(jobs)
 
     def _on_spawned(self, token: int, pid: int, count: int) -> None:
@@ -345,10 +352,10 @@ class DurableSpawner:
         if accepted is not None:
             accepted()
 
-    def _on_exited(self, pid: int, status: int, reason: str | None = None) -> None:
+    def _on_exited(self, pid: int, status: int, *why: Any) -> None:
         on_exit, _ = self._live.pop(pid, (None, 0))
         if on_exit is not None:
-            on_exit(status, reason)
+            on_exit(status, *why)
 
     def _on_lost(self) -> None:
         """The keeper is gone: kill what it has left, and report the loss of each job."""
