@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from exec_server import read_only
 from exec_server.client_urls import connect
 from exec_server.process.durable import durable_keeper
 from tests.requirements import requirement
+from tests.support.backends import needs_bubblewrap
 from tests.support.durable import StateServers, is_running, jobs_of, read_all, until
 from tests.support.wire import Wire
 
@@ -33,10 +35,11 @@ async def test_a_report_is_the_same_at_the_next_server(servers):
         session = (await wire.initialize())["sessionId"]
         await wire.start("code", sh("exit 137"), durable=True, report=True)
         await wire.start("fault", sh("kill -SEGV $$"), durable=True, report=True)
+        await wire.start("terminal", sh("kill -9 $$"), durable=True, report=True, tty=True)
         await wire.start("ended", ["sleep", "100"], durable=True, report=True)
         await wire.start("stock", sh("exit 3"), durable=True)
         await wire.call("process/terminate", {"processId": "ended"})
-        names = ("code", "fault", "ended")
+        names = ("code", "fault", "ended", "terminal")
         before = {name: await report_of(wire, name) for name in names}
         _, stock = await read_all(wire, "stock")
         listed = {job["processId"]: job for job in await jobs_of(wire)}
@@ -47,12 +50,33 @@ async def test_a_report_is_the_same_at_the_next_server(servers):
         assert {job["processId"]: job for job in await jobs_of(wire)}.keys() == listed.keys()
         for job in await jobs_of(wire):
             assert (job.get("end"), job.get("usage")) == before.get(job["processId"], (None, None))
-    assert [before[name][0]["cause"] for name in names] == ["exited", "signal", "terminated"]
+    causes = [before[name][0]["cause"] for name in names]
+    assert causes == ["exited", "signal", "terminated", "signal"]
     assert before["fault"][0]["signal"] == "SIGSEGV"
     by = {"kind": "client", "principal": f"uid:{os.geteuid()}", "sessionId": session}
     assert before["ended"][0]["by"] == by
     assert before["code"][1].keys() >= {"wall", "cpu", "peakMemory", "read", "written", "from"}
     assert not {"end", "usage"} & (stock.keys() | listed["stock"].keys())
+
+
+@requirement("ends:durable", "ends:sandbox")
+@needs_bubblewrap
+async def test_a_report_of_a_sandboxed_job_is_the_same_at_the_next_server(servers):
+    sandboxed = {"durable": True, "report": True, "sandbox": read_only().wire}
+    async with Wire(servers.url) as wire:
+        session = (await wire.initialize())["sessionId"]
+        await wire.start("fault", sh("sleep 0.1; kill -SEGV $$"), **sandboxed)
+        await wire.start("ended", ["sleep", "100"], **sandboxed)
+        await wire.call("process/terminate", {"processId": "ended"})
+        before = {name: await report_of(wire, name) for name in ("fault", "ended")}
+    servers.restart()
+    async with Wire(servers.url) as wire:
+        await wire.initialize(resumeSessionId=session)
+        assert {name: await report_of(wire, name) for name in ("fault", "ended")} == before
+    # Older kernels do not tell signals in bubblewrap from exit codes.
+    assert before["fault"][0]["cause"] in ("signal", "unknown")
+    assert before["ended"][0]["cause"] == "terminated"
+    assert before["fault"][1]["peakMemory"] > 0
 
 
 @requirement("ends:durable")
