@@ -67,6 +67,11 @@ WAYS: list[tuple[str, Ending, tuple[str, str | None, str | None]]] = [
     ("a limit", Ending(KILL, {"limit": "wall"}), ("limit", "SIGKILL", "server")),
     ("before the limit", Ending(0, {"limit": "wall"}), ("exited", None, None)),
     ("the server's stop", Ending(TERM, {"stopped": True}), ("terminated", "SIGTERM", "server")),
+    (
+        "the keeper",
+        Ending(KILL, {"sender": {"kind": "keeper"}}),
+        ("terminated", "SIGKILL", "server"),
+    ),
     ("at the stop, by itself", Ending(SEGV, {"stopped": True}), ("signal", "SIGSEGV", None)),
     ("a lost wall", Ending(KILL, reason="a mount is gone"), ("sandbox", "SIGKILL", "server")),
     ("a refused start", Ending(101 << 8, refusal="no backend"), ("sandbox", None, "server")),
@@ -177,7 +182,8 @@ def sent(ending: Ending, end: EndReport, signum: int) -> bool:
     assert end.signal == signal.Signals(signum).name
     sender = ending.facts.get("sender", {}).get("kind")
     kind = None if end.by is None else end.by.kind
-    if end.cause == "terminated" and kind == "server" and ending.facts.get("stopped"):
+    is_ours = ending.facts.get("stopped") or sender == "keeper"
+    if end.cause == "terminated" and kind == "server" and is_ours:
         return True
     if kind in ("client", "server"):
         ends = end.cause == "terminated"

@@ -153,6 +153,9 @@ def _signalled(ending: Ending, signum: int) -> EndReport:
     if kind == "kernel":
         by = EndedBy("kernel")
         return EndReport("signal", signal=name, by=by, evidence="the kernel itself sent it")
+    if kind == "keeper" and not orders:
+        text = "the server ended it"
+        return EndReport("terminated", signal=name, by=EndedBy("server"), evidence=text)
     return _of_ours(orders, signum, is_stopped=bool(facts.get("stopped")))
 
 

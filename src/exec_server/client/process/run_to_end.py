@@ -83,6 +83,7 @@ class CompletedProcess(msgspec.Struct, frozen=True):
                 self.stderr,
                 signal=self.signal,
                 dropped_bytes=self.dropped_bytes,
+                end=self.end,
             )
 
 
