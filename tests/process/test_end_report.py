@@ -65,6 +65,22 @@ WAYS: list[tuple[str, Ending, tuple[str, str | None, str | None]]] = [
     ),
     ("an unknown sender", Ending(KILL), ("signal", "SIGKILL", None)),
     ("a limit", Ending(KILL, {"limit": "wall"}), ("limit", "SIGKILL", "server")),
+    (
+        "its limit, by the kernel",
+        Ending(24, {"limit": "cpuSeconds"}),
+        ("limit", "SIGXCPU", "kernel"),
+    ),
+    ("watched memory", Ending(KILL, {"limit": "memory"}), ("limit", "SIGKILL", "server")),
+    (
+        "own memory, as the limits tell it",
+        Ending(KILL, OWN_OOM | {"limit": "memory"}, [TERMINATE]),
+        ("memory", "SIGKILL", "kernel"),
+    ),
+    (
+        "a grandchild's memory, as the limits tell it",
+        Ending(1 << 8, OWN_OOM | {"limit": "memory"}),
+        ("memory", None, "kernel"),
+    ),
     ("before the limit", Ending(0, {"limit": "wall"}), ("exited", None, None)),
     ("the server's stop", Ending(TERM, {"stopped": True}), ("terminated", "SIGTERM", "server")),
     (

@@ -16,6 +16,8 @@ from exec_server.protocol.ends import Cause, EndedBy, EndReport, Usage
 # Signals that the keeper sends when it ends everything.
 _OF_A_STOP = (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 _LAST_SIGNAL = 64
+# Signals by which the kernel itself ends a process that has reached a limit.
+_OF_LIMITS = (signal.SIGXCPU, signal.SIGXFSZ)
 
 
 class Order(NamedTuple):
@@ -131,7 +133,10 @@ def _undecided(ending: Ending, code: int) -> EndReport:
 
 def _signalled(ending: Ending, signum: int) -> EndReport:
     facts, name = ending.facts, signal_name(signum)
+    killed = _killed_for_memory(facts) if signum == signal.SIGKILL else None
     limit = facts.get("limit")
+    if limit == "memory" and killed is not None and killed[0] == "memory":
+        return _of_memory(*killed, name)
     if limit is not None:
         return _of_limit(limit, signum)
     if ending.reason is not None:
@@ -144,7 +149,6 @@ def _signalled(ending: Ending, signum: int) -> EndReport:
         by = EndedBy(kind, pid=sender.get("pid"), exe=sender.get("exe"))
         return EndReport("signal", signal=name, by=by, evidence="the kernel tells who sent it")
     orders = [order for order in ending.orders if order.signum == signum]
-    killed = _killed_for_memory(facts) if signum == signal.SIGKILL else None
     if killed is not None and (kind == "kernel" or not orders):
         return _of_memory(*killed, name)
     if killed is not None and kind is None:
@@ -178,13 +182,9 @@ def _of_ours(orders: Sequence[Order], signum: int, *, is_stopped: bool) -> EndRe
 
 
 def _of_limit(limit: str, signum: int) -> EndReport:
-    return EndReport(
-        "limit",
-        signal=signal_name(signum),
-        by=EndedBy("server"),
-        limit=limit,
-        evidence=f"the server ended it, because it reached its limit {limit}",
-    )
+    by = EndedBy("kernel" if signum in _OF_LIMITS else "server")
+    text = f"the {by.kind} ended it, because it reached its limit {limit}"
+    return EndReport("limit", signal=signal_name(signum), by=by, limit=limit, evidence=text)
 
 
 def _of_memory(cause: Cause | None, how: str, name: str) -> EndReport:
