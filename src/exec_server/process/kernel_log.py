@@ -14,8 +14,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# "Out of memory: Killed process 4711 (name) ...", or "Memory cgroup out of memory: Killed ...".
-_KILLED = re.compile(rb"ut of memory: Killed process (\d+) ")
+# "Out of memory: Killed process 4711 (name) ...", or "Memory cgroup out of memory: Killed ...". A
+# number below 8 comes before the kernel's own records, and a higher one before those of programs.
+_KILLED = re.compile(
+    rb"[0-7],[^;]*;(?:Memory cgroup o|O)ut of memory(?: \(\w+\))?: Killed process (\d+) "
+)
 _RECORD_BYTES = 8192
 
 
@@ -45,7 +48,7 @@ class KernelLog:
                 continue
             except OSError:
                 return
-            if found := _KILLED.search(record):
+            if found := _KILLED.match(record):
                 self._killed.add(int(found[1]))
 
 
