@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from exec_server.limits import DEFAULT_LIMITS, Limits
     from exec_server.local_server import environments, local
     from exec_server.protocol.base64 import Blob
+    from exec_server.protocol.ends import EndedBy, EndReport, Usage
     from exec_server.protocol.env_policy import EnvPolicy
     from exec_server.protocol.environment import EnvironmentInfo
     from exec_server.protocol.jobs import JobInfo
@@ -157,6 +158,8 @@ __all__ = [
     "ConnectionClosed",
     "ConnectionRejected",
     "ConnectionState",
+    "EndReport",
+    "EndedBy",
     "EnvPolicy",
     "EnvironmentFacts",
     "EnvironmentInfo",
@@ -228,6 +231,7 @@ __all__ = [
     "TransferFailed",
     "TransferResult",
     "UntrustedExecutor",
+    "Usage",
     "WriteParams",
     "WriteResponse",
     "WriteStatus",
@@ -277,6 +281,7 @@ _NAMES = {
     "local_server": "environments local",
     "limits": "DEFAULT_LIMITS Limits",
     "protocol.base64": "Blob",
+    "protocol.ends": "EndReport EndedBy Usage",
     "protocol.env_policy": "EnvPolicy",
     "protocol.environment": "EnvironmentInfo",
     "protocol.jobs": "JobInfo",
