@@ -7,18 +7,15 @@ user where `dmesg` needs no rights. Reading it takes nothing away from other rea
 from __future__ import annotations
 
 import os
-import re
 
 # A stand-in for `typing.TYPE_CHECKING`, without the import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# "Out of memory: Killed process 4711 (name) ...", or "Memory cgroup out of memory: Killed ...". A
-# number below 8 comes before the kernel's own records, and a higher one before those of programs.
-_KILLED = re.compile(
-    rb"[0-7],[^;]*;(?:Memory cgroup o|O)ut of memory(?: \(\w+\))?: Killed process (\d+) "
-)
+# "Out of memory: Killed process 4711 (name) ...", or "Memory cgroup out of memory: Killed ...".
+_BEGINNINGS = (b"Out of memory", b"Memory cgroup out of memory")
+_KILLED = b": Killed process "
 _RECORD_BYTES = 8192
 
 
@@ -48,8 +45,19 @@ class KernelLog:
                 continue
             except OSError:
                 return
-            if found := _KILLED.match(record):
-                self._killed.add(int(found[1]))
+            pid = _killed_by(record)
+            if pid is not None:
+                self._killed.add(pid)
+
+
+def _killed_by(record: bytes) -> int | None:
+    """The process that *record* says was killed for memory, if it is such a record."""
+    header, _, text = record.partition(b";")
+    # The kernel's own records begin with a number below 8, and those of programs with a higher one.
+    if header[1:2] != b"," or not text.startswith(_BEGINNINGS):
+        return None
+    digits = text.partition(_KILLED)[2].partition(b" ")[0]
+    return int(digits) if digits.isdigit() else None
 
 
 def opened(keep: Callable[[int], int]) -> KernelLog | None:
