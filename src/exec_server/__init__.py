@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from exec_server.local_server import environments, local
     from exec_server.protocol.base64 import Blob
     from exec_server.protocol.denials import Denial, DenialsResult
+    from exec_server.protocol.ends import EndedBy, EndReport, Usage
     from exec_server.protocol.env_policy import EnvPolicy
     from exec_server.protocol.environment import EnvironmentInfo
     from exec_server.protocol.jobs import JobInfo
@@ -167,6 +168,8 @@ __all__ = [
     "ConnectionState",
     "Denial",
     "DenialsResult",
+    "EndReport",
+    "EndedBy",
     "EnvPolicy",
     "EnvironmentFacts",
     "EnvironmentInfo",
@@ -244,6 +247,7 @@ __all__ = [
     "TransferFailed",
     "TransferResult",
     "UntrustedExecutor",
+    "Usage",
     "WriteParams",
     "WriteResponse",
     "WriteStatus",
@@ -294,6 +298,7 @@ _NAMES = {
     "limits": "DEFAULT_LIMITS Limits",
     "protocol.base64": "Blob",
     "protocol.denials": "Denial DenialsResult",
+    "protocol.ends": "EndReport EndedBy Usage",
     "protocol.env_policy": "EnvPolicy",
     "protocol.environment": "EnvironmentInfo",
     "protocol.jobs": "JobInfo",

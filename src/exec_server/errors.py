@@ -315,7 +315,8 @@ class StdinClosed(ExecServerError):
 class CommandFailed(ExecServerError):
     """A command ended with a status other than 0 although the caller asked for success.
 
-    `signal` is the signal that has ended it, if it is known that one has.
+    `signal` is the signal that has ended it, if it is known that one has; `end` says why it ended,
+    if the server does, as `RemoteProcess.end`.
     """
 
     def __init__(
@@ -327,11 +328,15 @@ class CommandFailed(ExecServerError):
         *,
         signal: int | None = None,
         dropped_bytes: int = 0,
+        end: Any = None,
     ) -> None:
-        end = f"ended with status {returncode}"
+        text = f"ended with status {returncode}"
         if signal is not None:
-            end = f"was ended by {getattr(signal, 'name', f'signal {signal}')}"
-        super().__init__(f"{argv[0]} {end}{_missing(dropped_bytes)}")
+            text = f"was ended by {getattr(signal, 'name', f'signal {signal}')}"
+        if end is not None and end.cause not in ("exited", "signal"):
+            text += f": {end.evidence}"
+        super().__init__(f"{argv[0]} {text}{_missing(dropped_bytes)}")
+        self.end = end
         self.argv = argv
         self.returncode = returncode
         self.stdout = stdout

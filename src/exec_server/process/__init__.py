@@ -10,6 +10,10 @@
     spawn.py             the server's side of the keeper
     keeper_socket.py     its messages to and from a keeper
     keeper.py            the keeper, a program of its own that owns all children
+    exit_facts.py        what the keeper finds out about the end of a program
+    signal_senders.py    who sends signals, as the kernel tells it to root
+    kernel_log.py        which processes were killed for memory, as the kernel's log says it
+    end_report.py PURE   why a process ended and what it used, from status, facts and orders
     journal.py           output and events of a durable job on disk
     durable/             processes that outlive the server
     limiting/            limits of what a process may use

@@ -15,16 +15,18 @@ import struct
 import termios
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from exec_server.limits import MIB, Limits
 from exec_server.memory import keep_freed_memory
+from exec_server.process.end_report import Ending, Order, end_report, usage_of
 from exec_server.process.limiting.output_limit import OutputLimit
 from exec_server.process.pump import OutputGate, Pump
 from exec_server.process.spawn import Facts, Granted, ProgramStarter, Spawned
 from exec_server.process.stdin import Stdin
 from exec_server.protocol import process
 from exec_server.protocol.base64 import encode_base64
+from exec_server.protocol.ends import EndedBy, EndReport, Usage
 from exec_server.sandbox.denial import is_denied
 from exec_server.sandbox.model import NOT_RUN, Backend
 from exec_server.state.output_log import OutputLog, ProcessLog
@@ -50,6 +52,9 @@ _LOST = "the process keeper died, and this process was killed with it"
 # A terminal process that a signal ended reports this, as the reference does, unless its client has
 # asked for the signal.
 _TERMINAL_SIGNAL_EXIT = 1
+# So many orders are remembered; the newest counts.
+_MAX_ORDERS = 8
+_SERVER = EndedBy("server")
 
 
 class Outlet(Protocol):
@@ -121,6 +126,8 @@ class Sandbox(Protocol):
     """The confinement of a process."""
 
     backend: Backend
+    # Why the command is not run, if it is not.
+    refusal: str | None
 
 
 class Child:
@@ -162,6 +169,13 @@ class Child:
         self.exit_code: int | None = None
         # The signal that has ended the process, if one has and the client wants to know it.
         self.end_signal: int | None = None
+        # Why it ended and what it used, once it has, if the client wants to know it; the orders
+        # that may have ended it; and the facts that were found out.
+        self.tells_report = params.report
+        self.end: EndReport | None = None
+        self.usage: Usage | None = None
+        self.orders: list[Order] = []
+        self.end_facts: dict[str, Any] = {}
         self.is_terminated = False
         # The reason why the process was lost, if it was.
         self.failure: str | None = None
@@ -335,6 +349,7 @@ class Child:
         self._note_facts(facts)
         self._exit_status = status
         self._reason = reason
+        self.end_facts |= facts or {}
         self._is_reaped = True
         self.tell_reaped()
         if status is None:
@@ -382,6 +397,7 @@ class Child:
         logger.info("process %.64r ended with status %d", self.process_id, code)
         self.is_sandbox_denied = self.sandbox is not None and is_denied(code, *self._outputs())
         self.state = "exited"
+        self._make_report()
         seq = self._number("exited")
         lost = None if self.failure is None else _LOST
         self._outlet.push(
@@ -391,9 +407,29 @@ class Child:
                 sandbox_denied=self.is_sandbox_denied,
                 lost=lost,
                 signal=self.end_signal,
+                end=self.end,
+                usage=self.usage,
             )
         )
         self._after_exit()
+
+    def _make_report(self) -> None:
+        """It has ended: conclude why, if the client wants to know it."""
+        if not self.tells_report:
+            return
+        sandbox = self.sandbox
+        ending = Ending(
+            self._exit_status,
+            facts=self.end_facts,
+            orders=self.orders,
+            lost=self.lost or (None if self.failure is None else _LOST),
+            refusal=self._refusal or (None if sandbox is None else sandbox.refusal),
+            reason=self._reason,
+            is_wrapped=sandbox is not None and sandbox.backend == "bubblewrap",
+        )
+        self.end = end_report(ending)
+        # Without facts, as of a keeper of an earlier release, nothing is known.
+        self.usage = usage_of(self.end_facts) if "wall" in self.end_facts else None
 
     def _number(self, event: Literal["exited", "closed"]) -> int:
         return self.log.take_seq()
@@ -499,13 +535,23 @@ class Child:
         assert self.stdin is not None
         return self.stdin.write(data)
 
-    def signal(self, signum: int) -> None:
+    def signal(self, signum: int, by: EndedBy | None = None) -> None:
+        """Signal the process group; *by* is the client that asks for it."""
         if self.pid is not None and not self._is_reaped:
+            if by is not None:
+                self._note(Order(signum, by))
             self.spawner.signal_group(self.pid, signum)
 
-    def terminate(self, *, tree: bool = False) -> bool:
+    def _note(self, order: Order) -> None:
+        """Remember who may have ended the process."""
+        if self.tells_report:
+            self.orders.append(order)
+            del self.orders[:-_MAX_ORDERS]
+
+    def terminate(self, *, tree: bool = False, by: EndedBy = _SERVER) -> bool:
         """Kill the process group; True if the program was still running.
 
+        *by* is the client that asks for it.
         With *tree* all other processes that the program has started end as well, even if it has
         exited; otherwise they live on until the session ends, as in the reference, whose clients
         terminate every process that has exited. Nothing leaves a sandbox in this way.
@@ -517,6 +563,7 @@ class Child:
         self.is_terminated = True
         if self.network is not None:
             self.network.stop_asking()
+        self._note(Order(signal.SIGKILL, by, ends=True))
         self.signal(signal.SIGKILL)
         if tree or self.sandbox is not None:
             self._end_tree()

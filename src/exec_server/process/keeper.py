@@ -13,15 +13,16 @@ and do not end by SIGPIPE.
 It imports the standard library only: it starts in parallel with the server and must stay small.
 It is long because it is one file: `python -I -S` has no package to import a second one from, and
 whatever is loaded by its path instead makes every start of a server slower. Only the parts of the
-sandbox and of limits are loaded in that way, because most keepers never need them.
+sandbox, of limits and of facts about exits are loaded in that way, when they are first needed.
 
 Messages are a length (4 bytes, big endian) and a marshalled tuple; both ends run the same
 interpreter. To the keeper::
 
-    ("spawn", token, program, argv, env, cwd, size, wants_stdin, fence, mark, limits)
+    ("spawn", token, program, argv, env, cwd, size, wants_stdin, fence, mark, settings)
                                    size: (rows, cols) or None; wants_stdin: True for a pipe,
-                                   "socket" for one that keeps packets apart; fence, mark, limits:
-                                   see below
+                                   "socket" for one that keeps packets apart; fence, mark: see below
+                                   settings: a dict or None; "reports" asks for facts at the exit;
+                                   "limits": see below
     ("signal", pid, signum)        to the group that pid leads
     ("limit", pid, name)           the program that pid leads has reached this limit: kill its tree
     ("end", mark, mask)            kill every process whose mark equals this one where mask has bits
@@ -68,8 +69,9 @@ From the keeper, with descriptors attached to the first byte::
                                    became of each limit, if there are any
     ("failed", token, errno, text, part)   part: "cwd", "program" or "limits", or "" for none
     ("exited", pid, status, why, facts)    status as waitpid(2) gives it; why the keeper has killed
-                                   the program, if it has; and what is known of its end: both are
-                                   left out if there is nothing to say
+                                   the program, if it has; and what is known of its end (see
+                                   exit_facts.py and process/limiting): both are left out if there
+                                   is nothing to say
 """
 
 from __future__ import annotations
@@ -104,6 +106,8 @@ NOT_RUN = 101
 GUARD_REFUSED = 2
 # Why a program ends whose supervisor has died; every call that it makes fails from then on.
 UNSUPERVISED = "exec-server: the supervisor of the sandbox died, so the command was ended"
+# All bits of a mark.
+WHOLE_MARK = (1 << 63) - 1
 # The most descriptors that one message can bring, by the kernel's own limit.
 MAX_FDS = 253
 # Descriptors are kept from here on, or from the limit of children on if that is lower. The kernel's
@@ -143,6 +147,8 @@ class Keeper:
         self._refused: set[int] = set()
         # The supervisors that run, each with the pid and the mark of its program.
         self._supervisors: dict[int, tuple[int, int]] = {}
+        # True once everything is being ended.
+        self._is_ending = False
         # The read ends of the outputs of live programs, by pid.
         self._outputs: dict[int, list[int]] = {}
         # The watch over the mounts of sandboxes that run, once there was one; and why programs were
@@ -151,6 +157,8 @@ class Keeper:
         self._reasons: dict[int, str] = {}
         # The limits of programs, once there were some.
         self._limiter: Any = None
+        # What is found out about the ends of programs, once a start has asked for that.
+        self._facts: Any = None
         # The marks of live programs, by pid.
         self._marks: dict[int, int] = {}
         # The marks that are being ended, each with its mask; and descendants of what was killed for
@@ -287,7 +295,7 @@ class Keeper:
         wants_stdin: bool | str,
         fence: tuple[Any, ...] | None = None,
         mark: int = 0,
-        limits: dict[str, Any] | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> None:
         stdio = Stdio()
         fds = self._fds.pop(0) if fence is not None and fence[1] else []
@@ -295,8 +303,13 @@ class Keeper:
         descriptors.lower()
         self._failing = ""
         try:
+            if settings is not None and settings.get("reports"):
+                facts = self._facts = self._facts or self._new_facts()
+            else:
+                facts = None
             if fence is not None:
-                fenced = confine().StartFence(fence, fds)
+                fenced = confine().StartFence(fence, fds, finds_command=facts is not None)
+            limits = None if settings is None else settings.get("limits")
             if limits is not None:
                 is_wrapped = fenced is not None and bool(fenced.inherited)
                 limited = self._limited(limits, is_wrapped=is_wrapped)
@@ -311,6 +324,7 @@ class Keeper:
             _set_mark(mark)
             self._about_to_start()
             self._failing = "program"
+            started = time.monotonic_ns()
             pid = _launch(program, argv, env, cwd, stdio, fenced, limited)
             self._failing = ""
             descriptors.restore()
@@ -321,6 +335,8 @@ class Keeper:
                 self._limiter.started(limited, pid, mark, self._live[pid])
             if fenced is not None and fenced.supervisor is not None:
                 self._supervisors[fenced.supervisor] = (pid, mark)
+            if facts is not None:
+                facts.begin(pid, mark, self._live[pid], started)
             try:
                 if fenced is not None and self._live[pid] is not None:
                     guard = fenced.guarded(self._live[pid], stdio.theirs[2], limited)
@@ -355,6 +371,9 @@ class Keeper:
             )
         return self._limiter.prepare(limits, is_wrapped=is_wrapped)
 
+    def _new_facts(self) -> Any:
+        return exit_facts().ExitFacts(mark_of, descriptors.kept)
+
     def _about_to_start(self) -> None:
         """Everything is ready for a start."""
 
@@ -376,7 +395,7 @@ class Keeper:
             pass
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 self._ending.clear()
                 self._doomed.clear()
@@ -385,9 +404,11 @@ class Keeper:
                 if self._ending:
                     self._kill_marked()
                 return True
-            self._marks.pop(pid, None)
+            mark = self._marks.pop(pid, 0)
             self._doomed.discard(pid)
             close_all(self._outputs.pop(pid, ()))
+            if self._facts is not None:
+                self._facts.reaped(pid, status, used)
             if pid in self._live:
                 namespace = self._live.pop(pid)
                 if self._walls is not None:
@@ -398,7 +419,7 @@ class Keeper:
                 if namespace is None:
                     self._tell_exit(pid, status)
                 else:
-                    self._end_namespace(pid, status, namespace)
+                    self._end_namespace(pid, status, namespace, mark)
             elif pid in self._dying:
                 self._tell_exit(*self._dying.pop(pid))
             elif pid in self._guards:
@@ -448,34 +469,40 @@ class Keeper:
         if pid in self._refused:
             self._refused.discard(pid)
             status = NOT_RUN << 8
-        reason = self._reasons.pop(pid, None)
-        facts = None if self._limiter is None else self._limiter.exited(pid, status)
+            if self._facts is not None:
+                self._facts.not_run(pid)
+        # It may have ended by itself a moment before.
+        reason = self._reasons.pop(pid, None) if os.WIFSIGNALED(status) else None
+        self._reasons.pop(pid, None)
+        facts = None if self._facts is None else self._facts.taken(pid, is_stopping=self._is_ending)
+        held = None if self._limiter is None else self._limiter.exited(pid, status)
+        if held is not None:
+            facts = held if facts is None else facts | held
         if pid in self._unwanted:
             self._unwanted.discard(pid)
         else:
-            # It may have ended by itself a moment before.
-            self._report_exit(pid, status, reason if os.WIFSIGNALED(status) else None, facts)
+            self._report_exit(pid, status, reason, facts)
 
     def _report_exit(
         self, pid: int, status: int, reason: str | None, facts: dict[str, Any] | None
     ) -> None:
-        if facts is not None:
-            self._send(("exited", pid, status, reason, facts))
-        elif reason is not None:
-            self._send(("exited", pid, status, reason))
-        else:
-            self._send(("exited", pid, status))
+        told = (reason, facts) if facts is not None else (reason,) if reason is not None else ()
+        self._send(("exited", pid, status, *told))
 
-    def _end_namespace(self, pid: int, status: int, namespace: Any) -> None:
+    def _end_namespace(self, pid: int, status: int, namespace: Any, mark: int) -> None:
         """bubblewrap has ended: make sure that all other processes of its namespace end, too."""
         first = namespace.first()
         # With bubblewrap gone the process is our child, so its pid cannot belong to another
         # process.
         if first is None or not confine().is_child(first):
+            if mark:
+                # It may have ended before it could say which process is the first one.
+                self._ending.add((mark, WHOLE_MARK))
             self._tell_exit(pid, status, namespace)
             return
+        has_facts = self._facts is not None and self._facts.waits_for(pid, first)
         signal_each((first,), signal.SIGKILL)
-        if namespace.is_empty():
+        if namespace.is_empty() and not has_facts:
             # The first process only removes its mounts now; no one has to wait for that.
             self._tell_exit(pid, status, namespace)
         else:
@@ -527,6 +554,7 @@ class Keeper:
         """
         # Nothing is ended by its mark any more.
         self._ending.clear()
+        self._is_ending = True
         # That message may have come together with the first one.
         if grace > 0 and not (has_server and self._input) and self._reap():
             self._ask_to_end()
@@ -917,24 +945,28 @@ _loaded: dict[str, Any] = {}
 
 
 def confine() -> Any:
-    """The part of the sandbox that runs here."""
-    return _load("sandbox", "in_keeper.py")
+    """sandbox/in_keeper.py, which confines programs."""
+    return load_part("sandbox", "in_keeper.py")
 
 
 def limiting() -> Any:
-    """The part of limits that runs here."""
-    return _load("process/limiting", "limiter.py")
+    """process/limiting/limiter.py, which holds limits."""
+    return load_part("process/limiting", "limiter.py")
 
 
-def _load(folder: str, file: str) -> Any:
-    """Load a file of ours, once, by its path: there is no package to import it from."""
-    assert file in ("in_keeper.py", "limiter.py")
+def exit_facts() -> Any:
+    """process/exit_facts.py, which finds out how programs end."""
+    return load_part("process", "exit_facts.py")
+
+
+def load_part(folder: str, file: str) -> Any:
+    """Load *file*, once, by its path: there is no package to import it from."""
+    assert file in ("exit_facts.py", "in_keeper.py", "limiter.py")
     if file not in _loaded:
         from importlib.util import module_from_spec, spec_from_file_location
 
         here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        path = os.path.join(here, folder, file)
-        spec = spec_from_file_location(file.removesuffix(".py"), path)
+        spec = spec_from_file_location(file.removesuffix(".py"), os.path.join(here, folder, file))
         assert spec is not None and spec.loader is not None
         _loaded[file] = module_from_spec(spec)
         spec.loader.exec_module(_loaded[file])

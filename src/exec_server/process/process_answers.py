@@ -60,6 +60,8 @@ def read_result(child: Child, cursor: int, max_bytes: int | None) -> process.Rea
         result.has_more = True
     if child.end_signal is not None and result.exited:
         result.signal = child.end_signal
+    if child.end is not None:
+        result.end, result.usage = child.end, child.usage or UNSET
     return result
 
 
@@ -88,4 +90,6 @@ def process_info(child: Child) -> process.ProcessInfo:
         info.started_at = child.started_at or 0
     if child.lost is not None and child.state != "running":
         info.state, info.lost = "lost", child.lost
+    if child.end is not None:
+        info.end, info.usage = child.end, child.usage or UNSET
     return info

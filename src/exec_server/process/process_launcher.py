@@ -226,7 +226,15 @@ class ProcessLauncher:
             raise InternalError("nul byte found in provided data")
         limits = self._limits
         size = (params.rows or limits.default_rows, params.cols or limits.default_cols)
-        return Launch(program, argv, environ, cwd, size if params.tty else None, params.pipe_stdin)
+        return Launch(
+            program,
+            argv,
+            environ,
+            cwd,
+            size if params.tty else None,
+            params.pipe_stdin,
+            asked_settings={"reports": True} if params.report else None,
+        )
 
 
 def _encoded(env: Mapping[str, str]) -> dict[bytes, bytes]:

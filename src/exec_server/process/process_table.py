@@ -28,6 +28,7 @@ from exec_server.process.process_launcher import OpenBridge, OpenNetwork, Proces
 from exec_server.process.spawn import Spawned, Spawner
 from exec_server.process.start_terms import NO_TERMS, StartTerms
 from exec_server.protocol import denials, network, process
+from exec_server.protocol.ends import EndedBy
 from exec_server.state.expiry import Expiry
 from exec_server.state.retention import RetentionBudget
 from exec_server.state.window import WindowBudget
@@ -340,15 +341,15 @@ class ProcessTable:
 
     # The rest.
 
-    def signal(self, process_id: str, signum: int) -> None:
+    def signal(self, process_id: str, signum: int, by: EndedBy) -> None:
         """Signal the process's group; does nothing for an unknown or ended process."""
         child = self._entries.get(process_id)
         if isinstance(child, Child):
             if child.denials is not None:
                 child.denials.refuse_held()
-            child.signal(signum)
+            child.signal(signum, by)
 
-    def terminate(self, params: process.TerminateParams) -> process.TerminateResult:
+    def terminate(self, params: process.TerminateParams, by: EndedBy) -> process.TerminateResult:
         entry = self._entries.get(params.process_id)
         if entry is None:
             return process.TerminateResult(False)
@@ -356,7 +357,7 @@ class ProcessTable:
             entry.is_cancelled = True
             del self._entries[params.process_id]
             return process.TerminateResult(True)
-        return process.TerminateResult(entry.terminate(tree=params.tree))
+        return process.TerminateResult(entry.terminate(tree=params.tree, by=by))
 
     def resize(self, params: process.ResizeParams) -> None:
         child = self._readable(params.process_id)

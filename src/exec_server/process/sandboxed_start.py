@@ -45,7 +45,8 @@ class ConfinedStart:
     *context* may be None if the terms have a floor.
 
     If the command cannot run inside the sandbox, a process takes its place that says why and ends,
-    as clients expect. The start fails only if the system refuses to start anything at all.
+    as clients expect. The start fails if the system refuses to start anything at all, and if the
+    program cannot run and the client has asked for reports.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class ConfinedStart:
         self._loop = asyncio.get_running_loop()
         self._spawned: asyncio.Future[Spawned] = self._loop.create_future()
         self.backend: Backend = "none"
+        self.refusal: str | None = None
 
     @property
     def confinement(self) -> Hashable:
@@ -174,7 +176,12 @@ class ConfinedStart:
             script=self._script,
             is_looked_at=self._terms.account is None,
             gate=self._gate,
+            is_counted=self._is_reported,
         )
+
+    @property
+    def _is_reported(self) -> bool:
+        return bool(self._launch.settings and self._launch.settings.get("reports"))
 
     def _on_prepared(self, prepared: asyncio.Future[ConfinedCommand]) -> None:
         if prepared.cancelled():
@@ -191,7 +198,12 @@ class ConfinedStart:
     def _start(
         self, confined: ConfinedCommand, then: Callable[[asyncio.Future[Spawned]], None]
     ) -> None:
-        self.backend = confined.backend
+        if confined.obstacle is not None and self._is_reported:
+            # It may be the program or its directory; the client finds that out.
+            text = f"{os.strerror(confined.obstacle)} in the sandbox"
+            self._fail(SpawnFailed(confined.obstacle, text))
+            return
+        self.backend, self.refusal = confined.backend, confined.refusal
         if self._denials is not None:
             self._denials.started(confined.why_unwatched)
         account = self._terms.account
@@ -213,7 +225,8 @@ class ConfinedStart:
 
     def _on_spawned(self, spawned: asyncio.Future[Spawned]) -> None:
         error = None if spawned.cancelled() else spawned.exception()
-        if isinstance(error, SpawnFailed) and error.number in _NOT_A_PROGRAM:
+        is_program = isinstance(error, SpawnFailed) and error.number in _NOT_A_PROGRAM
+        if isinstance(error, SpawnFailed) and is_program and not self._is_reported:
             self._start(not_run(self._command(), error.number), self._settle)
         else:
             self._settle(spawned)

@@ -18,7 +18,7 @@ from exec_server.process import shell_state
 from exec_server.process.pump import OnData, OutputGate, Pump
 from exec_server.process.shell_state import WantedSnapshot
 from exec_server.process.snapshot_files import Shelf
-from exec_server.process.spawn import Facts, Launch, OnExit, ProgramStarter, Spawned
+from exec_server.process.spawn import Launch, OnExit, ProgramStarter, Spawned
 from exec_server.sandbox.bubblewrap import SCRIPT_FD, SCRIPT_PATH
 from exec_server.sandbox.model import Backend
 
@@ -148,7 +148,9 @@ class Snapshots:
         argv = [launch.program, b"-lc", script]
         run = _Run(self._spawner, mark, self._limits.shell_snapshot_bytes)
         start = starter.capture(
-            launch._replace(argv=argv, size=None, wants_stdin=False, limits=None),
+            launch._replace(
+                argv=argv, size=None, wants_stdin=False, limits=None, asked_settings=None
+            ),
             run.over,
             lambda: not self._is_closed,
         )
@@ -169,9 +171,7 @@ class _Run:
         self._is_told = asyncio.Event()
         self._is_over = asyncio.Event()
 
-    def over(
-        self, status: int | None, reason: str | None = None, facts: Facts | None = None
-    ) -> None:
+    def over(self, status: int | None, *why: object) -> None:
         """The shell has ended."""
         self._is_over.set()
 

@@ -62,10 +62,19 @@ class Launch(NamedTuple):
     fds: tuple[int, ...] = ()
     # What the program may use, as the keeper's message says it.
     limits: Facts | None = None
+    # What else the keeper is asked for; see its message.
+    asked_settings: Facts | None = None
+
+    @property
+    def settings(self) -> Facts | None:
+        """Everything that the keeper is asked for besides the start itself."""
+        if self.limits is None:
+            return self.asked_settings
+        return (self.asked_settings or {}) | {"limits": self.limits}
 
     @property
     def words(self) -> tuple[Any, ...]:
-        """The part of a keeper's message that has its own place; descriptors are attached to it."""
+        """The fields that the keeper's message begins with; descriptors are attached to it."""
         return self[:7]
 
 
@@ -189,8 +198,7 @@ class Spawner:
         future: asyncio.Future[Spawned] = self._loop.create_future()
         mark = (self._base if session is None else session) | self._tokens & _STARTS
         self._pending[self._tokens] = (future, on_exit, mark)
-        limits = () if launch.limits is None else (launch.limits,)
-        self._send(("spawn", self._tokens, *launch.words, mark, *limits), launch.fds)
+        self._send(("spawn", self._tokens, *launch.words, mark, launch.settings), launch.fds)
         return future
 
     def end_tree(self, mark: int, mask: int = _WHOLE) -> None:

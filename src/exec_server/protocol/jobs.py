@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.method import Method, Nothing
 
 JobState = Literal["running", "exited", "closed", "lost"]
@@ -37,7 +39,10 @@ class JobInfo(msgspec.Struct, rename="camel", omit_defaults=True):
     # The principal that it belongs to; told in answer to `all` only.
     owner: str | None = None
     # How much output there was so far, retained or not; earlier servers do not say it.
-    output_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    output_bytes: int | UnsetType = UNSET
+    # Why the process ended, and what it used, if its start has asked for a report.
+    end: EndReport | UnsetType = UNSET
+    usage: Usage | UnsetType = UNSET
 
 
 class JobListParams(msgspec.Struct, rename="camel", omit_defaults=True):

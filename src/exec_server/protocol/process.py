@@ -348,21 +348,30 @@ class EventTexts:
         sandbox_denied: bool,
         lost: str | None = None,
         signal: int | None = None,
+        end: EndReport | None = None,
+        usage: Usage | None = None,
     ) -> bytes:
         """The `process/exited`; *lost* says that the exit code stands for an unknown status."""
         denied = b"true" if sandbox_denied else b"false"
         reason = b"" if lost is None else b',"lost":%b' % _encode(lost)
         ended_by = b"" if signal is None else b',"signal":%d' % signal
-        fields = (seq, exit_code, denied, reason, ended_by)
-        return self._exited_head + b'%d,"exitCode":%d,"sandboxDenied":%b%b%b}}' % fields
+        fields = (seq, exit_code, denied, reason, ended_by, _report(end, usage))
+        return self._exited_head + b'%d,"exitCode":%d,"sandboxDenied":%b%b%b%b}}' % fields
 
-    def lost(self, seq: int, *, reason: str) -> bytes:
+    def lost(self, seq: int, *, reason: str, end: EndReport | None = None) -> bytes:
         """The `process/exited` of a process whose exit status is unknown."""
-        tail = b'%d,"exitCode":null,"sandboxDenied":false,"lost":%b}}' % (seq, _encode(reason))
+        fields = (seq, _encode(reason), _report(end, None))
+        tail = b'%d,"exitCode":null,"sandboxDenied":false,"lost":%b%b}}' % fields
         return self._exited_head + tail
 
     def closed(self, seq: int) -> bytes:
         return self._closed_head + b"%d}}" % seq
+
+
+def _report(end: EndReport | None, usage: Usage | None) -> bytes:
+    """The members of a `process/exited` for a client that has asked for a report."""
+    told = b"" if end is None else b',"end":%b' % _encode(end)
+    return told if usage is None else told + b',"usage":%b' % _encode(usage)
 
 
 def _event_head(event: Event[Any], process_id: bytes) -> bytes:

@@ -75,7 +75,7 @@ def _namespaces(plan: Plan) -> Iterator[bytes]:
     yield from (b"--unshare-user", b"--unshare-pid", b"--unshare-ipc")
     if plan.policy.network == "restricted" or plan.policy.is_proxied:
         yield b"--unshare-net"
-    yield from (b"--new-session", b"--die-with-parent", b"--cap-drop", b"ALL")
+    yield from (b"--new-session", b"--cap-drop", b"ALL")
     yield from (b"--seccomp", b"%d" % FILTER_FD)
 
 

@@ -133,7 +133,11 @@ def _check(result: int) -> None:
 class StartFence:
     """The confinement of one start, as the message says it, with the message's descriptors."""
 
-    def __init__(self, words: tuple[Any, ...], fds: list[int]) -> None:
+    def __init__(
+        self, words: tuple[Any, ...], fds: list[int], *, finds_command: bool = False
+    ) -> None:
+        """With *finds_command* the namespace tells how the command itself has ended."""
+        self._finds_command = finds_command
         self._fds = fds
         # The user that the program runs as; None for the keeper's own.
         self.user: tuple[int, int, list[int]] | None = None
@@ -178,6 +182,8 @@ class StartFence:
         # A socket, because its text can be read without taking it away from another reader.
         reader, writer = socketpair()
         self._namespace = Namespace(reader.detach(), held, expected)
+        if self._finds_command:
+            self._namespace.watch_command()
         block, release = _pipe_without_end()
         self._fds[inherited:] = [writer.detach(), block]
         # Copies are made above all target numbers, so that none is overwritten by another.
@@ -197,6 +203,8 @@ class StartFence:
         """
         pid = os.fork()
         if pid:
+            if namespace.command is not None:
+                namespace.command.guard_is_forked()
             return pid
         status = _guard().REFUSED
         try:
@@ -207,6 +215,8 @@ class StartFence:
     def _run_guard(self, namespace: Namespace, stderr: int, limited: Any) -> int:
         release, gate, waiting, expected = self._watch
         guard = _guard()
+        # The guard is about to leave for the sandbox, where there is another /proc.
+        proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
         try:
             guard.guard(namespace.info, waiting, expected)
             if limited is not None:
@@ -222,6 +232,8 @@ class StartFence:
             os.read(gate, 1)
         self._flag[0] = 1
         os.write(release, b"x")
+        if namespace.command is not None:
+            namespace.command.find(namespace.first(), proc)
         return int(guard.RELEASED)
 
     def start_bubblewrap(
@@ -342,6 +354,8 @@ class Namespace:
         self._expected = expected
         self._held = held
         self._first: int | None = None
+        # What tells how the command itself ends, if that is wanted.
+        self.command: Any = None
 
     def first(self) -> int | None:
         """The pid of the namespace's first process, as seen from here; None before there is one."""
@@ -392,8 +406,25 @@ class Namespace:
             return None
         return reason
 
+    # The end of the command itself, and of all that it has started.
+
+    def watch_command(self) -> None:
+        """Find out how the command itself ends, see inner_command.py; before the guard is made."""
+        self.command = _beside("inner_command.py").InnerCommand(_children, _parent)
+
+    def command_end(self) -> tuple[int, int | None]:
+        """The pid of the command, 0 if it is unknown, and its wait status, if the kernel tells."""
+        return (0, None) if self.command is None else self.command.end()
+
+    def end_members(self) -> bool:
+        """Kill all processes but the first, which waits for them; False if that takes too long."""
+        first = self.first()
+        return self.command is None or first is None or self.command.end_siblings(first)
+
     def close(self) -> None:
         """All processes are gone: remove what was made on the host for them."""
+        if self.command is not None:
+            self.command.close()
         os.close(self.info)
         for fd, marker in self._held:
             _beside("placeholders.py").release(fd, marker)
@@ -425,6 +456,7 @@ def _beside(file: str) -> Any:
     assert file in (
         "as_user.py",
         "guard.py",
+        "inner_command.py",
         "placeholders.py",
         "wall_watch.py",
         "supervised_start.py",
@@ -444,7 +476,7 @@ def _guard() -> Any:
 
 def load_everything() -> None:
     """Load the other files now: later they may be those of another release."""
-    for file in ("as_user.py", "guard.py", "placeholders.py", "wall_watch.py"):
+    for file in ("as_user.py", "guard.py", "inner_command.py", "placeholders.py", "wall_watch.py"):
         _beside(file)
 
 

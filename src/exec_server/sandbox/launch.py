@@ -66,6 +66,9 @@ class RequestedCommand(NamedTuple):
     # from before the command runs, and the one to which bubblewrap writes the pid of the first
     # process inside. Both stay open here.
     gate: tuple[int, int] | None = None
+    # True if its end is reported with what all processes inside have used. Then the keeper ends
+    # them after bubblewrap has exited: what the kernel ends with a parent is not counted.
+    is_counted: bool = False
 
 
 class ConfinedCommand(NamedTuple):
@@ -79,6 +82,10 @@ class ConfinedCommand(NamedTuple):
     fds: tuple[int, ...] = ()
     # Why no supervisor records what is refused, although one was asked for.
     why_unwatched: str | None = None
+    # Why the requested command is not run, if it is not; and the number of the error, if its
+    # program is missing or cannot run.
+    refusal: str | None = None
+    obstacle: int | None = None
 
     def discard(self) -> None:
         """Undo what was prepared, instead of starting it."""
@@ -138,7 +145,7 @@ def observed(command: RequestedCommand, plan: Plan, watching: Watching | None) -
 def refusal(text: str, status: int) -> ConfinedCommand:
     """A program that prints *text* and ends with *status*, in place of a refused command."""
     argv = [b"sh", b"-c", _SAY_AND_EXIT, b"sh", os.fsencode(text), b"%d" % status]
-    return ConfinedCommand("none", b"/bin/sh", argv, {}, why_unwatched=_NOT_STARTED)
+    return ConfinedCommand("none", b"/bin/sh", argv, {}, why_unwatched=_NOT_STARTED, refusal=text)
 
 
 def not_built(reason: Unenforceable) -> ConfinedCommand:
@@ -150,7 +157,7 @@ def not_run(command: RequestedCommand, number: int) -> ConfinedCommand:
     """The refusal of a program that is missing or cannot run, for the reason *number*."""
     name = os.fsdecode(command.program)
     text = f"failed to run {name} in the sandbox: {os.strerror(number)} (os error {number})"
-    return refusal(text, NOT_RUN)
+    return refusal(text, NOT_RUN)._replace(obstacle=number)
 
 
 # Without namespaces.
@@ -219,6 +226,7 @@ def _in_bubblewrap(
         options = [
             *environment(command.env),
             *arguments(plan, folder=folder, sources=sources),
+            *(() if command.is_counted else (b"--die-with-parent",)),
             *gate,
             # The keeper adds these two descriptors after all others.
             *(b"--info-fd", b"%d" % added, b"--block-fd", b"%d" % (added + 1)),

@@ -30,6 +30,7 @@ _OF_OURS = {
     "processSignals": True,
     "processExitSignals": True,
     "processDetails": True,
+    "processReport": True,
     "processList": True,
     "processDenials": sys.platform == "linux",
     "processTerminateTree": sys.platform == "linux",

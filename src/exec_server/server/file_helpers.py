@@ -13,7 +13,7 @@ from typing import NamedTuple
 from exec_server.errors import InternalError
 from exec_server.files.confined.helper_pool import Started, Starter
 from exec_server.files.confined.interpreter import HIDDEN, PASSED_ON, arguments
-from exec_server.process.spawn import Facts, Launch, Spawner, SpawnFailed
+from exec_server.process.spawn import Launch, Spawner, SpawnFailed
 from exec_server.process.start_terms import UserAccount
 from exec_server.sandbox.launch import ConfinedCommand, RequestedCommand, confine
 from exec_server.sandbox.model import Plan, Unenforceable
@@ -109,9 +109,7 @@ class Running:
             os.close(self._stderr)
             self._stderr = None
 
-    def on_exit(
-        self, status: int | None, reason: str | None = None, facts: Facts | None = None
-    ) -> None:
+    def on_exit(self, status: int | None, reason: str | None = None, *facts: object) -> None:
         self._status, self._has_ended = status, True
         self._reason = reason
         # The process may end before its descriptors have arrived.

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import UNSET
+
 from exec_server.limits import Limits
 from exec_server.process.durable.durable_child import DurableChild
 from exec_server.process.durable.durable_jobs import DurableJobs, LeftSession, SessionJobs
@@ -227,4 +229,6 @@ def _described(session: Session, child: DurableChild, *, tells_owner: bool) -> j
         attached=session.is_attached,
         owner=session.owner if tells_owner else None,
         output_bytes=child.log.total_bytes,
+        end=child.end or UNSET,
+        usage=child.usage or UNSET,
     )

@@ -55,6 +55,7 @@ from exec_server.client.session_link import ConnectionState
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment, fs, process
 from exec_server.protocol.denials import Denial, DenialsResult, GrantResult, GrantScope
+from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.fs import Metadata
 from exec_server.protocol.jobs import JobInfo
@@ -931,6 +932,19 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         server does not say: a status above 128 alone proves nothing.
         """
         return self._inner.signal
+
+    @property
+    def end(self) -> EndReport | None:
+        """Why the process ended; None while it runs, and if the server does not say.
+
+        It is never guessed: the cause may be `unknown`, and the evidence says why.
+        """
+        return self._inner.end
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it has used; None while it runs, and if the server does not say."""
+        return self._inner.usage
 
     @property
     def pid(self) -> int | None:

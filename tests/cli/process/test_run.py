@@ -216,14 +216,19 @@ async def test_a_slow_command_is_killed(server):
 async def test_json_is_one_object_at_the_end(server):
     done = await run("-o", "json", server.url, *sh("echo ä; printf '\\377' >&2; exit 3"))
     assert done.status == 3 and done.stdout.count(b"\n") == 1 and done.stderr == ""
-    assert json.loads(done.stdout) == {"exitCode": 3, "stdout": "ä\n", "stderrBase64": "/w=="}
+    facts = json.loads(done.stdout)
+    assert facts.pop("end")["cause"] == "exited" and facts.pop("usage")["wall"] > 0
+    assert facts == {"exitCode": 3, "stdout": "ä\n", "stderrBase64": "/w=="}
 
 
 @requirement("cli/run:json", "cli/run:timeout")
 async def test_json_tells_of_a_timeout(server):
     done = await run("-o", "json", "--timeout=0.2", server.url, *sh("echo so far; sleep 60"))
     assert done.status == 124
-    assert json.loads(done.stdout) == {
+    facts = json.loads(done.stdout)
+    # It was this program that has asked for the end.
+    assert facts.pop("end")["cause"] == "terminated" and facts.pop("usage")["wall"] > 0
+    assert facts == {
         "exitCode": 124,
         "timedOut": True,
         "stdout": "so far\n",

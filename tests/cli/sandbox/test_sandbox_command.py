@@ -172,7 +172,7 @@ def test_an_ordinary_user_can_use_it(tmp_path):
 @needs_some_backend
 async def test_a_program_that_is_not_there_is_not_started():
     done = await sandbox("--", "no-such-program")
-    assert done.status == 126
+    assert done.status == 127
     assert "no-such-program" in done.stderr
 
 

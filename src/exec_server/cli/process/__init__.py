@@ -28,4 +28,5 @@ terminal_queries.py       leaves old queries to a terminal out of the output tha
 type_ahead.py             the buffer for input that was not passed on yet
 escape_keys.py            finds `~.`, `~d`, `~?` and `~~` in the input
 connection_notices.py     reports lost connections on stderr
+end_words.py              says how a command ended, and what it used
 """

@@ -12,6 +12,7 @@ from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_verbose
 from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.end_words import tell_end
 from exec_server.cli.process.named_process import (
     ID_HELP,
     NamedProcess,
@@ -135,4 +136,6 @@ async def _attach(
     if bridge.is_detached:
         # The cursor may be in the middle of a line of the program.
         say(f"detached; come back with: exec-server attach {session.id}", is_raw=has_keys)
+    else:
+        tell_end(process, is_known=bridge.has_interrupted)
     return status

@@ -11,6 +11,7 @@ from exec_server.cli.options import add_output, add_verbose
 from exec_server.cli.parser import Flag
 from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.end_words import end_line, report_facts, tell_end
 from exec_server.cli.process.named_process import ID_HELP, add_words, find_process, split_words
 from exec_server.cli.process.run import output_facts
 from exec_server.cli.process.saved_session_options import access_of, saved_parser
@@ -102,6 +103,8 @@ async def _follow(client: ExecServerClient, session: SavedSession, notices: Noti
             status = await bridge.follow()
         except ProcessLost as exc:
             say(f"lost ({exc.reason}): the exit status is unknown")
+    if not bridge.is_detached:
+        tell_end(process, is_known=bridge.has_interrupted)
     # The exit status of the process is not that of this command.
     return status if bridge.is_detached else exit_codes.OK
 
@@ -118,6 +121,7 @@ async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> 
         }
         if lost is not None:
             facts["lost"] = lost
+        facts |= report_facts(answer.end, answer.usage)
         print_json(facts | output_facts(_collected(answer.chunks)))
         return
     if dropped:
@@ -134,6 +138,8 @@ async def _show(session: SavedSession, answer: ReadResult, *, as_json: bool) -> 
         await output.restore_modes(_LAST_WORDS)
     if lost is not None:
         say(f"lost ({lost}): the exit status is unknown")
+    elif answer.exited and (line := end_line(answer.end)) is not None:
+        say(line)
 
 
 def _collected(chunks: Sequence[ReadChunk]) -> Collected:

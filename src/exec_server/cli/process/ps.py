@@ -17,11 +17,13 @@ from exec_server.cli.options import add_output
 from exec_server.cli.parser import Flag, Parser
 from exec_server.cli.process import detach
 from exec_server.cli.process.detach import ServerAccess
+from exec_server.cli.process.end_words import report_facts, short_end
 from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore, shown_time
 from exec_server.cli.process.server_jobs import as_session, ask_jobs, job_ids
 from exec_server.cli.tables import failure_teller, print_json, print_table
 from exec_server.errors import ExecServerError, InvalidRequest, MethodNotFound
+from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.jobs import JobInfo
 
 # How many servers are asked at the same time.
@@ -53,7 +55,7 @@ _EXAMPLES = """\
 _STATES_HELP = """\
 states:
   running        running (attached): a client follows it now
-  exited N       it has ended with status N
+  exited N       it has ended with status N; (WHY) if a signal, a limit or a client has ended it
   lost (WHY)     it is gone and its exit status is unknown; its output can be read
   attached       another program follows it, so its state cannot be asked for
   expired        its server has ended it after the time of --keep
@@ -74,6 +76,9 @@ class DetachedProcess(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     lost: str | None = None
     problem: str | None = None
+    # Why it ended, and what it used, if the server tells.
+    end: EndReport | None = None
+    usage: Usage | None = None
     # What the server lists, if it is a durable job.
     job: JobInfo | None = None
 
@@ -91,7 +96,7 @@ class DetachedProcess(msgspec.Struct, frozen=True, kw_only=True):
             facts |= {"endedAt": ended, "attached": job.attached}
             if job.owner is not None:
                 facts["owner"] = job.owner
-        return facts
+        return facts | report_facts(self.end, self.usage)
 
     @property
     def row(self) -> list[str]:
@@ -104,7 +109,8 @@ class DetachedProcess(msgspec.Struct, frozen=True, kw_only=True):
         if self.lost is not None:
             return f"{self.state} ({self.lost})"
         if self.exit_code is not None:
-            return f"{self.state} {self.exit_code}"
+            why = short_end(self.end)
+            return f"{self.state} {self.exit_code}{'' if why is None else f' ({why})'}"
         if self.state == "running" and self.job is not None and self.job.attached:
             return "running (attached)"
         return self.state
@@ -260,7 +266,15 @@ def _listed(job: JobInfo, session: SavedSession) -> DetachedProcess:
     # While others hold the output of an exited process open, it can still write.
     state = "exited" if job.state == "closed" else job.state
     code = None if job.exit_code is None else job.exit_code & 0xFF
-    return DetachedProcess(session=session, state=state, exit_code=code, lost=job.lost, job=job)
+    return DetachedProcess(
+        session=session,
+        state=state,
+        exit_code=code,
+        lost=job.lost,
+        end=job.end or None,
+        usage=job.usage or None,
+        job=job,
+    )
 
 
 # One record of this machine.
@@ -298,8 +312,16 @@ async def _resume_and_look(session: SavedSession, access: ServerAccess) -> Detac
     except ExecServerError as exc:
         return DetachedProcess(session=session, state="unknown", problem=str(exc))
     if answer.why_lost is not None:
-        return DetachedProcess(session=session, state="lost", lost=answer.why_lost)
+        return DetachedProcess(
+            session=session, state="lost", lost=answer.why_lost, end=answer.end or None
+        )
     if not answer.exited:
         return DetachedProcess(session=session, state="running")
     code = None if answer.exit_code is None else answer.exit_code & 0xFF
-    return DetachedProcess(session=session, state="exited", exit_code=code)
+    return DetachedProcess(
+        session=session,
+        state="exited",
+        exit_code=code,
+        end=answer.end or None,
+        usage=answer.usage or None,
+    )

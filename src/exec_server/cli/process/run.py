@@ -20,6 +20,7 @@ from exec_server.cli.process import terminal_io
 from exec_server.cli.process.asking import Questions
 from exec_server.cli.process.connection_notices import Notices
 from exec_server.cli.process.denial_report import denial_facts, tell_denials
+from exec_server.cli.process.end_words import print_stats, report_facts, tell_end
 from exec_server.cli.process.limit_options import limit_facts, tell_limits
 from exec_server.cli.process.run_options import RunOptions, parse_run
 from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
@@ -117,12 +118,15 @@ async def run_on(
                 facts["error"] = f"cannot run `{options.argv[0]}` in a sandbox"
                 print_error(f"cannot run `{options.argv[0]}` in a sandbox")
             facts |= await denial_facts(process, options, questions)
-            facts |= output_facts(collected)
+            facts |= report_facts(process.end, process.usage) | output_facts(collected)
             await bridge.show(msgspec.json.encode(facts) + b"\n")
     if bridge.is_timed_out and not is_json:
         print_error(f"the command took longer than {options.time_limit:g} seconds")
     if not is_json:
+        tell_end(process, is_known=bridge.is_timed_out or bridge.has_interrupted)
         await tell_denials(process, options, questions)
+    if options.stats:
+        print_stats(process.usage)
     return status
 
 

@@ -89,6 +89,9 @@ examples:
   With limits for the command and all that it starts:
       exec-server run --limit memory=2G --limit pids=200 ws://127.0.0.1:41181 -- make -j4
 
+  With the time and the memory that it has used:
+      exec-server run --stats ws://127.0.0.1:41181 -- make test
+
   As JSON, for a program:
       exec-server run -o json ws://127.0.0.1:41181 -- git status --porcelain
 """
@@ -105,6 +108,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     tty: bool = False
     stdin: bool = True
     time_limit: float | None = None
+    # True if the end tells what the command used.
+    stats: bool = False
     # How many bytes of each stream are shown or, as JSON, collected.
     max_output: int | None = None
     output: OutputFormat = "text"
@@ -149,6 +154,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         parser.refuse_together(arguments, "detach", "timeout")
         parser.refuse_together(arguments, "detach", "max_output")
         parser.refuse_together(arguments, "detach", "ask")
+        parser.refuse_together(arguments, "detach", "stats")
     else:
         parser.require(arguments, {"keep": ("detach",), "not_durable": ("detach",)})
     server, argv = _split(parser, arguments)
@@ -162,6 +168,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         # A terminal on which a person is asked gives it none either.
         stdin=not (values.no_stdin or values.detach or (values.ask and os.isatty(0))),
         time_limit=values.timeout,
+        stats=values.stats,
         max_output=values.max_output,
         output=values.output,
         detach=values.detach,
@@ -214,6 +221,11 @@ def _parser() -> Parser:
         help="show at most this much of each stream, such as 64K or 10M: the first half, and as "
         "much of the end, with a line that says how much is missing [default: everything; 64M of "
         "`-o json`]",
+    )
+    add(
+        "--stats",
+        action=Flag,
+        help="print at the end, on stderr, the time, memory and disk traffic of the command",
     )
     add(
         "-d",

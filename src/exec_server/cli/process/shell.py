@@ -22,6 +22,7 @@ from exec_server.cli.options import (
 from exec_server.cli.parser import Parser
 from exec_server.cli.process import detach, terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
+from exec_server.cli.process.end_words import tell_end
 from exec_server.cli.process.limit_options import LIMIT_HELP, add_limit, chosen_limits
 from exec_server.cli.process.run import start_command
 from exec_server.cli.process.run_options import RunOptions, add_not_durable, split_server
@@ -148,8 +149,10 @@ async def _shell(options: RunOptions) -> int:
             status = await bridge.follow()
         if bridge.is_detached:
             detaching.finish(bridge.modes)
-        elif process.is_durable:
+            return status
+        if process.is_durable:
             await _forget(client, process)
+        tell_end(process, is_known=bridge.has_interrupted)
         return status
 
 

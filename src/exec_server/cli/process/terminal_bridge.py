@@ -162,6 +162,11 @@ class TerminalBridge:
             await self._kill()
         return await self._settle(copying)
 
+    @property
+    def has_interrupted(self) -> bool:
+        """True if the user, or a signal to this program, has asked for the end of the command."""
+        return self._interrupts > 0 or self._left.done()
+
     async def show(self, data: bytes) -> None:
         """Write to standard output, after the output of the command."""
         await self._output.write(_STDOUT, data)

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from exec_server.client.flow.process_flow import ProcessFlow
 from exec_server.errors import ExecServerError, ProcessFailed
 from exec_server.limits import Limits
+from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.process import Stream
 
 
@@ -32,6 +33,9 @@ class Exited(NamedTuple):
     lost: str | None = None
     # The signal that has ended it; None if none has, or the server does not say.
     signal: int | None = None
+    # Why it ended, and what it used; None if the server does not say.
+    end: EndReport | None = None
+    usage: Usage | None = None
 
 
 class Closed(NamedTuple):

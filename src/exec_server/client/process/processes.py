@@ -211,6 +211,7 @@ class Processes(DenialCalls):
             exit_signals=tty,
             durable=durable,
             details=self._session.has_announced("processDetails"),
+            report=self._session.has_announced("processReport"),
             sandbox=as_context(sandbox, cwd=path),
             limits=as_limits(limits),
             denials=denials or learn or on_denied is not None,

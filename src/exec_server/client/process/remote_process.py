@@ -34,6 +34,7 @@ from exec_server.errors import (
     StdinClosed,
 )
 from exec_server.protocol.denials import Denial, DenialsResult, GrantResult, GrantScope
+from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.process import ReadResult, WriteStatus
 from exec_server.protocol.resources import GrantedLimit
 
@@ -203,6 +204,19 @@ class RemoteProcess:
         server does not say: a status above 128 alone proves nothing.
         """
         return self._tracked.signal
+
+    @property
+    def end(self) -> EndReport | None:
+        """Why the process ended; None while it runs, and if the server does not say.
+
+        It is never guessed: the cause may be `unknown`, and the evidence says why.
+        """
+        return self._tracked.end
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it has used; None while it runs, and if the server does not say."""
+        return self._tracked.usage
 
     @property
     def pid(self) -> int | None:

@@ -18,6 +18,7 @@ from exec_server.errors import (
     ProcessLost,
     StdinClosed,
 )
+from exec_server.protocol.ends import EndReport, Usage
 
 # How long a command that was killed may take to close.
 _LAST_WORDS = 2.0
@@ -52,6 +53,10 @@ class CompletedProcess(msgspec.Struct, frozen=True):
     # Where the middle of more than `max_output` bytes is missing.
     stdout_gap: Gap | None = None
     stderr_gap: Gap | None = None
+    # Why the command ended, and what it used; None if the server does not say. See
+    # `RemoteProcess.end` and `RemoteProcess.usage`.
+    end: EndReport | None = None
+    usage: Usage | None = None
 
     def text(self, stream: Literal["stdout", "stderr"] = "stdout", encoding: str = "utf-8") -> str:
         """The output as a text; a line tells where the middle is missing, and how much of it.
@@ -78,6 +83,7 @@ class CompletedProcess(msgspec.Struct, frozen=True):
                 self.stderr,
                 signal=self.signal,
                 dropped_bytes=self.dropped_bytes,
+                end=self.end,
             )
 
 
@@ -155,6 +161,8 @@ async def complete(
         process.process_id,
         sink.stdout.gap,
         sink.stderr.gap,
+        process.end,
+        process.usage,
     )
 
 

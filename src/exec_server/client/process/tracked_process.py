@@ -24,6 +24,7 @@ from exec_server.client.tracing import ProcessSpan
 from exec_server.errors import ExecServerError, ProcessFailed, ProcessLost
 from exec_server.limits import Limits
 from exec_server.protocol.denials import Denial
+from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.process import (
     ClosedEvent,
     ExitedEvent,
@@ -86,6 +87,9 @@ class TrackedProcess:
         # The number that the server's system gives it, and the signal that has ended it.
         self.pid: int | None = None
         self.signal: int | None = None
+        # Why it ended, and what it used, if the server tells.
+        self.end: EndReport | None = None
+        self.usage: Usage | None = None
         self.error: ExecServerError | None = None
         self.span: ProcessSpan | None = None
         # Called with what the sandbox refuses.
@@ -181,6 +185,7 @@ class TrackedProcess:
         # The exit status is valid even while output before it is missing.
         if isinstance(event, ExitedEvent):
             self.signal = as_signal(event.signal)
+            self._reported(event)
             self._exited(event.exit_code, is_denied=event.sandbox_denied, lost=event.lost or None)
         try:
             ready = self._order.receive(event)
@@ -233,6 +238,8 @@ class TrackedProcess:
         lost = answer.why_lost
         if answer.exited and self.signal is None:
             self.signal = as_signal(answer.signal)
+        if answer.exited:
+            self._reported(answer)
         if answer.exited and (answer.exit_code is not None or lost is not None):
             self._exited(answer.exit_code, is_denied=answer.sandbox_denied, lost=lost)
         self._deliver(merged.events)
@@ -252,7 +259,15 @@ class TrackedProcess:
                     self.output.append(OutputChunk(event.seq, event.stream, event.chunk.data))
             elif isinstance(event, ExitedEvent):
                 ended_by = as_signal(event.signal)
-                mark = Exited(event.seq, self.returncode, event.sandbox_denied, self.lost, ended_by)
+                mark = Exited(
+                    event.seq,
+                    self.returncode,
+                    event.sandbox_denied,
+                    self.lost,
+                    ended_by,
+                    self.end,
+                    self.usage,
+                )
                 self.output.mark(event.seq, mark)
             else:
                 last = self._order.released
@@ -269,6 +284,10 @@ class TrackedProcess:
             # A status beside a reason is not what the process has returned.
             self.returncode = exit_code if lost is None else None
             self._exit.set()
+
+    def _reported(self, told: ExitedEvent | ReadResult) -> None:
+        self.end = told.end or self.end
+        self.usage = told.usage or self.usage
 
     def _wake(self) -> None:
         for future in self._woken:
@@ -290,6 +309,7 @@ class TrackedProcess:
         """The process is gone, and no server knows its exit status."""
         if self.returncode is None and self.lost is None:
             self.lost = reason
+            self.end = EndReport("lost", evidence=reason)
         self.fail(ProcessLost(reason))
 
     def give_up_window(self) -> None:

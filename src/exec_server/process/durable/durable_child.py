@@ -17,6 +17,7 @@ from exec_server.process.durable.journal_log import Record
 from exec_server.process.durable.journal_pump import JournalPump
 from exec_server.process.durable.keeper_hello import HeldJob
 from exec_server.process.durable.state_directory import StoredJob, StoredStatus
+from exec_server.process.end_report import Order, order_of
 from exec_server.process.spawn import Facts
 from exec_server.protocol import process
 from exec_server.sandbox.denial import is_denied
@@ -77,6 +78,7 @@ class DurableChild(Child):
         """What the job's file says besides what the job itself knows."""
         return {
             "sandbox": self.sandbox.backend if self.sandbox is not None else None,
+            "refusal": self.sandbox.refusal if self.sandbox is not None else None,
             "started_at": self.started_at,
         }
 
@@ -131,6 +133,7 @@ class DurableChild(Child):
     ) -> None:
         self._reason = reason
         self._note_facts(facts)
+        self._learn(facts)
         if status is None:
             self.lost = self.lost or KEEPER_DIED
         elif self.ended_at is None:
@@ -141,6 +144,17 @@ class DurableChild(Child):
         self.is_terminated = self.is_terminated or status is None
         if self._has_begun:
             self._on_exit()
+
+    def _note(self, order: Order) -> None:
+        super()._note(order)
+        if self.tells_report:
+            self.job.note_order(order.described())
+
+    def _learn(self, facts: dict[str, Any] | None) -> None:
+        """The facts of the keeper, which also knows the orders of earlier servers."""
+        self.end_facts |= facts or {}
+        if told := self.end_facts.pop("orders", None):
+            self.orders = [order_of(each) for each in told]
 
     def _on_exit(self) -> None:
         if self.lost is None:
@@ -159,7 +173,8 @@ class DurableChild(Child):
             return
         self._lost_at = self.job.log.written_at
         self.state = "exited"
-        self._outlet.push(self._texts.lost(seq, reason=self.lost))
+        self._make_report()
+        self._outlet.push(self._texts.lost(seq, reason=self.lost, end=self.end))
         self._after_exit()
 
     def _on_classified(self, code: int) -> None:
@@ -209,7 +224,8 @@ class DurableChild(Child):
             self.limit_output(saved.output_limit)
         self.was_over = not self.job.log.notes.keys().isdisjoint(("exited", "lost"))
         if saved.sandbox is not None:
-            self.sandbox = _EarlierSandbox(saved.sandbox)  # type: ignore[arg-type]
+            backend: Any = saved.sandbox
+            self.sandbox = _EarlierSandbox(backend, saved.refusal)
 
     def go_on(self, kept: HeldJob, fds: list[int], status: StoredStatus | None) -> None:
         """The keeper still has it: own its descriptors, and go on from where the journal ends."""
@@ -222,13 +238,14 @@ class DurableChild(Child):
         self.ended_at = status.ended_at if status is not None else None
         notes = self.job.log.notes
         if "exited" in notes:
-            self._restore_exit(notes["exited"].value)
+            self._restore_exit(notes["exited"].value, status)
         for pump in self._pumps:
             pump.resume()
         if "exited" in notes:
             return
         if kept.status is not None:
-            self.reaped(kept.status)
+            why = () if status is None else (status.reason, status.facts)
+            self.reaped(kept.status, *why)
         elif self._is_reaped:
             # It has ended since the keeper was asked.
             self._on_exit()
@@ -245,7 +262,7 @@ class DurableChild(Child):
             code = status.status if status is not None else notes["exited"].value
             if "exited" not in notes:
                 self.job.log.note("exited", code)
-            self._restore_exit(code)
+            self._restore_exit(code, status)
         else:
             self.job.log.note("lost", _REASONS.index(lost))
             self._restore_loss(lost)
@@ -258,13 +275,18 @@ class DurableChild(Child):
         self.lost = reason
         self.state = "exited"
         self._lost_at = self.job.log.written_at
+        self._make_report()
 
-    def _restore_exit(self, status: int) -> None:
+    def _restore_exit(self, status: int, stored: StoredStatus | None) -> None:
         self._is_reaped = True
         self._exit_status = status
         self.exit_code = code = self._code_of(status)
         self.is_sandbox_denied = self.sandbox is not None and is_denied(code, *self._outputs())
         self.state = "exited"
+        if stored is not None:
+            self._reason = stored.reason
+            self._learn(stored.facts)
+        self._make_report()
 
     # Its end.
 
@@ -296,8 +318,9 @@ class DurableChild(Child):
 class _EarlierSandbox(Sandbox):
     """The confinement of a job that an earlier server has started."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, refusal: str | None) -> None:
         self.backend = backend
+        self.refusal = refusal
 
 
 def _joined(chunks: list[Chunk]) -> tuple[bytes, bytes, bytes]:

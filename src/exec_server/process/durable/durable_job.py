@@ -100,6 +100,11 @@ class DurableJob:
     def reach_limit(self, pid: int, name: str) -> None:
         self._spawner.reach_limit(pid, name)
 
+    def note_order(self, order: dict[str, Any]) -> None:
+        """Have the keeper note who is about to signal the job."""
+        if self.name is not None:
+            self._spawner.note_order(self.name, order)
+
     def write(self, write_id: str | None, data: bytes, accepted: Callable[[], None]) -> None:
         assert self.name is not None
         self._spawner.write(self.name, write_id, data, accepted)

@@ -270,6 +270,7 @@ class SessionJobs:
             cols=params.cols or limits.default_cols,
             exit_signals=params.exit_signals,
             details=params.details,
+            report=params.report,
             flow_window=params.flow_window,
             mark=self._new_mark(),
             started_at=0,
@@ -358,6 +359,7 @@ def _params(saved: StoredJob) -> process.StartParams:
         cols=saved.cols,
         exit_signals=saved.exit_signals,
         details=saved.details,
+        report=saved.report,
         flow_window=saved.flow_window,
         durable=True,
     )

@@ -16,26 +16,29 @@ ever need, and both ends say which version of these messages they speak. To this
 those of keeper.py::
 
     ("hello", version, {})
-    ("spawn", ..., mark, {"name", "drains", "holds", "max_bytes", "max_records", "limits"})
+    ("spawn", ..., mark, {"name", "drains", "holds", "max_bytes", "max_records",
+                          "limits", "reports"})
                                    name: of the job's folder; drains: False for a job that waits
                                    for its reader; holds: for how many seconds without a server;
-                                   max_*: bounds of its journal; limits: as in keeper.py
+                                   max_*: bounds of its journal; the rest: as in keeper.py
     ("fds", token, name)           asks for the outputs of a job
     ("write", token, name, write_id, data)
     ("share", token, name)         asks to write the stdin of a job through a log; see kept_input.py
     ("unshare", name)              the server has closed its descriptors of that
     ("finish", name)               closes stdin after the queue; types Ctrl-D on a terminal
     ("drains", name, drains)       changes what the spawn has said
+    ("order", name, order)         who is about to signal a job, for the report of its end
     ("release", name)              the server has recorded the exit and all output, or does not
                                    want the job any more
 
 From this keeper::
 
-    ("hello", version, {"pid", "oldest", "shares_input", "limits",
+    ("hello", version, {"pid", "oldest", "shares_input", "limits", "notes_orders",
                         "jobs": [{"name", "pid", "mark", "status", "input"}, ...]})
                                    oldest: the oldest version that it still understands;
                                    shares_input: True if it knows "share";
                                    limits: there if it can hold them;
+                                   notes_orders: True if it knows the message "order";
                                    status: None while it runs; input: "none", "open" or "closing"
     ("spawned", token, pid, fds[, granted])
                                    stdout, stderr; or the terminal and both ends of a pipe behind it
@@ -60,6 +63,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import json
 import os
 import select
 import socket
@@ -109,6 +113,8 @@ RETRY_SECONDS = 1.0
 HOLD_SECONDS = 30.0
 # Jobs whose state directory was removed have so many seconds after SIGTERM.
 REMOVED_GRACE = 2.0
+# So many orders of clients are kept for the report of a job.
+MAX_ORDERS = 8
 # The first server connects at once.
 FIRST_SERVER_SECONDS = 5.0
 
@@ -124,10 +130,12 @@ class KeptJob:
         "journal",
         "mark",
         "name",
+        "orders",
         "outputs",
         "pid",
         "settings",
         "status",
+        "why",
     )
 
     def __init__(self, settings: dict[str, Any], pid: int, mark: int) -> None:
@@ -139,6 +147,9 @@ class KeptJob:
         self.outputs: list[int] = []
         self.input: kept_input.KeptInput | None = None
         self.status: int | None = None
+        # The reason and the facts of its end; and who has asked for it, of a job with a report.
+        self.why: dict[str, Any] = {}
+        self.orders: list[dict[str, Any]] = []
         # True once the status is on the disk.
         self.is_stored = False
         self.is_unwanted = False
@@ -398,7 +409,7 @@ class DurableKeeper(keeper.Keeper):
         self._watch(sock.fileno(), self._serve)
         jobs = [job.described() for job in self._jobs.values()]
         facts: dict[str, Any] = {"pid": os.getpid(), "oldest": OLDEST, "jobs": jobs}
-        facts |= {"shares_input": True, "limits": True}
+        facts |= {"shares_input": True, "limits": True, "notes_orders": True}
         self._send(("hello", VERSION, facts))
 
     def _hear_hello(self, version: object, *_: object) -> None:
@@ -448,6 +459,7 @@ class DurableKeeper(keeper.Keeper):
             "unshare": self._unshare,
             "finish": self._finish,
             "drains": self._set_drains,
+            "order": self._note_order,
             "release": self._release,
         }
         try:
@@ -469,10 +481,10 @@ class DurableKeeper(keeper.Keeper):
     # Starting.
 
     def _start(self, token: int, *start: Any) -> None:
-        *usual, self._starting = start
+        self._starting = start[-1]
         started = os.path.join(self._folder, self._starting["name"], STARTED)
         try:
-            super()._start(token, *(*usual, self._starting.get("limits")))
+            super()._start(token, *start)
         except BaseException:
             if os.path.exists(started):
                 os.unlink(started)
@@ -554,6 +566,14 @@ class DurableKeeper(keeper.Keeper):
         elif job.input.fd >= 0:
             self._unwatch(job.input.fd)
 
+    # Orders.
+
+    def _note_order(self, name: str, order: dict[str, Any]) -> None:
+        """A client is about to signal a job: a report says so, also if the server is killed now."""
+        if name in self._jobs:
+            self._jobs[name].orders.append(order)
+            del self._jobs[name].orders[:-MAX_ORDERS]
+
     # Output, while no server is there.
 
     def _set_drains(self, name: str, drains: bool) -> None:
@@ -614,6 +634,9 @@ class DurableKeeper(keeper.Keeper):
     ) -> None:
         job = self._pids.pop(pid)
         job.status = status
+        if facts is not None and job.orders:
+            facts["orders"] = job.orders
+        job.why = {"reason": reason, "facts": facts}
         if job.is_unwanted:
             self._release(job.name)
         else:
@@ -628,13 +651,16 @@ class DurableKeeper(keeper.Keeper):
     def _store(self, job: KeptJob) -> None:
         """Write the status to the job's folder, now or as soon as the disk allows it."""
         folder = os.path.join(self._folder, job.name)
-        text = '{"status":%d,"pid":%d,"endedAt":%d}\n'
-        data = text % (job.status, job.pid, time.time_ns() // 1_000_000)
+        ended_at = time.time_ns() // 1_000_000
+        known = {"status": job.status, "pid": job.pid, "endedAt": ended_at}
+        # Only what was asked for, or has happened, is there.
+        known |= {name: value for name, value in job.why.items() if value is not None}
+        data = json.dumps(known, ensure_ascii=False, separators=(",", ":")) + "\n"
         new = os.path.join(folder, f"{STATUS}.new")
         try:
             fd = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
             try:
-                os.write(fd, data.encode())
+                os.write(fd, data.encode("utf-8", "replace"))
             finally:
                 os.close(fd)
             os.rename(new, os.path.join(folder, STATUS))
@@ -717,6 +743,7 @@ def load_everything() -> None:
         import_module(name)
     keeper.confine().load_everything()
     keeper.limiting()
+    keeper.exit_facts().load_everything()
 
 
 def main() -> None:

@@ -25,7 +25,6 @@ from exec_server.process.durable.keeper_hello import HeldJob, UnknownKeeper, sil
 from exec_server.process.durable.state_directory import StateDirectory
 from exec_server.process.keeper_socket import KeeperSocket, connect, listen
 from exec_server.process.spawn import (
-    Facts,
     Granted,
     Launch,
     OnExit,
@@ -63,7 +62,7 @@ class DurableSpawner:
         # Of jobs that were found and not yet adopted: their outputs (None if they cannot be sent),
         # and exits that came meanwhile.
         self._fetched: dict[str, list[int] | None] = {}
-        self._early: dict[str, tuple[int | None, str | None, Facts | None]] = {}
+        self._early: dict[str, tuple[Any, ...]] = {}
         self._writes: dict[int, Callable[[], None]] = {}
         # By token: the job, and what to call with the descriptors of its input.
         self._shares: dict[int, tuple[str, Callable[[list[int]], None]]] = {}
@@ -76,6 +75,7 @@ class DurableSpawner:
         self.keeper_pid: int | None = None
         # False for a keeper of an older release.
         self._holds_limits = True
+        self._notes_orders = False
 
     # The keeper.
 
@@ -224,9 +224,8 @@ class DurableSpawner:
         future: asyncio.Future[Spawned] = asyncio.get_running_loop().create_future()
         token = self._next_token()
         self._pending[token] = (future, on_exit, mark)
-        if launch.limits is not None:
-            settings["limits"] = launch.limits
-        self._send(("spawn", token, *launch.words, mark, settings), launch.fds)
+        asked = settings | (launch.settings or {})
+        self._send(("spawn", token, *launch.words, mark, asked), launch.fds)
         return future
 
     def _check_limits(self, launch: Launch) -> None:
@@ -252,15 +251,8 @@ class DurableSpawner:
                 fds = await self._answered(self._ask_outputs(job))
             self._fetched[job.name] = fds
 
-    def _note_early(
-        self,
-        name: str,
-        status: int | None,
-        reason: str | None = None,
-        facts: Facts | None = None,
-        /,
-    ) -> None:
-        self._early[name] = (status, reason, facts)
+    def _note_early(self, name: str, status: int | None, *why: Any) -> None:
+        self._early[name] = (status, *why)
 
     def _ask_outputs(self, job: HeldJob) -> asyncio.Future[list[int] | None]:
         future: asyncio.Future[list[int] | None] = asyncio.get_running_loop().create_future()
@@ -319,6 +311,11 @@ class DurableSpawner:
         """Everything of a job that has ended is recorded: the keeper need not keep it."""
         self._send(("release", name))
 
+    def note_order(self, name: str, order: dict[str, Any]) -> None:
+        """Have the keeper note who is about to signal a job; keepers of earlier releases cannot."""
+        if self._notes_orders:
+            self._send(("order", name, order))
+
     def signal_group(self, pid: int, signum: int) -> None:
         if pid in self._live:
             self._send(("signal", pid, int(signum)))
@@ -360,7 +357,7 @@ class DurableSpawner:
         else:
             logger.error("the durable keeper says %.500r", message)
 
-    def _on_hello(self, message: object) -> None:
+    def _on_hello(self, message: tuple[Any, ...]) -> None:
         assert self._hello is not None
         is_new = self._starter is not None
         self._reap_starter()
@@ -376,6 +373,7 @@ class DurableSpawner:
             self.keeper_pid, self._shares_input = hello.pid, hello.shares_input
             assert isinstance(message, tuple)
             self._holds_limits = "limits" in message[2]
+            self._notes_orders = bool(message[2].get("notes_orders"))
             self._hello.set_result(hello.jobs)
 
     def _on_spawned(self, token: int, pid: int, count: int, granted: Granted | None = None) -> None:
@@ -424,12 +422,10 @@ class DurableSpawner:
         if accepted is not None:
             accepted()
 
-    def _on_exited(
-        self, pid: int, status: int, reason: str | None = None, facts: Facts | None = None
-    ) -> None:
+    def _on_exited(self, pid: int, status: int, *why: Any) -> None:
         on_exit, _ = self._live.pop(pid, (None, 0))
         if on_exit is not None:
-            on_exit(status, reason, facts)
+            on_exit(status, *why)
 
     def _on_lost(self) -> None:
         """The keeper is gone: kill what it has left, and report the loss of each job."""

@@ -29,7 +29,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -72,10 +72,13 @@ class StoredJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     exit_signals: bool
     # The client wants to know the pid, and the signal that ends the process.
     details: bool = False
+    # The client wants to know why the process ends, and what it uses.
+    report: bool = False
     # The size of the window that the client asked for.
     flow_window: int | None = None
-    # The backend that confines it; None without a sandbox.
+    # The backend that confines it, None without a sandbox; and why its command was not run.
     sandbox: str | None = None
+    refusal: str | None = None
     # The bytes of output after which its keeper is told to end it.
     output_limit: int | None = None
     mark: int
@@ -91,6 +94,9 @@ class StoredStatus(msgspec.Struct, rename="camel"):
     pid: int
     # Milliseconds since 1970.
     ended_at: int
+    # Why the keeper has killed it, and the facts of its end, if the start asked for them.
+    reason: str | None = None
+    facts: dict[str, Any] | None = None
 
 
 Saved = TypeVar("Saved", StoredSession, StoredJob, StoredStatus)

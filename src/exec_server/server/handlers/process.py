@@ -11,6 +11,7 @@ from exec_server.errors import InvalidRequest
 from exec_server.process.process_table import signal_number
 from exec_server.process.start_terms import NO_TERMS
 from exec_server.protocol import process
+from exec_server.protocol.ends import EndedBy
 from exec_server.protocol.method import NOTHING, Nothing
 from exec_server.rpc.router import handles
 from exec_server.server.context import Context
@@ -53,13 +54,20 @@ def write(
 def signal(ctx: Context, params: process.SignalParams) -> Nothing:
     # The name is a part of the parameters, so it is checked before the handshake.
     signum = signal_number(params.signal)
-    ctx.processes.signal(params.process_id, signum)
+    ctx.processes.signal(params.process_id, signum, _asker(ctx))
     return NOTHING
 
 
 @handles(process.TERMINATE)
 def terminate(ctx: Context, params: process.TerminateParams) -> process.TerminateResult:
-    return ctx.processes.terminate(params)
+    return ctx.processes.terminate(params, _asker(ctx))
+
+
+def _asker(ctx: Context) -> EndedBy:
+    """The client of a request that may end a process."""
+    session = ctx.session
+    session_id = None if session is None else session.id
+    return EndedBy("client", principal=ctx.who.name, session_id=session_id)
 
 
 @handles(process.RESIZE)

@@ -1,0 +1,177 @@
+"""What the keeper finds out about the end of a program whose start has asked for a report.
+
+The keeper loads this file by its path, with the first such start; only the standard library is
+available there. The facts are plain values, because they travel in a message, and the durable
+keeper writes them to a file::
+
+    wall, cpu            seconds
+    max_rss              bytes of the largest process
+    read, written        bytes from and to disks
+    status               the wait status of a command in bubblewrap, whose own status is only a code
+    sender               who sent the signal: {"kind", "pid", "exe"}; see signal_senders.py
+    oom_killed           True if the kernel's log says that it was killed for memory
+    not_run              True if the sandbox was not as planned, so that the command did not run
+    stopped              True if the keeper was ending everything at that time
+
+CPU time and bytes are those of the program and of all descendants that were waited for. Of a
+command in bubblewrap these are all processes of its namespace, because they end with its first one;
+bubblewrap itself does not wait for that one, but the keeper does.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import time
+from importlib.util import module_from_spec, spec_from_file_location
+
+# A stand-in for `typing.TYPE_CHECKING`, without the import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+# The kernel counts blocks of this size, whatever the disk has.
+_BLOCK_BYTES = 512
+# The number of the first pid namespace.
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+
+
+class _ReportedProgram:
+    """One program that runs, or whose exit is about to be told."""
+
+    __slots__ = ("facts", "is_whole", "mark", "namespace", "pid", "started")
+
+    def __init__(self, pid: int, mark: int, namespace: Any, started: int) -> None:
+        self.pid = pid
+        self.mark = mark
+        # Of a command in bubblewrap; and whether its first process has waited for all others.
+        self.namespace = namespace
+        self.is_whole = True
+        self.started = started
+        self.facts: dict[str, Any] = {}
+
+    def add_usage(self, used: Any) -> None:
+        # A command has ended when bubblewrap has.
+        self.facts.setdefault("wall", (time.monotonic_ns() - self.started) / 1e9)
+        self.facts["max_rss"] = used.ru_maxrss * 1024
+        if self.is_whole:
+            self.facts["cpu"] = used.ru_utime + used.ru_stime
+            self.facts["read"] = used.ru_inblock * _BLOCK_BYTES
+            self.facts["written"] = used.ru_oublock * _BLOCK_BYTES
+
+
+class ExitFacts:
+    """The facts of all programs with a report.
+
+    *mark_of* tells the mark of a process; *keep* duplicates a descriptor that is kept for long.
+    """
+
+    def __init__(self, mark_of: Callable[[int], int], keep: Callable[[int], int]) -> None:
+        self._mark_of = mark_of
+        self._programs: dict[int, _ReportedProgram] = {}
+        # The programs whose namespace is being waited for, by its first process.
+        self._joined: dict[int, _ReportedProgram] = {}
+        self._senders: Any = None
+        self._log: Any = None
+        # In another namespace the kernel's numbers are not those that are seen here.
+        if _is_first_namespace():
+            self._senders = _beside("signal_senders.py").opened()
+            self._log = _beside("kernel_log.py").opened(keep)
+
+    def begin(self, pid: int, mark: int, namespace: Any, started: int) -> None:
+        """A program was started; *namespace* is that of a command in bubblewrap."""
+        if self._log is not None:
+            self._log.forget(pid)
+        self._programs[pid] = _ReportedProgram(pid, mark, namespace, started)
+
+    def reaped(self, pid: int, status: int, used: Any) -> None:
+        """A child of the keeper was waited for."""
+        program = self._joined.pop(pid, None)
+        if program is not None:
+            # These are the processes of the namespace, without bubblewrap itself.
+            program.add_usage(used)
+        elif (program := self._programs.get(pid)) is not None:
+            program.add_usage(used)
+            self._add_signal(program, status)
+
+    def _add_signal(self, program: _ReportedProgram, status: int) -> None:
+        target = program.pid
+        if program.namespace is not None and not os.WIFSIGNALED(status):
+            target, inner = program.namespace.command_end()
+            if inner is not None:
+                program.facts["status"] = status = inner
+        if not os.WIFSIGNALED(status):
+            return
+        if self._log is not None and os.WTERMSIG(status) == signal.SIGKILL:
+            if self._log.has_killed(target):
+                program.facts["oom_killed"] = True
+        if self._senders is not None:
+            sender = self._senders.find(target, os.WTERMSIG(status), since=program.started)
+            if sender is not None:
+                program.facts["sender"] = self._described(sender, target, program.mark)
+
+    def _described(self, sender: tuple[int, int], target: int, mark: int) -> dict[str, Any]:
+        pid, code = sender
+        if code > 0:
+            return {"kind": "kernel"}
+        if pid == os.getpid():
+            return {"kind": "keeper"}
+        if pid == target or (mark and self._mark_of(pid) == mark):
+            return {"kind": "self", "pid": pid}
+        try:
+            exe = os.readlink(b"/proc/%d/exe" % pid).decode("utf-8", "replace")
+        except OSError:
+            # It has ended since.
+            return {"kind": "process", "pid": pid}
+        return {"kind": "process", "pid": pid, "exe": exe}
+
+    def waits_for(self, pid: int, first: int) -> bool:
+        """True if the exit of *pid* is told only when *first*, of its namespace, is reaped."""
+        program = self._programs.get(pid)
+        if program is None:
+            return False
+        # The first process has to wait for all others: those that end with it are not counted.
+        program.is_whole = program.namespace.end_members()
+        self._joined[first] = program
+        return True
+
+    def not_run(self, pid: int) -> None:
+        """The sandbox of *pid* was not as planned."""
+        if pid in self._programs:
+            self._programs[pid].facts["not_run"] = True
+
+    def taken(self, pid: int, *, is_stopping: bool) -> dict[str, Any] | None:
+        """The facts of a program whose exit is told now; None if no report was asked for."""
+        program = self._programs.pop(pid, None)
+        if program is None:
+            return None
+        if is_stopping:
+            program.facts["stopped"] = True
+        return program.facts
+
+
+def _is_first_namespace() -> bool:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def load_everything() -> None:
+    """Load the other files now: later they may be those of another release."""
+    for file in ("kernel_log.py", "signal_senders.py"):
+        _beside(file)
+
+
+@functools.cache
+def _beside(file: str) -> Any:
+    """Load *file*, which is beside this one."""
+    assert file in ("kernel_log.py", "signal_senders.py")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
+    spec = spec_from_file_location(file.removesuffix(".py"), path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
