@@ -53,7 +53,11 @@ def test_a_token_is_given_in_one_way(parser, tmp_path, capsys):
     file.write_text(" secret\n")
     assert server_token(parser, parser.parse_words(["a"])) is None
     assert server_token(parser, parser.parse_words(["a", "--token", "x"])) == "x"
-    assert server_token(parser, parser.parse_words(["a", "--token-file", str(file)])) == "secret"
+    in_file = server_token(parser, parser.parse_words(["a", "--token-file", str(file)]))
+    assert callable(in_file) and in_file() == "secret"
+    # It is read for each connection.
+    file.write_text("rotated\n")
+    assert in_file() == "rotated"
     with pytest.raises(SystemExit) as ended:
         server_token(parser, parser.parse_words(["a", "--token", "x", "--token-file", "y"]))
     assert ended.value.code == 2
