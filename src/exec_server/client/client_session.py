@@ -90,6 +90,8 @@ class ClientSession:
         # False for servers older than sessions, which take native paths.
         self.uses_uris = True
         self.flow = FlowControl(self, limits=limits)
+        # True once the windows were given up, because the client leaves.
+        self._has_released = False
         self.policy = NetworkPolicy()
         self.processes = TrackedProcesses(self, limits=limits)
         self.watches = MissingWatches()
@@ -150,12 +152,24 @@ class ClientSession:
 
     def close(self) -> None:
         """Disconnect. The processes of a retained session do not wait for a reader."""
-        if self.link.retained_seconds is not None:
-            self.flow.release_all()
+        self._release()
         self.link.close()
+
+    def _release(self) -> None:
+        """Give up the windows of a retained session, once, and ask for an answer after that.
+
+        Without the answer the server might not hear of it: if it finds out that the client has
+        closed the socket, because it cannot send, it does not read what came before.
+        """
+        if self.link.retained_seconds is None or self._has_released:
+            return
+        self._has_released = True
+        if self.flow.release_all() and self.connection is not None:
+            self.connection.confirm()
 
     async def settle(self) -> None:
         """Wait for a moment until requests that were sent without waiting are answered."""
+        self._release()
         if self.connection is not None:
             with self.flow.calling():
                 await self.connection.settle(self.limits.close_timeout)

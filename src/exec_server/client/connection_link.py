@@ -171,6 +171,11 @@ class ConnectionLink:
         departed = connection.departed if isinstance(connection, Audible) else None
         return self._peer.arrived, departed
 
+    def confirm(self) -> None:
+        """Ask for an answer, which `settle` waits for, if this server can be asked."""
+        if self._knows_ping:
+            self.send(lifecycle.PING, NOTHING)
+
     def probe(self) -> bool:
         """Ask for a sign of life; False if this server cannot be asked over this transport."""
         if self._knows_ping:

@@ -112,11 +112,14 @@ class FlowControl:
                 taken[process_id] = seq
         return taken
 
-    def release_all(self) -> None:
-        """Give up all windows, because no client will be connected for long."""
+    def release_all(self) -> bool:
+        """Give up all windows, because no client will be connected for long; False without any."""
+        has_dropped = bool(self.dropped)
         self.forget_dropped()
-        for process_id in self.taken():
+        taken = self.taken()
+        for process_id in taken:
             self.settle(process_id, None)
+        return has_dropped or bool(taken)
 
     # Windows of an earlier client of the same session.
 
