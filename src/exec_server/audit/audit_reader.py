@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from exec_server.audit.chain import Place, placed
+from exec_server.audit.chain import LinePlace, placed
 from exec_server.errors import ConfigurationError
 
 # How often a file is looked at while there is nothing new in it.
@@ -25,7 +25,7 @@ def files_of(path: str) -> list[str]:
     return [*found, path] if os.path.exists(path) or not found else found
 
 
-def lines_of(path: str) -> Iterator[tuple[Place, bytes]]:
+def lines_of(path: str) -> Iterator[tuple[LinePlace, bytes]]:
     """All lines of a log with their places; an unfinished last line is one, too.
 
     Raises ConfigurationError if a file cannot be read.

@@ -73,7 +73,7 @@ def torn_detail(torn: bytes) -> str:
     return f"{len(torn)} bytes, sha256 {hashlib.sha256(torn).hexdigest()}"
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """A line of a file."""
 
     file: str
@@ -87,7 +87,7 @@ class Place(NamedTuple):
 class Fault(NamedTuple):
     """Something that is wrong with the chain at *place*."""
 
-    place: Place
+    place: LinePlace
     text: str
 
     def __str__(self) -> str:
@@ -106,10 +106,10 @@ class ChainCheck:
         self.lines = 0
         self._before_chain = 0
         # A line that is none, if it was the last one. The next one may say that it was torn.
-        self._torn: tuple[Place, bytes] | None = None
+        self._torn: tuple[LinePlace, bytes] | None = None
         self._anchored: set[Link] = set()
 
-    def feed(self, place: Place, line: bytes, wanted: Link | None = None) -> None:
+    def feed(self, place: LinePlace, line: bytes, wanted: Link | None = None) -> None:
         """Take the next line. If it is the one that *wanted* names, `has_anchor` is true then."""
         self.lines += 1
         found = read_line(line)
@@ -153,7 +153,7 @@ class ChainCheck:
         else:
             self.faults.append(Fault(place, "this is no line of an audit log, or a part of one"))
 
-    def _unchained(self, place: Place, found: AuditLine) -> None:
+    def _unchained(self, place: LinePlace, found: AuditLine) -> None:
         if found.hash or found.previous:
             self._fault(place, "a line was changed: its number is missing")
         elif self.first is None:
@@ -162,7 +162,7 @@ class ChainCheck:
         else:
             self.faults.append(Fault(place, "this line has no number: it was added"))
 
-    def _check(self, place: Place, line: bytes, found: AuditLine) -> bool:
+    def _check(self, place: LinePlace, line: bytes, found: AuditLine) -> bool:
         """True if the chain goes on after this line."""
         if not is_unchanged(line, found):
             self._fault(place, f"line {found.number} was changed")
@@ -178,7 +178,7 @@ class ChainCheck:
         if self.first is None:
             self.first = Link(found.number, found.hash)
 
-    def _follows(self, place: Place, found: AuditLine) -> bool:
+    def _follows(self, place: LinePlace, found: AuditLine) -> bool:
         expected = self.end.number + 1
         if found.number == 1 and not found.previous and expected > 1:
             text = "a new chain begins here, and the end of the one before it cannot be proved"
@@ -197,11 +197,11 @@ class ChainCheck:
             )
         return True
 
-    def _fault(self, place: Place, text: str) -> None:
+    def _fault(self, place: LinePlace, text: str) -> None:
         self.faults.append(Fault(place, text))
 
 
-def check(lines: Iterable[tuple[Place, bytes]], wanted: Link | None = None) -> ChainCheck:
+def check(lines: Iterable[tuple[LinePlace, bytes]], wanted: Link | None = None) -> ChainCheck:
     """Check all *lines*, and whether the line *wanted* is one of them."""
     done = ChainCheck()
     for place, line in lines:
@@ -210,7 +210,7 @@ def check(lines: Iterable[tuple[Place, bytes]], wanted: Link | None = None) -> C
     return done
 
 
-def placed(file: str, lines: Iterable[bytes]) -> Iterator[tuple[Place, bytes]]:
+def placed(file: str, lines: Iterable[bytes]) -> Iterator[tuple[LinePlace, bytes]]:
     """The lines of one file with their places."""
     for row, line in enumerate(lines, 1):
-        yield Place(file, row), line
+        yield LinePlace(file, row), line

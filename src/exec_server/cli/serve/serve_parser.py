@@ -1,4 +1,7 @@
-"""The options of the server, and its help."""
+"""The options of the server, and its help.
+
+The module is long because every option of one command line is declared here, with its words.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import re
 WANTED = frozenset(("memory", "pids", "cpu", "cpuacct"))
 
 
-class Place:
+class GroupPlace:
     """The directory of the group that this process is in, in one hierarchy."""
 
     __slots__ = ("controllers", "path", "version")
@@ -23,10 +23,10 @@ class Place:
         self.controllers = controllers
 
 
-def located(mountinfo: str, own: str) -> list[Place]:
+def located(mountinfo: str, own: str) -> list[GroupPlace]:
     """The own groups that can be reached; the texts are /proc/self/mountinfo and .../cgroup."""
     groups = dict(_own_groups(own))
-    places: list[Place] = []
+    places: list[GroupPlace] = []
     for line in mountinfo.splitlines():
         fields, _, rest = line.partition(" - ")
         words, facts = fields.split(), rest.split()
@@ -39,7 +39,7 @@ def located(mountinfo: str, own: str) -> list[Place]:
             continue
         path = _within(groups[key], _plain(words[3]), _plain(words[4]))
         if path is not None:
-            places.append(Place(version, path, has))
+            places.append(GroupPlace(version, path, has))
     return places
 
 

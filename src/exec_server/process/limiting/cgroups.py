@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from exec_server.process.limiting.cgroup_places import Place
+    from exec_server.process.limiting.cgroup_places import GroupPlace
 
 # What statfs(2) says of a hierarchy; a tmpfs at the same path takes directories and limits nothing.
 _MAGIC = {1: 0x27E0EB, 2: 0x63677270}
@@ -264,7 +264,7 @@ class Areas:
     in it; no other process is ever moved.
     """
 
-    def __init__(self, places: Iterable[Place], ours: Callable[[], set[int]]) -> None:
+    def __init__(self, places: Iterable[GroupPlace], ours: Callable[[], set[int]]) -> None:
         self._ours = ours
         self._made: list[str] = []
         self._count = 0
@@ -285,7 +285,7 @@ class Areas:
     def controllers(self, mechanism: str) -> set[str]:
         return {controller for each, controller in self._areas if each == mechanism}
 
-    def _open(self, place: Place) -> None:
+    def _open(self, place: GroupPlace) -> None:
         if filesystem(place.path) != _MAGIC[place.version]:
             raise OSError(0, "not a control group")
         own = _base(place.path) if place.version == 2 else place.path

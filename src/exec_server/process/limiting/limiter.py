@@ -393,7 +393,7 @@ def _most(tree: LimitedTree) -> float | None:
     return None if tree.pids is None else tree.pids + 2
 
 
-def _places() -> list[cgroup_places.Place]:
+def _places() -> list[cgroup_places.GroupPlace]:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         mountinfo = file.read()
     with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
