@@ -356,7 +356,8 @@ def all_errors(kind: type[ExecServerError] = ExecServerError) -> set[type[ExecSe
 @requirement("client/errors:retryable")
 def test_every_error_says_whether_it_is_retryable():
     retryable = {kind.__name__ for kind in all_errors() if kind.retryable}
-    assert retryable == {"SessionAttached", "ConnectionClosed", "ConnectError"}
+    of_connections = {"SessionAttached", "ConnectionClosed", "ConnectError"}
+    assert retryable == of_connections | {"AuditUnavailable", "QuotaReached"}
 
 
 @requirement("client/errors:retryable")

@@ -93,8 +93,9 @@ async def test_commands_run_as_the_user(no_leaks, place, home):
         await wire.call("process/closeStdin", {"processId": "stdin"})
         output = await wire.output_until("stdin", b"CapEff")
         assert output.startswith(b"hello\n")
-        bits = [line.split()[1] for line in output.splitlines()[1:]]
-        assert set(bits) == {b"0" * 16}, output
+        bits = [int(line.split()[1], 16) for line in output.splitlines()[1:]]
+        # Signals 32 and 33 belong to the C library; its posix_spawn makes children ignore them.
+        assert not any(each & ~(0b11 << 31) for each in bits), output
         await wire.event("stdin", "process/closed")
         env = {**ENV, "HOME": "/chosen"}
         found = await wire.run("env", ["sh", "-c", "echo $HOME $USER"], cwd=uri(home), env=env)

@@ -54,6 +54,8 @@ VALID: list[tuple[str, Any]] = [
     ("process/signal", {"processId": "fuzz", "signal": "interrupt"}),
     ("process/terminate", {"processId": "fuzz"}),
     ("process/resize", {"processId": "fuzz", "rows": 1, "cols": 2}),
+    ("process/denials", {"processId": "fuzz"}),
+    ("process/grant", {"processId": "fuzz", "grant": "write=/x", "scope": "once"}),
     ("process/closeStdin", {"processId": "fuzz"}),
     ("process/list", None),
 ]
