@@ -31,6 +31,9 @@ def hide_from_sandboxes(options: ServeOptions) -> None:
 def _paths(options: ServeOptions) -> Iterator[str | None]:
     yield from (options.auth.token_file, options.auth.shared_secret_file)
     yield from options.operator.secret_files
+    principals = options.operator.principals_file
+    # What SQLite finds beside the file can change it.
+    yield None if principals is None else own_folder(principals)
     remote = options.remote
     yield from (remote.registry_token_file, remote.identity, remote.authorized_harness)
     yield remote.audit_log
