@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import threading
@@ -188,3 +189,22 @@ def test_the_stamp_changes_with_the_file(file):
     assert file.stamp() == before
     file.add(record("b"))
     assert file.stamp() != before
+
+
+@requirement("principals:file")
+def test_a_log_that_another_program_puts_beside_the_file_changes_nothing(file, tmp_path):
+    copy = tmp_path / "copy.sqlite3"
+    copy.write_bytes(file.path.read_bytes())
+    log = Path(f"{file.path}-wal")
+    with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as forged:
+        forged.execute("PRAGMA journal_mode = WAL")
+        forged.execute(
+            "INSERT INTO principals (name, record) "
+            "SELECT 'eve', replace(record, '\"ci\"', '\"eve\"') FROM principals"
+        )
+        log.write_bytes(Path(f"{copy}-wal").read_bytes())
+    assert f"another program has made {log}" in why_refused(file)
+    with pytest.raises(ConfigurationError):
+        file.add(record("bob"))
+    log.unlink()
+    assert [each.name for each in file.records()] == ["ci"]

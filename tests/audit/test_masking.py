@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exec_server.access.token_secrets import new_secret
 from exec_server.audit import masking
 from exec_server.audit.masking import MASK, PLAIN, Masker, is_secret_name
 from tests.requirements import requirement
@@ -153,3 +154,10 @@ def test_the_module_is_pure():
     }
     pure = {"__future__", "collections.abc", "hashlib", "itertools", "re", "urllib.parse"}
     assert imported <= pure
+
+
+@requirement("audit/masking:secrets")
+def test_a_token_of_a_principal_is_masked_wherever_it_begins():
+    token = new_secret()
+    words = [f"-H{token}", f"my_{token}", f"x-{token}!"]
+    assert PLAIN.command(words) == [f"-H{MASK}", f"my_{MASK}", f"x-{MASK}!"]

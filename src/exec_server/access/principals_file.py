@@ -53,6 +53,7 @@ class PrincipalsFile:
         try:
             found = os.stat(self.path)
             self._check(found, os.stat(self.path.parent))
+            self._check_neighbour()
         except OSError as exc:
             raise self._error(exc.strerror or str(exc)) from exc
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -134,6 +135,15 @@ class PrincipalsFile:
             raise self._error(f"other users can use it: run `chmod 600 {self.path}`")
         if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
             raise self._error(f"every user can replace it: run `chmod o-w {self.path.parent}`")
+
+    def _check_neighbour(self) -> None:
+        """Refuse a write-ahead log beside the file: SQLite would take all that it says into it.
+
+        We never make one, and another user, or a sandboxed command, may have.
+        """
+        log = f"{self.path}-wal"
+        if os.path.lexists(log):
+            raise self._error(f"another program has made {log}, which could change it: remove that")
 
     @contextlib.contextmanager
     def _open(self, *, is_write: bool = False) -> Iterator[sqlite3.Connection]:

@@ -45,7 +45,7 @@ _SCHEME = re.compile(r"\b(?P<head>(?:bearer|basic)\s+)(?P<value>[\w.~+/=-]{6,})"
 _USER_IN_URL = re.compile(r"(?<![A-Za-z0-9+.-])(?P<head>[A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#@\"']+@")
 _URL = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>()`]+")
 _FORMS = re.compile(
-    r"""(?<![\w-])(?:
+    r"""exs_[\w-]{40,} | (?<![\w-])(?:
         exs_[\w-]+
       | gh[oprsu]_\w{16,} | github_pat_\w{16,} | glpat-[\w-]{16,}
       | xox[abeoprs]-[\w-]{10,}

@@ -23,6 +23,7 @@ from exec_server.process.end_report import Ending, Order, end_report, usage_of
 from exec_server.process.limiting.output_limit import OutputLimit
 from exec_server.process.pump import OutputGate, Pump
 from exec_server.process.spawn import Facts, Granted, ProgramStarter, Spawned
+from exec_server.process.start_terms import NO_TERMS
 from exec_server.process.stdin import Stdin
 from exec_server.protocol import process
 from exec_server.protocol.base64 import encode_base64
@@ -200,6 +201,7 @@ class Child:
         self.denials: DenialWatch | None = None
         # What it was started with, if it can be started again under a wider sandbox.
         self.params = params if params.denials else None
+        self.terms = NO_TERMS
         self.is_sandbox_denied = False
         # What it may use, as the keeper was asked and as it has granted; None without limits.
         self.asked_limits: Facts | None = None

@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 # An event loop's clock cannot wait longer than this.
 _LONGEST_WAIT = 365 * 24 * 3600.0
 
+# Starts a process under terms, or under narrower ones.
+Begin = Callable[[process.StartParams, StartTerms], Awaitable[process.StartResult]]
+
 _ACCEPTED = process.WriteResult("accepted")
 _NO_STATE = "this server keeps no state: start it with --state DIR"
 
@@ -120,6 +123,7 @@ class ProcessTable:
         child.on_exit = self.on_exit
         spawned = self._launcher.spawn(checked, child, is_wanted=lambda: not starting.is_cancelled)
         child.on_reaped = terms.release
+        child.terms = terms._replace(release=None)
         self._entries[params.process_id] = starting
         answer = answer or self._loop.create_future()
         # This is not a task of the request: a start whose client has vanished still takes its
@@ -379,8 +383,11 @@ class ProcessTable:
             self._launcher.granted[path] = kind
         return result
 
-    async def restart(self, params: denials.GrantParams) -> denials.GrantResult:
-        """Grant, end the process if it runs, and start it again with the same id, as a new one."""
+    async def restart(self, params: denials.GrantParams, begin: Begin) -> denials.GrantResult:
+        """Grant, end the process if it runs, and start it again with the same id, as a new one.
+
+        *begin* starts it: it has the terms of the first start, and those of the client that asks.
+        """
         child = self._readable(params.process_id)
         watch = self._watch_of(params.process_id)
         _, kind, path = watch.grant(params.grant, "session")
@@ -395,7 +402,7 @@ class ProcessTable:
         before = dict(self._launcher.granted)
         self._launcher.granted[path] = kind
         try:
-            started = self.start(child.params)
+            started = begin(child.params, child.terms)
         finally:
             if params.scope != "session":
                 self._launcher.granted = before

@@ -1,8 +1,9 @@
 """The server's own files, which no sandbox may change or, if they are secret, read.
 
 The code of the server runs outside of every sandbox. If it lies in a workspace, for example in the
-workspace's `.venv`, it is read-only there all the same. Secrets, such as files with tokens or keys
-and the socket that the server listens on, are registered with `hide` when the server starts.
+workspace's `.venv`, it is read-only there all the same, and so is what `keep` names. Secrets, such
+as files with tokens or keys and the socket that the server listens on, are registered with `hide`
+when the server starts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 # Directories that an interpreter shares with the rest of the system; only its own parts of them are
 # protected.
@@ -19,6 +20,8 @@ _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
 
 # Each with the function that makes it, if it has one.
 _hidden: dict[bytes, Callable[[], object] | None] = {}
+# Each lists files that no sandbox may change.
+_kept: list[Callable[[], Iterable[str]]] = []
 
 
 def hide(path: str | bytes | os.PathLike[str], make: Callable[[], object] | None = None) -> None:
@@ -43,9 +46,23 @@ def hidden() -> tuple[bytes, ...]:
     return tuple(sorted(_hidden))
 
 
-@functools.cache
+def keep(files: Callable[[], Iterable[str]]) -> None:
+    """Keep the files that *files* lists unchanged by every sandbox that is planned from now on.
+
+    It is asked for each sandbox. A sandbox that could change such a file ends when it is renamed.
+    """
+    _kept.append(files)
+
+
 def protected() -> tuple[bytes, ...]:
-    """The paths that no sandbox may change, free of symbolic links: interpreter and packages."""
+    """The paths that no sandbox may change, free of symbolic links."""
+    kept = {os.path.realpath(os.fsencode(path)) for files in _kept for path in files()}
+    return (*_own_code(), *sorted(kept))
+
+
+@functools.cache
+def _own_code() -> tuple[bytes, ...]:
+    """The interpreter and the packages."""
     # Only a server with sandboxes needs this module.
     import sysconfig
 

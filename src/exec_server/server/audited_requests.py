@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Struct
 
+from exec_server.access.principal import Floors, Principal
 from exec_server.audit.masking import Masker
 from exec_server.errors import RpcError
+from exec_server.printable import short_digest
 from exec_server.process.child import Child
-from exec_server.protocol import fs, http, jobs, lifecycle, process
+from exec_server.protocol import denials, fs, http, jobs, lifecycle, process
 from exec_server.protocol.base64 import Blob, LazyBlob
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.method import Encoded
@@ -44,16 +47,25 @@ UNAUDITED = frozenset(
 # The most names of variables, and of paths, in one line.
 _MOST_NAMES = 100
 _LONGEST = 4096
+_SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 # The names of texts in parameters, and in events.
 _NAMED = {"process_id": "process", "grant": "grant"}
 
 
-def request_facts(params: Struct, masker: Masker) -> Facts:
-    """What *params* ask for, without secrets and content."""
+def request_facts(params: Struct, masker: Masker, who: Principal) -> Facts:
+    """What *params* ask for in the name of *who*, without secrets and content."""
     describe = _DESCRIBED.get(type(params))
-    if describe is not None:
-        return describe(params, masker)
-    return _plain_facts(params)
+    if describe is None:
+        return _plain_facts(params)
+    facts = describe(params, masker)
+    if isinstance(params, process.StartParams):
+        facts |= _floor_facts(params, facts["detail"], who.floors)
+    return facts
+
+
+def without_session_ids(text: str) -> str:
+    """*text* with the digests of session ids in their place: an id lets others in."""
+    return _SESSION_ID.sub(lambda found: short_digest(found.group().lower()), text)
 
 
 def result_facts(result: object) -> Facts:
@@ -88,7 +100,12 @@ def _granted(limit: GrantedLimit) -> float:
 
 
 def _start_facts(params: process.StartParams, masker: Masker) -> Facts:
-    details = {"tty": params.tty, "durable": params.durable}
+    details = {
+        "tty": params.tty,
+        "durable": params.durable,
+        "learning, without a sandbox": params.learn,
+        f"as {_cut(params.user or '')[:64]}": params.user is not None,
+    }
     return {
         "process": params.process_id,
         "argv": masker.command(params.argv),
@@ -98,6 +115,18 @@ def _start_facts(params: process.StartParams, masker: Masker) -> Facts:
         "limits": _asked(params.limits),
         "detail": ", ".join(name for name, is_asked in details.items() if is_asked),
     }
+
+
+def _floor_facts(params: process.StartParams, detail: str, floors: Floors) -> Facts:
+    """What floors decide about a start that leaves it open."""
+    facts: Facts = {}
+    if floors.run_as is not None and params.user is None:
+        facts["detail"] = ", ".join(filter(None, (detail, f"as {floors.run_as}")))
+    if floors.sandbox is not None and params.sandbox is None:
+        folders = f"={':'.join(floors.sandbox.folders)}" if floors.sandbox.folders else ""
+        network = "" if floors.sandbox.network else ", no network"
+        facts["sandbox"] = f"{floors.sandbox.kind}{folders}{network}"
+    return facts
 
 
 def _asked(limits: ResourceLimits | None) -> dict[str, float] | None:
@@ -121,8 +150,12 @@ def _http_facts(params: http.RequestParams, masker: Masker) -> Facts:
 
 
 def _initialize_facts(params: lifecycle.InitializeParams, _masker: Masker) -> Facts:
-    how = "a new session" if params.resume_session_id is None else "a session is resumed"
-    return {"detail": f"{how} by {_cut(params.client_name)[:64]}"}
+    asked = params.resume_session_id
+    how = "a new session" if asked is None else "a session is resumed"
+    facts: Facts = {"detail": f"{how} by {_cut(params.client_name)[:64]}"}
+    if asked is not None:
+        facts["session"] = short_digest(asked)
+    return facts
 
 
 def _signal_facts(params: process.SignalParams, _masker: Masker) -> Facts:
@@ -133,6 +166,12 @@ def _stop_facts(params: jobs.StopParams, _masker: Masker) -> Facts:
     return {"detail": "with its jobs" if params.jobs else ""}
 
 
+def _grant_facts(params: denials.GrantParams, _masker: Masker) -> Facts:
+    again = ", and the process is started again" if params.restart else ""
+    facts = _plain_facts(params)
+    return {**facts, "detail": f"{params.scope}{again}"}
+
+
 def _retain_facts(params: lifecycle.RetainParams, _masker: Masker) -> Facts:
     return {"detail": f"{params.seconds:g} seconds"}
 
@@ -140,6 +179,7 @@ def _retain_facts(params: lifecycle.RetainParams, _masker: Masker) -> Facts:
 _DESCRIBED: dict[type, Callable[[Any, Masker], Facts]] = {
     process.StartParams: _start_facts,
     process.SignalParams: _signal_facts,
+    denials.GrantParams: _grant_facts,
     fs.OpenParams: _open_facts,
     http.RequestParams: _http_facts,
     lifecycle.InitializeParams: _initialize_facts,

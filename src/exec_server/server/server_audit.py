@@ -22,6 +22,7 @@ from exec_server.errors import AuditUnavailable, InternalError, RpcError
 from exec_server.printable import printable, short_digest
 from exec_server.process.child import Child
 from exec_server.prometheus import Metric
+from exec_server.protocol import lifecycle
 from exec_server.rpc.router import Route
 from exec_server.server.audited_requests import (
     UNAUDITED,
@@ -29,6 +30,7 @@ from exec_server.server.audited_requests import (
     end_facts,
     request_facts,
     result_facts,
+    without_session_ids,
 )
 from exec_server.server.held_answers import HeldConnection, held
 from exec_server.server.session import Session
@@ -156,13 +158,15 @@ class ServerAudit:
             return route.handler(context, params)
         except RpcError as exc:
             if exc.code in _RIGHTS_CODES:
-                self._ended(route, context, request_facts(params, self.masker), error=exc)
+                self._ended(
+                    route, context, request_facts(params, self.masker, context.who), error=exc
+                )
             raise
 
     def _handle(self, route: Route, context: Context, params: Any) -> Any:
         if not self.lines.admits():
             raise AuditUnavailable(_REFUSED)
-        facts = request_facts(params, self.masker)
+        facts = request_facts(params, self.masker, context.who)
         try:
             result = route.handler(context, params)
         except Exception as exc:
@@ -199,7 +203,10 @@ class ServerAudit:
     ) -> None:
         if error is not None:
             known = error if isinstance(error, RpcError) else InternalError("internal error")
-            text = printable(self.masker.message(known.message), limit=_ERROR_CHARACTERS)
+            message = self.masker.message(known.message)
+            if route.method is lifecycle.INITIALIZE:
+                message = without_session_ids(message)
+            text = printable(message, limit=_ERROR_CHARACTERS)
             facts = {**facts, "code": known.code, "error": text}
         else:
             facts = {**facts, **result_facts(result)}

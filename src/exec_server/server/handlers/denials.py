@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 
-from exec_server.errors import InvalidRequest
+from exec_server.errors import FloorRefused
 from exec_server.protocol import denials
 from exec_server.rpc.router import handles
 from exec_server.server.context import Context
+from exec_server.server.handlers.process import start_under
 
 
 @handles(denials.DENIALS)
@@ -21,7 +23,7 @@ def grant(
 ) -> denials.GrantResult | Awaitable[denials.GrantResult]:
     floors = ctx.who.floors
     if params.scope != "never" and (floors.sandbox is not None or floors.roots):
-        raise InvalidRequest(f"the rights of `{ctx.who.name}` end at a floor; no grant lifts it")
+        raise FloorRefused(f"the rights of `{ctx.who.name}` end at a floor; no grant lifts it")
     if params.restart and params.scope in ("process", "session"):
-        return ctx.processes.restart(params)
+        return ctx.processes.restart(params, partial(start_under, ctx))
     return ctx.processes.grant_denied(params)

@@ -7,9 +7,9 @@ from functools import partial
 
 from msgspec import structs
 
-from exec_server.errors import InvalidRequest
+from exec_server.errors import FloorRefused
 from exec_server.process.process_table import signal_number
-from exec_server.process.start_terms import NO_TERMS
+from exec_server.process.start_terms import NO_TERMS, StartTerms
 from exec_server.protocol import process
 from exec_server.protocol.ends import EndedBy
 from exec_server.protocol.method import NOTHING, Nothing
@@ -23,11 +23,20 @@ def start(ctx: Context, params: process.StartParams) -> Awaitable[process.StartR
     if params.flow_window is not None and not ctx.can_acknowledge:
         # Acknowledgements would wait behind requests, so the process gets no window.
         params = structs.replace(params, flow_window=None)
+    return start_under(ctx, params, NO_TERMS)
+
+
+def start_under(
+    ctx: Context, params: process.StartParams, terms: StartTerms
+) -> Awaitable[process.StartResult]:
+    """Start a process within the floors and quotas of the principal.
+
+    *terms* hold if the principal has no floors of its own.
+    """
     processes, floors, quotas = ctx.processes, ctx.floors, ctx.server.quotas
-    terms = NO_TERMS
     if floors is not None:
         if params.learn:
-            raise InvalidRequest(f"the rights of `{ctx.who.name}` end at a floor; it cannot learn")
+            raise FloorRefused(f"the rights of `{ctx.who.name}` end at a floor; it cannot learn")
         params, terms = floors.start(params)
     if params.user is not None:
         terms = terms._replace(account=chosen_account(params.user, ctx.who))
