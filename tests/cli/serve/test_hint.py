@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from exec_server.cli.serve import serve_command
+from exec_server.cli.serve.serve_options import parse_serve
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.one_loop
@@ -59,3 +60,23 @@ def test_a_program_on_the_path_is_called_by_its_name(monkeypatch):
     monkeypatch.setattr(sys, "argv", [str(PROGRAM)])
     monkeypatch.setenv("PATH", str(PROGRAM.parent))
     assert serve_command._program() == "exec-server"
+
+
+@requirement("cli:hint")
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ([], "run ws://h -- uname"),
+        (["--principals", "default"], "run --token-file PATH ws://h -- uname"),
+        (
+            ["--ws-auth", "capability-token", "--ws-token-file", "/t"],
+            "stop --token-file PATH ws://h",
+        ),
+    ],
+)
+def test_the_hint_names_the_token_that_a_server_asks_for(monkeypatch, capsys, words, hint):
+    options = parse_serve(words)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    needs_token = serve_command._needs_token(options)
+    serve_command._announce("ws://h", state=None, needs_token=needs_token)
+    assert hint in capsys.readouterr().err
