@@ -64,19 +64,21 @@ def test_a_program_on_the_path_is_called_by_its_name(monkeypatch):
 
 @requirement("cli:hint")
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("words", "url", "hint"),
     [
-        ([], "run ws://h -- uname"),
-        (["--principals", "default"], "run --token-file PATH ws://h -- uname"),
+        ([], "ws://h", "run ws://h -- uname"),
+        (["--principals", "default"], "ws://h", "run --token-file PATH ws://h -- uname"),
+        (["--principals", "default"], "unix:///s", "run unix:///s -- uname"),
         (
             ["--ws-auth", "capability-token", "--ws-token-file", "/t"],
+            "ws://h",
             "stop --token-file PATH ws://h",
         ),
     ],
 )
-def test_the_hint_names_the_token_that_a_server_asks_for(monkeypatch, capsys, words, hint):
+def test_the_hint_names_the_token_that_a_server_asks_for(monkeypatch, capsys, words, url, hint):
     options = parse_serve(words)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    needs_token = serve_command._needs_token(options)
-    serve_command._announce("ws://h", state=None, needs_token=needs_token)
+    needs_token = serve_command._needs_token(options, url)
+    serve_command._announce(url, state=None, needs_token=needs_token)
     assert hint in capsys.readouterr().err

@@ -201,7 +201,7 @@ async def _run(
     if has_files(options) or notices.is_service:
         on_hangup(Reloading(options, running, tls, notices).reload, serving.cancel)
     stopped = running.core.stop_request()
-    _announce(running.url, state=state, needs_token=_needs_token(options))
+    _announce(running.url, state=state, needs_token=_needs_token(options, running.url))
     notices.ready(f"listening on {running.url}")
     try:
         await stopped
@@ -234,7 +234,10 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
     return from_options(options.auth)
 
 
-def _needs_token(options: ServeOptions) -> bool:
+def _needs_token(options: ServeOptions, url: str) -> bool:
+    # At a Unix socket the user of the client decides.
+    if url.startswith("unix:"):
+        return False
     return options.auth.mode is not None or options.operator.principals is not None
 
 
