@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pty
 import sys
@@ -79,6 +80,8 @@ def test_a_program_on_the_path_is_called_by_its_name(monkeypatch):
 def test_the_hint_names_the_token_that_a_server_asks_for(monkeypatch, capsys, words, url, hint):
     options = parse_serve(words)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    # The tests that follow in this process need the collector.
+    monkeypatch.setattr(gc, "freeze", lambda: None)
     needs_token = serve_command._needs_token(options, url)
     serve_command._announce(url, state=None, needs_token=needs_token)
     assert hint in capsys.readouterr().err
