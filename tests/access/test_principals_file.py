@@ -99,7 +99,27 @@ def test_changes_leave_the_files_in_place(file):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_file_of_another_user_is_refused(file):
     os.chown(file.path, 1, -1)
-    assert "it belongs to another user (uid 1)" in why_refused(file)
+    assert "it belongs to another user (uid 1); only that user can use it" in why_refused(file)
+
+
+@requirement("principals:file")
+@pytest.mark.parametrize(
+    ("closed", "said"),
+    [
+        ("file", "it has to belong to the user that the server runs as"),
+        ("folder", "because a journal is written beside the file"),
+    ],
+)
+def test_missing_rights_are_named(file, monkeypatch, closed, said):
+    """As a server that is not root meets a file that root has made."""
+    denied = file.path if closed == "file" else file.path.parent
+
+    def fails(*words: object, **options: object) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(sqlite3, "connect", fails)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != denied)
+    assert said in why_refused(file)
 
 
 @requirement("principals:file")

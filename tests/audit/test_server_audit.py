@@ -32,8 +32,10 @@ from exec_server.server.local_peers import LocalPeers
 from exec_server.server.server import ROUTES
 from exec_server.server.server_audit import ServerAudit
 from exec_server.server.serving import RunningServer, serve
+from exec_server.transport.certificate import Certificate
 from tests.requirements import requirement
 from tests.support.backends import needs_some_backend
+from tests.support.certificates import make_certificates
 from tests.support.cli import Cue
 from tests.support.leaks import eventually
 from tests.support.raw import UPGRADE, http, request_head
@@ -61,6 +63,16 @@ async def audited(
     with contextlib.closing(ServerAudit(AuditLines(str(path), options))) as audit:
         async with serve(url, audit=audit, **rest) as server:
             yield server
+
+
+@requirement("audit/lines:connections")
+async def test_the_first_line_has_the_url_for_clients(tmp_path, no_leaks):
+    make_certificates(tmp_path)
+    own, path = str(tmp_path / "server.pem"), tmp_path / "audit.log"
+    async with audited(path, tls=Certificate(own, own)) as server:
+        assert server.url.startswith("wss://")
+        (started,) = named(path, "server started")
+        assert started["detail"].endswith(f"listens on {server.url}")
 
 
 @requirement("audit/lines:requests", "audit/lines:no-content")

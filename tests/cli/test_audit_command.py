@@ -101,6 +101,19 @@ def test_lines_for_people(log, capsys, monkeypatch):
         assert [json.loads(each)["n"] for each in lines] == numbers
 
 
+@requirement("audit/command:filters")
+def test_numbers_can_be_read_by_people(tmp_path, capsys):
+    path = tmp_path / "audit.log"
+    lines = AuditLines(str(path), AuditOptions())
+    used = {"wall": 0.0136981, "cpu": 2.0, "peakMemory": 2_498_560.0}
+    lines.write_event(
+        WorkEvent(at=NOW, name="process ended", usage=used, limits={"memory": 2.0**31})
+    )
+    lines.close()
+    _, (shown,) = run(capsys, str(path))
+    assert shown.endswith("limits memory 2147483648; wall 0.014, cpu 2, peakMemory 2498560")
+
+
 @requirement("audit/command:ocsf")
 def test_events_have_the_field_names_of_ocsf(log, capsys):
     _, lines = run(capsys, "-o", "ocsf", str(log))

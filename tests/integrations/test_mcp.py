@@ -388,6 +388,13 @@ def test_an_address_for_other_machines_needs_a_token():
     listen("0.0.0.0", 0, token="secret").close()
 
 
+@requirement("integrations/mcp:operator-decides")
+def test_no_person_can_be_asked(capsys):
+    with pytest.raises(SystemExit):
+        mcp_parser().parse_options(["--sandbox", "read-only", "--ask", "build"], {})
+    assert "unexpected argument '--ask'" in capsys.readouterr().err
+
+
 @requirement("integrations/mcp:codex")
 async def test_codex_takes_the_command_as_a_server(server, tmp_path):
     binary = reference_binary()

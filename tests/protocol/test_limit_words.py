@@ -61,6 +61,7 @@ def test_several_limits_in_one_word_and_the_last_value_counts():
         ("wall=5G", "with a time such as 30s"),
         ("wall=0", "more than 0"),
         ("cpuRate=1e3", "with a number of cores"),
+        ("pids=1.5", "`pids` has to be a whole number"),
         ("require=yes", "unknown limit 'require'"),
     ],
 )
@@ -101,6 +102,8 @@ def test_a_mapping_may_have_numbers_and_texts():
         ({"memory": 0}, WrongLimit),
         ({"memory": 1.5}, WrongLimit),
         ({"memory": []}, WrongLimit),
+        ({"wall": float("inf")}, WrongLimit),
+        ({"cpuRate": float("nan")}, WrongLimit),
         ("memory=2G", TypeError),
         (5, TypeError),
     ],

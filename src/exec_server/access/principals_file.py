@@ -130,7 +130,10 @@ class PrincipalsFile:
         if not stat.S_ISREG(found.st_mode):
             raise self._error("it is not a file")
         if found.st_uid not in (os.geteuid(), 0):
-            raise self._error(f"it belongs to another user (uid {found.st_uid})")
+            raise self._error(
+                f"it belongs to another user (uid {found.st_uid}); only that user can use it, for "
+                "example with `runuser -u USER -- ...`"
+            )
         if found.st_mode & 0o077:
             raise self._error(f"other users can use it: run `chmod 600 {self.path}`")
         if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
@@ -166,7 +169,18 @@ class PrincipalsFile:
                 yield database
                 database.execute("COMMIT")
         except sqlite3.Error as exc:
-            raise self._error(str(exc)) from exc
+            raise self._error(self._obstacle() or str(exc)) from exc
+
+    def _obstacle(self) -> str | None:
+        """What the permissions do not allow to this user, which SQLite does not tell."""
+        if not os.access(self.path, os.R_OK | os.W_OK):
+            return "it has to belong to the user that the server runs as"
+        if not os.access(self.path.parent, os.W_OK | os.X_OK):
+            return (
+                f"{self.path.parent} has to belong to the user that the server runs as, because a "
+                "journal is written beside the file"
+            )
+        return None
 
     def _prepare(self, database: sqlite3.Connection, *, is_write: bool) -> None:
         """Check that the database is ours, and make the table in a new one."""

@@ -61,7 +61,9 @@ def _surroundings(line: AuditLine) -> Iterator[str]:
     if line.sandbox:
         yield f"sandbox {line.sandbox}"
     if line.limits:
-        yield "limits " + ", ".join(f"{name} {value:g}" for name, value in line.limits.items())
+        yield "limits " + ", ".join(
+            f"{name} {_number(value)}" for name, value in line.limits.items()
+        )
 
 
 def _end(line: AuditLine) -> Iterator[str]:
@@ -74,11 +76,16 @@ def _end(line: AuditLine) -> Iterator[str]:
     if line.ended_by:
         yield f"by {line.ended_by}"
     if line.usage:
-        yield ", ".join(f"{name} {value:g}" for name, value in line.usage.items())
+        yield ", ".join(f"{name} {_number(value)}" for name, value in line.usage.items())
     if line.bytes_in:
         yield f"{line.bytes_in} bytes in"
     if line.bytes_out:
         yield f"{line.bytes_out} bytes out"
+
+
+def _number(value: float) -> str:
+    """Bytes and counts in full, and times to the millisecond."""
+    return str(int(value)) if value == int(value) else f"{value:.3f}"
 
 
 def _outcome(line: AuditLine) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
@@ -38,6 +39,10 @@ class WrongLimit(ValueError):
     """A text is not a limit; the message says what is expected."""
 
 
+class UnknownLimit(WrongLimit):
+    """A text names no limit."""
+
+
 def parse_limits(texts: Iterable[str]) -> ResourceLimits:
     """The limits in *texts*, such as ``memory=2G,pids=200`` and ``require``.
 
@@ -58,7 +63,9 @@ def _parsed(word: str) -> tuple[str, Any]:
     known = _NAMES.get(name.strip().lower().replace("-", "").replace("_", ""))
     if known is None:
         valid = ", ".join(LIMIT_NAMES)
-        raise WrongLimit(f"unknown limit '{name}': the limits are {valid}, and the word {REQUIRE}")
+        raise UnknownLimit(
+            f"unknown limit '{name}': the limits are {valid}, and the word {REQUIRE}"
+        )
     units, example = _KINDS[known]
     match = _NUMBER.fullmatch(text.strip()) if equals else None
     unit = "" if match is None else match[2].upper()
@@ -66,6 +73,8 @@ def _parsed(word: str) -> tuple[str, Any]:
         raise WrongLimit(f"'{word}' is not a limit: expected `{known}=` with {example}")
     value = float(match[1]) * units[unit]
     if known not in _FRACTIONS:
+        if units is _PLAIN and value != int(value):
+            raise WrongLimit(f"'{word}' is not a limit: `{known}` has to be a whole number")
         value = int(value)
     if value <= 0:
         raise WrongLimit(f"'{word}' is not a limit: `{known}` has to be more than 0")
@@ -84,6 +93,9 @@ def as_limits(value: Limited) -> ResourceLimits | None:
             found[REQUIRE] = bool(each)
             continue
         name, parsed = _parsed(f"{key}={each}" if isinstance(each, str) else f"{key}=1")
+        if isinstance(each, float) and not math.isfinite(each):
+            # JSON would make it null, which is no limit at all.
+            raise WrongLimit(f"limits: `{name}` has to be a finite number")
         found[name] = parsed if isinstance(each, str) else each
     try:
         return msgspec.convert(found, ResourceLimits)

@@ -126,7 +126,7 @@ async def serve(
     try:
         if audit is not None:
             audit.know_tokens(token_digests(authenticator))
-            audit.started(f"listens on {bound.address.url}")
+            audit.started(f"listens on {bound.url(is_secure=tls is not None)}")
         # This comes before the first client is accepted, so that it finds its session.
         with _closed_on_error(bound):
             await core.restore()

@@ -1231,9 +1231,10 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         output is left out.
 
         With *denials* the server records what *sandbox* refuses; see `RemoteProcess.denials`.
-        *on_denied* is called with each new record. A refused call waits *denial_hold* seconds for
-        `RemoteProcess.grant`. With *learn* the program is not confined: it is only recorded what
-        *sandbox* would refuse. Servers that cannot record raise MethodNotFound.
+        *on_denied*, a plain function, is called with each new record. A refused call waits
+        *denial_hold* seconds for `RemoteProcess.grant`. Each of these two implies *denials*. With
+        *learn* the program is not confined: it is only recorded what *sandbox* would refuse.
+        Servers that cannot record raise MethodNotFound.
 
         With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
         texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.

@@ -43,6 +43,11 @@ class BoundSocket(msgspec.Struct, frozen=True):
     # The file that is removed at the end, if there is one of ours.
     unlink: str | None = None
 
+    def url(self, *, is_secure: bool) -> str:
+        """The URL for clients; TLS *is_secure*, and a Unix socket has none."""
+        url = self.address.url
+        return url.replace("ws:", "wss:", 1) if is_secure else url
+
 
 def bind(address: ListenAddress, access: UnixAccess) -> BoundSocket:
     """A socket that listens at *address*. Raises ConfigurationError."""

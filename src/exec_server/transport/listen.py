@@ -73,13 +73,11 @@ class Listener:
 
 def listen(bound: BoundSocket, settings: ListenSettings) -> Listener:
     """Accept WebSockets on *bound*; on a Unix socket also plain lines."""
-    url = bound.address.url
     if isinstance(bound.address, UnixAddress):
         acceptor = _accept_unix(bound, settings)
     else:
         acceptor = _accept_tcp(bound, settings)
-        if settings.certificate is not None:
-            url = url.replace("ws:", "wss:", 1)
+    url = bound.url(is_secure=settings.certificate is not None)
     return Listener(acceptor, url, unlink=bound.unlink)
 
 

@@ -55,11 +55,14 @@ async def test_a_person_is_asked(places, terminal: MakeTerminal):
     shown = terminal("sandbox", "--ask", "--", "sh", "-c", script)
     await shown.until(f"allow write to {outside}/a? [once/session/never] ".encode())
     shown.type(b"what\n")
+    await shown.until(b"[answer once (this call), session (such calls from now on) or never]")
     await shown.until(f"allow write to {outside}/a? [once/session/never] ".encode())
     shown.type(b"once\n")
     await shown.until(f"allow write to {outside}/b? [once/session/never] ".encode())
     shown.type(b"never\n")
     await shown.until(b"end")
+    await shown.until(f"[the sandbox refused: write {outside}/b ".encode())
+    assert f"refused: write {outside}/a ".encode() not in shown.all
     assert await shown.status() == 0
     assert (outside / "a").read_text() == "one\n"
     assert not (outside / "b").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pty
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from exec_server.cli.serve import serve_command
+from exec_server.cli.serve.serve_options import parse_serve
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.one_loop
@@ -59,3 +61,27 @@ def test_a_program_on_the_path_is_called_by_its_name(monkeypatch):
     monkeypatch.setattr(sys, "argv", [str(PROGRAM)])
     monkeypatch.setenv("PATH", str(PROGRAM.parent))
     assert serve_command._program() == "exec-server"
+
+
+@requirement("cli:hint")
+@pytest.mark.parametrize(
+    ("words", "url", "hint"),
+    [
+        ([], "ws://h", "run ws://h -- uname"),
+        (["--principals", "default"], "ws://h", "run --token-file PATH ws://h -- uname"),
+        (["--principals", "default"], "unix:///s", "run unix:///s -- uname"),
+        (
+            ["--ws-auth", "capability-token", "--ws-token-file", "/t"],
+            "ws://h",
+            "stop --token-file PATH ws://h",
+        ),
+    ],
+)
+def test_the_hint_names_the_token_that_a_server_asks_for(monkeypatch, capsys, words, url, hint):
+    options = parse_serve(words)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    # The tests that follow in this process need the collector.
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    needs_token = serve_command._needs_token(options, url)
+    serve_command._announce(url, state=None, needs_token=needs_token)
+    assert hint in capsys.readouterr().err

@@ -192,3 +192,29 @@ def test_a_signed_token_is_accepted_by_the_server(prompt, tmp_path):
     file.write_text("short")
     assert "fewer than 32 bytes" in prompt("sign", "ann", *options, status=1)
     assert not prompt.path.exists()
+
+
+@requirement("principals:token")
+def test_limits_have_the_names_and_values_of_run(prompt):
+    words = ["memory=1.5G,pids=64", "cpuRate=0.5", "wall=1h", "open-files=64", "disk=3mb"]
+    prompt("create", "ci", *(word for limit in words for word in ("--limit", limit)))
+    assert prompt.file.find("ci").floors.limits == ResourceLimits(
+        memory=3 << 29, pids=64, cpu_rate=0.5, wall=3600.0, open_files=64, disk=3 << 20
+    )
+
+
+@requirement("principals:token")
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "memory", "memory=", "memory=0", "speed=1", "pids=1.5", "pids=2G", "=1", "memory=x"),
+        *("require", "memory=1G,require", "memory=1X", "memory=-1", "memory=1 G"),
+    ],
+)
+def test_what_is_no_limit_is_refused(prompt, text):
+    assert "argument --limit:" in prompt.refused("create", "ci", "--limit", text)
+
+
+@requirement("principals:token")
+def test_without_an_action_no_name_is_asked_for(prompt):
+    assert "required: ACTION\n" in prompt.refused()

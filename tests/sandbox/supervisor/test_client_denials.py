@@ -64,6 +64,26 @@ async def test_a_process_is_started_again_and_attached_to(place):
 
 
 @requirement("denials/client:records")
+async def test_an_observer_has_to_be_a_plain_function(place):
+    async def waits(denial: exec_server.Denial) -> None: ...
+
+    async with exec_server.connect(place.server.url) as client:
+        for wrong in (3, waits):
+            with pytest.raises(TypeError, match="on_denied must be a"):
+                await client.start(["true"], sandbox=read_only(), on_denied=wrong)  # type: ignore[arg-type]
+
+
+@requirement("denials/client:records")
+async def test_a_hold_alone_records_and_holds(place):
+    script = f"echo new > {place.outside}/held || exit 7"
+    async with exec_server.connect(place.server.url) as client:
+        process = await client.start(["sh", "-c", script], sandbox=read_only(), denial_hold=0.1)
+        assert await process.wait() == 7
+        (denial,) = (await process.denials()).denials
+        assert denial.target == f"{place.outside}/held"
+
+
+@requirement("denials/client:records")
 async def test_an_observer_that_fails_disturbs_nothing(place):
     def fails(denial: exec_server.Denial) -> None:
         raise RuntimeError(denial.target)

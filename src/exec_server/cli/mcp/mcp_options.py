@@ -81,7 +81,7 @@ def mcp_parser() -> Parser:
         "loopback address",
     )
     add("--read-only", action=Flag, help="offer only the tools that change nothing")
-    add_sandbox_options(parser)
+    add_sandbox_options(parser, has_person=False)
     add(
         "--max-output",
         metavar="<BYTES>",

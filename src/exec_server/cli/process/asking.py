@@ -43,6 +43,9 @@ class Questions:
                 self._terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         self._waiting: asyncio.Queue[Denial] = asyncio.Queue()
         self._allowed: set[str] = set()
+        # Ids of denials by what was answered about single calls.
+        self._allowed_once: set[str] = set()
+        self._refused_once: set[str] = set()
 
     @property
     def hold(self) -> float:
@@ -74,7 +77,8 @@ class Questions:
             found = await process.denials()
         except ExecServerError:
             return []
-        return [each for each in found.denials if each.denial_id not in self._allowed]
+        allowed = self._allowed | (self._allowed_once - self._refused_once)
+        return [each for each in found.denials if each.denial_id not in allowed]
 
     async def _ask_all(self, process: RemoteProcess) -> None:
         while True:
@@ -84,8 +88,15 @@ class Questions:
             scope = await self._ask(denial)
             with contextlib.suppress(ExecServerError):
                 await process.grant(denial, scope)
-                if scope == "session":
-                    self._allowed.add(denial.denial_id)
+                self._note(denial.denial_id, scope)
+
+    def _note(self, denial_id: str, scope: GrantScope) -> None:
+        if scope == "session":
+            self._allowed.add(denial_id)
+        elif scope == "never":
+            self._refused_once.add(denial_id)
+        else:
+            self._allowed_once.add(denial_id)
 
     async def _ask(self, denial: Denial) -> GrantScope:
         verb = _VERBS.get(denial.kind, denial.kind)
@@ -94,6 +105,7 @@ class Questions:
             answer = await self._line(question)
             if answer.lower() in _ANSWERS:
                 return _ANSWERS[answer.lower()]
+            say("answer once (this call), session (such calls from now on) or never")
 
     async def _line(self, question: str) -> str:
         """The answer of the person; empty at the end of the input."""

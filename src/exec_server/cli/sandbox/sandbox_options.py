@@ -45,8 +45,13 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 READ_ONLY = Confinement(kind="read-only")
 
 
-def add_sandbox_options(parser: Parser, *, default: Confinement | None = None) -> None:
-    """Declare the options; *default* is the sandbox if none is named."""
+def add_sandbox_options(
+    parser: Parser, *, default: Confinement | None = None, has_person: bool = True
+) -> None:
+    """Declare the options; *default* is the sandbox if none is named.
+
+    *has_person* is false for programs that have no person to ask.
+    """
     add = parser.add_argument
     add(
         "--sandbox",
@@ -68,7 +73,12 @@ def add_sandbox_options(parser: Parser, *, default: Confinement | None = None) -
         help="allow writes to .git, .agents, .codex and .aws, too. Where only Landlock enforces "
         "sandboxes, a command needs this option to write anything, and /tmp stays read-only",
     )
-    add(
+    if has_person:
+        _add_ask(parser)
+
+
+def _add_ask(parser: Parser) -> None:
+    parser.add_argument(
         "--ask",
         action=Flag,
         help="ask on the terminal when the sandbox refuses something, and let it go on if you "

@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 
 _HOW_TO_USE = """\
 exec-server listens on {url}
-  try it:   {program} run {url} -- uname -a
-  stop it:  Ctrl-C, or {program} stop {url}
+  try it:   {program} run{token} {url} -- uname -a
+  stop it:  Ctrl-C, or {program} stop{token} {url}
 """
 _WHERE_JOBS_ARE = """\
   jobs of `run --detach` go on without it; they are kept in {state}
@@ -201,7 +201,7 @@ async def _run(
     if has_files(options) or notices.is_service:
         on_hangup(Reloading(options, running, tls, notices).reload, serving.cancel)
     stopped = running.core.stop_request()
-    _announce(running.url, state=state)
+    _announce(running.url, state=state, needs_token=_needs_token(options, running.url))
     notices.ready(f"listening on {running.url}")
     try:
         await stopped
@@ -234,12 +234,21 @@ def _authenticator(options: ServeOptions) -> Authenticator | None:
     return from_options(options.auth)
 
 
-def _announce(url: str, *, state: Path | None) -> None:
+def _needs_token(options: ServeOptions, url: str) -> bool:
+    # At a Unix socket the user of the client decides.
+    if url.startswith("unix:"):
+        return False
+    return options.auth.mode is not None or options.operator.principals is not None
+
+
+def _announce(url: str, *, state: Path | None, needs_token: bool) -> None:
     """Print the URL on stdout, for programs, and on a terminal how to use it, for people."""
     print_or_log(url)
     logger.info("listening on %s", url)
     if sys.stdout.isatty():
-        text = _HOW_TO_USE.format(url=url, program=_program())
+        text = _HOW_TO_USE.format(
+            url=url, program=_program(), token=" --token-file PATH" if needs_token else ""
+        )
         if state is not None:
             text += _WHERE_JOBS_ARE.format(state=state)
         print(text, end="", file=sys.stderr, flush=True)

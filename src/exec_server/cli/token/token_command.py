@@ -108,7 +108,7 @@ def token_parser() -> Parser:
         epilog=_EPILOG,
     )
     parser.add_argument("action", metavar="ACTION", choices=tuple(_ACTIONS), help="what to do")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="the principals")
+    parser.add_argument("names", metavar="NAME", nargs="*", default=[], help="the principals")
     add_file(parser)
     add_output(parser)
     made = parser.add_argument_group("create")

@@ -16,11 +16,12 @@ from exec_server.access.principal import (
     read_scopes,
 )
 from exec_server.access.principal_record import PrincipalRecord
-from exec_server.access.quantities import limits_of, read_limit, read_rate
+from exec_server.access.quantities import read_rate
 from exec_server.access.token_secrets import expiry
 from exec_server.cli.options import Options, duration, quantity
 from exec_server.cli.parser import Append, Flag, Parser, path, positive_count
 from exec_server.errors import ConfigurationError
+from exec_server.protocol.limit_words import LIMIT_NAMES, UnknownLimit, parse_limits
 from exec_server.remote.state_dir import state_home
 
 FILE_VARIABLE = "EXEC_SERVER_PRINCIPALS"
@@ -122,9 +123,9 @@ def add_floors(options: Options) -> None:
         "--limit",
         metavar="<NAME=VALUE>",
         action=Append,
-        type=quantity(read_limit),
-        help="the most that each command may use: memory=2G, pids=100, cpu-rate=1.5, "
-        "cpu-seconds=10m, wall=1h, output-bytes=1G, disk=10G or open-files=1024; may be repeated",
+        type=quantity(_limit),
+        help="the most that each command may use: memory=2G, pids=100, cpuRate=1.5, "
+        "cpuSeconds=10m, wall=1h, outputBytes=1G, disk=10G or openFiles=1024; may be repeated",
     )
 
 
@@ -185,7 +186,7 @@ def _floors(values: argparse.Namespace) -> Floors:
         keep_env=tuple(values.keep_env),
         hide_env=tuple(values.hide_env),
         hosts=tuple(values.host) or None,
-        limits=limits_of(values.limit),
+        limits=parse_limits(values.limit) if values.limit else None,
     )
 
 
@@ -193,6 +194,17 @@ def _folder(text: str) -> str:
     if not text.startswith("/"):
         raise ValueError("expected an absolute path")
     return posixpath.normpath(text)
+
+
+def _limit(text: str) -> str:
+    """A limit that is a value; `require` is for those who ask for one."""
+    try:
+        is_value = not parse_limits([text]).require
+    except UnknownLimit:
+        is_value = False
+    if not is_value:
+        raise ValueError(f"expected NAME=VALUE, where NAME is one of {', '.join(LIMIT_NAMES)}")
+    return text
 
 
 def _sandbox(text: str) -> SandboxFloor:

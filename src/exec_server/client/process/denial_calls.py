@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 
@@ -51,6 +52,16 @@ class DenialCalls:
             raise InvalidRequest(f"`{denial.target}` cannot be granted: {denial.rule}")
         params = denials.GrantParams(process_id, grant, scope, restart)
         return await self._session.call(denials.GRANT, params)
+
+
+def check_observer(on_denied: OnDenied | None) -> None:
+    """Raises TypeError for what `told` could not call."""
+    if on_denied is None:
+        return
+    if not callable(on_denied):
+        raise TypeError(f"on_denied must be a function, not {type(on_denied).__name__}")
+    if inspect.iscoroutinefunction(on_denied):
+        raise TypeError("on_denied must be a plain function: one that is async is never awaited")
 
 
 def told(on_denied: OnDenied | None, denial: Denial) -> None:

@@ -25,7 +25,13 @@ from exec_server.client.arguments import (
     signal_name,
 )
 from exec_server.client.client_session import ClientSession
-from exec_server.client.process.denial_calls import NOT_RECORDED, DenialCalls, OnDenied, told
+from exec_server.client.process.denial_calls import (
+    NOT_RECORDED,
+    DenialCalls,
+    OnDenied,
+    check_observer,
+    told,
+)
 from exec_server.client.process.limit_support import knows_limits
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess, complete
@@ -188,13 +194,15 @@ class Processes(DenialCalls):
         output is left out.
 
         With *denials* the server records what *sandbox* refuses; see `RemoteProcess.denials`.
-        *on_denied* is called with each new record. A refused call waits *denial_hold* seconds for
-        `RemoteProcess.grant`. With *learn* the program is not confined: it is only recorded what
-        *sandbox* would refuse. Servers that cannot record raise MethodNotFound.
+        *on_denied*, a plain function, is called with each new record. A refused call waits
+        *denial_hold* seconds for `RemoteProcess.grant`. Each of these two implies *denials*. With
+        *learn* the program is not confined: it is only recorded what *sandbox* would refuse.
+        Servers that cannot record raise MethodNotFound.
 
         With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
         texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
         """
+        check_observer(on_denied)
         words, variables = as_argv(argv), as_env(env)
         path = await self._session.resolve(cwd)
         params = process.StartParams(
@@ -214,7 +222,7 @@ class Processes(DenialCalls):
             report=self._session.has_announced("processReport"),
             sandbox=as_context(sandbox, cwd=path),
             limits=as_limits(limits),
-            denials=denials or learn or on_denied is not None,
+            denials=denials or learn or on_denied is not None or bool(denial_hold),
             learn=learn,
             denial_hold_ms=round(denial_hold * 1000) or None,
             user=user,

@@ -19,7 +19,17 @@ def chosen_account(user: str, who: Principal) -> UserAccount:
         raise FloorRefused(f"principal `{who.name}` runs commands as the user `{own}` alone")
     if own is None and not who.is_admin:
         raise FloorRefused(f"principal `{who.name}` is no admin, and cannot choose a user")
+    if own is None and not _exists(user):
+        raise FloorRefused(f"the user `{user}` is unknown here")
     return find_account(user, principal=who.name)
+
+
+def _exists(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except (KeyError, ValueError):
+        return False
+    return True
 
 
 def find_account(user: str, *, principal: str) -> UserAccount:
