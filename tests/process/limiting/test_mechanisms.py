@@ -81,7 +81,9 @@ def test_a_value_that_the_kernel_refuses_concerns_one_start(is_lasting, monkeypa
     limiter = Limiter(SimpleNamespace(output_grain="exact"), **starters, mark_of=int)
     limiter._facilities = Facilities(cgroup1=("cpu",))
     # The class that the limiter has loaded by its path.
-    failed = vars(limiter_module)["cgroups"].GroupFailed("cgroup1", "cpu", "no", is_lasting=is_lasting)
+    failed = vars(limiter_module)["cgroups"].GroupFailed(
+        "cgroup1", "cpu", "no", is_lasting=is_lasting
+    )
     monkeypatch.setattr(limiter, "_grouped", Mock(side_effect=[failed, None, None]))
     limits = {"cpuRate": 1.0}
     assert limiter.prepare(limits, is_wrapped=False).choices["cpuRate"].mechanism == "none"
