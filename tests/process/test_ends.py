@@ -357,18 +357,20 @@ os.wait()
 """
 
 
+def runs_daemon(python: str) -> list[str]:
+    """It ends when the first process of the sandbox has waited for the daemon."""
+    wait = "while kill -0 $daemon 2>/dev/null; do sleep 0.01; done"
+    return sh(f"daemon=$({python} -I -S daemon.py); {wait}; echo done")
+
+
 @requirement("ends:usage-of-a-tree")
 @needs_bubblewrap
 async def test_usage_in_bubblewrap_has_its_daemons(client):
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder, "daemon.py").write_text(DAEMON)
-        # The command ends when the first process of the sandbox has waited for the daemon.
-        script = f"""
-        daemon=$({sys.executable} -S daemon.py)
-        while kill -0 $daemon 2>/dev/null; do sleep 0.01; done
-        echo done
-        """
-        done = await client.run(sh(script), cwd=folder, sandbox=workspace_write([folder]))
+        done = await client.run(
+            runs_daemon(sys.executable), cwd=folder, sandbox=workspace_write([folder])
+        )
         assert (done.stdout, done.sandbox_rung) == (b"done\n", "bubblewrap")
         is_on_disk = Path(folder, "data").stat().st_blocks > 0
     # A file system in memory writes nothing to a disk, and another one also its own records.
