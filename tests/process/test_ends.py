@@ -23,11 +23,15 @@ from exec_server.client.session_token import SessionToken
 from exec_server.client_urls import connect
 from exec_server.errors import ProcessLost, RpcError
 from exec_server.process import kernel_log, signal_senders
+from exec_server.process.keeper import below, processes
 from exec_server.protocol.ends import EndedBy
 from exec_server.sandbox.backends import HERE
 from tests.requirements import requirement
+from tests.sandbox.test_processes import read_only as confined
 from tests.support.backends import needs_bubblewrap, needs_landlock, without
-from tests.support.wire import PATIENCE
+from tests.support.durable import is_running, until
+from tests.support.servers import start_server
+from tests.support.wire import PATIENCE, Wire
 
 pytestmark = pytest.mark.one_loop
 
@@ -219,6 +223,26 @@ async def test_a_process_whose_keeper_was_killed_is_lost(server):
         assert process.usage is None
 
 
+@requirement("sandbox/process:ends-with-keeper")
+@needs_bubblewrap
+async def test_a_sandbox_does_not_outlive_server_and_keeper():
+    """Its mounts are not watched any more, and its placeholders are free to be removed."""
+    with start_server("--listen", "ws://127.0.0.1:0") as running:
+        async with Wire(running.url) as wire:
+            await wire.initialize()
+            here = (await wire.run("keeper", sh("echo $PPID"))).stdout
+            script = "sleep 100 & echo ready; sleep 100"
+            await wire.start("a", sh(script), sandbox=confined(), report=True)
+            await wire.output_until("a", b"ready\n")
+            members = below({int(here)}, processes())
+            assert len(members) >= 4
+            # A server that is stopped does not notice that the keeper is gone.
+            running.signal(signal.SIGSTOP)
+            os.kill(int(here), signal.SIGKILL)
+            running.signal(signal.SIGKILL)
+            await until(lambda: not any(map(is_running, members)), "the sandbox runs on")
+
+
 # In a sandbox.
 
 
@@ -327,11 +351,16 @@ if os.fork() == 0:
         for _ in range(8):
             os.write(file, bytes(1 << 20))
         os.fsync(file)
-        print("done", flush=True)
-        time.sleep(100)
+        print(os.getpid(), flush=True)
     os._exit(0)
 os.wait()
 """
+
+
+def runs_daemon(python: str) -> list[str]:
+    """It ends when the first process of the sandbox has waited for the daemon."""
+    wait = "while kill -0 $daemon 2>/dev/null; do sleep 0.01; done"
+    return sh(f"daemon=$({python} -I -S daemon.py); {wait}; echo done")
 
 
 @requirement("ends:usage-of-a-tree")
@@ -339,9 +368,9 @@ os.wait()
 async def test_usage_in_bubblewrap_has_its_daemons(client):
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder, "daemon.py").write_text(DAEMON)
-        # The daemon has written everything before the command ends, and is killed with it.
-        script = f"{sys.executable} -S daemon.py | head -n 1"
-        done = await client.run(sh(script), cwd=folder, sandbox=workspace_write([folder]))
+        done = await client.run(
+            runs_daemon(sys.executable), cwd=folder, sandbox=workspace_write([folder])
+        )
         assert (done.stdout, done.sandbox_rung) == (b"done\n", "bubblewrap")
         is_on_disk = Path(folder, "data").stat().st_blocks > 0
     # A file system in memory writes nothing to a disk, and another one also its own records.

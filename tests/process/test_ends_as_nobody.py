@@ -14,7 +14,7 @@ import pytest
 from exec_server import workspace_write
 from exec_server.client.client import ExecServerClient
 from exec_server.client_urls import connect
-from tests.process.test_ends import DAEMON, decided, end_of, kernel_release, sh
+from tests.process.test_ends import DAEMON, decided, end_of, kernel_release, runs_daemon, sh
 from tests.requirements import requirement
 from tests.sandbox.escape.users import user
 from tests.support.backends import needs_bubblewrap
@@ -71,8 +71,7 @@ async def check_sandboxed(client: ExecServerClient, folder: str) -> None:
         end = await decided(client, sh("kill -SEGV $$"), sandbox=sandbox)
         assert (end.cause, end.signal) == ("signal", "SIGSEGV")
     Path(folder, "daemon.py").write_text(DAEMON)
-    script = f"{NOBODY.python} -I -S daemon.py | head -n 1"
-    done = await client.run(sh(script), cwd=folder, sandbox=sandbox)
+    done = await client.run(runs_daemon(NOBODY.python), cwd=folder, sandbox=sandbox)
     assert (done.stdout, done.sandbox_rung) == (b"done\n", "bubblewrap"), done.stderr
     assert done.usage is not None and done.usage.cpu is not None
     assert 0.5 <= done.usage.cpu < 2.0

@@ -14,8 +14,9 @@ keeper writes them to a file::
     stopped              True if the keeper was ending everything at that time
 
 CPU time and bytes are those of the program and of all descendants that were waited for. Of a
-command in bubblewrap these are all processes of its namespace, because they end with its first one;
-bubblewrap itself does not wait for that one, but the keeper does.
+command in bubblewrap these are the processes that have ended before it, also its daemons: the first
+process of the namespace waits for them, and the keeper for that one, as bubblewrap does not. What
+the kernel ends together with the namespace is not counted.
 """
 
 from __future__ import annotations
@@ -41,14 +42,13 @@ _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 class _ReportedProgram:
     """One program that runs, or whose exit is about to be told."""
 
-    __slots__ = ("facts", "is_whole", "mark", "namespace", "pid", "started")
+    __slots__ = ("facts", "mark", "namespace", "pid", "started")
 
     def __init__(self, pid: int, mark: int, namespace: Any, started: int) -> None:
         self.pid = pid
         self.mark = mark
-        # Of a command in bubblewrap; and whether its first process has waited for all others.
+        # Of a command in bubblewrap.
         self.namespace = namespace
-        self.is_whole = True
         self.started = started
         self.facts: dict[str, Any] = {}
 
@@ -56,10 +56,9 @@ class _ReportedProgram:
         # A command has ended when bubblewrap has.
         self.facts.setdefault("wall", (time.monotonic_ns() - self.started) / 1e9)
         self.facts["max_rss"] = used.ru_maxrss * 1024
-        if self.is_whole:
-            self.facts["cpu"] = used.ru_utime + used.ru_stime
-            self.facts["read"] = used.ru_inblock * _BLOCK_BYTES
-            self.facts["written"] = used.ru_oublock * _BLOCK_BYTES
+        self.facts["cpu"] = used.ru_utime + used.ru_stime
+        self.facts["read"] = used.ru_inblock * _BLOCK_BYTES
+        self.facts["written"] = used.ru_oublock * _BLOCK_BYTES
 
 
 class ExitFacts:
@@ -132,8 +131,6 @@ class ExitFacts:
         program = self._programs.get(pid)
         if program is None:
             return False
-        # The first process has to wait for all others: those that end with it are not counted.
-        program.is_whole = program.namespace.end_members()
         self._joined[first] = program
         return True
 

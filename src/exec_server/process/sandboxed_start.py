@@ -176,7 +176,6 @@ class ConfinedStart:
             script=self._script,
             is_looked_at=self._terms.account is None,
             gate=self._gate,
-            is_counted=self._is_reported,
         )
 
     @property

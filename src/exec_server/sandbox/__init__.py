@@ -23,7 +23,7 @@
     guard.py                    compares a finished sandbox with its Plan before the command runs
     wall_watch.py               watches the mounts of a sandbox while its command runs
     as_user.py                  starts a program as another Unix user; the keeper loads it
-    inner_command.py            how a command in bubblewrap ends, and what it has started
+    inner_command.py            how a command in bubblewrap ends
     in_keeper.py                the only place where a child is confined; the keeper loads it
     supervisor/                 records what is refused to a command, and grants it
 

@@ -406,20 +406,15 @@ class Namespace:
             return None
         return reason
 
-    # The end of the command itself, and of all that it has started.
+    # The end of the command itself.
 
     def watch_command(self) -> None:
         """Find out how the command itself ends, see inner_command.py; before the guard is made."""
-        self.command = _beside("inner_command.py").InnerCommand(_children, _parent)
+        self.command = _beside("inner_command.py").InnerCommand()
 
     def command_end(self) -> tuple[int, int | None]:
         """The pid of the command, 0 if it is unknown, and its wait status, if the kernel tells."""
         return (0, None) if self.command is None else self.command.end()
-
-    def end_members(self) -> bool:
-        """Kill all processes but the first, which waits for them; False if that takes too long."""
-        first = self.first()
-        return self.command is None or first is None or self.command.end_siblings(first)
 
     def close(self) -> None:
         """All processes are gone: remove what was made on the host for them."""

@@ -1,4 +1,4 @@
-"""How a command in bubblewrap ends, and the processes that it has started.
+"""How a command in bubblewrap ends.
 
 bubblewrap has a status of its own, which is the same for a command that returns 139 and for one
 that SIGSEGV ends. Kernels from 6.15 on tell the real one to each holder of a pidfd, also after the
@@ -12,15 +12,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import sys
 import time
 from socket import recv_fds, send_fds, socketpair
-
-# A stand-in for `typing.TYPE_CHECKING`, without the import.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # struct pidfd_info, of 64 bytes in its first version, and the request for an exit code.
 _PIDFD_INFO_BYTES, _PIDFD_INFO_EXIT, _AT_EXIT_CODE = 64, 1 << 3, 60
@@ -28,20 +22,12 @@ _PIDFD_GET_INFO = 3 << 30 | _PIDFD_INFO_BYTES << 16 | 0xFF << 8 | 11
 # The command is there 0.2 ms after it may run. On a machine in trouble it may have ended before the
 # guard looks: then it is not known how.
 _FIND_SECONDS, _PAUSE = 1.0, 0.0001
-# So long the keeper waits for processes that were killed; meanwhile it does nothing else.
-_END_SECONDS = 0.1
 
 
 class InnerCommand:
-    """The command in a namespace of bubblewrap.
+    """The command in a namespace of bubblewrap."""
 
-    *children* and *parent* tell those of a process.
-    """
-
-    def __init__(
-        self, children: Callable[[int], list[int] | None], parent: Callable[[int], int | None]
-    ) -> None:
-        self._children, self._parent = children, parent
+    def __init__(self) -> None:
         # The keeper's end, and the guard's.
         self._ends = list(socketpair())
         # Python 3.11 does not pass flags to `recv_fds`.
@@ -79,32 +65,6 @@ class InnerCommand:
             status = _exit_status(fd)
             os.close(fd)
         return int(text or b"0"), status
-
-    def end_siblings(self, first: int) -> bool:
-        """Kill all children of *first*, which waits for them; False if that takes too long."""
-        deadline = time.monotonic() + _END_SECONDS
-        while children := self._children(first):
-            if time.monotonic() > deadline:
-                return False
-            for pid in children:
-                self._kill_child(pid, first)
-            time.sleep(_PAUSE)
-        return True
-
-    def _kill_child(self, pid: int, parent: int) -> None:
-        """Kill *pid*, if it is a child of *parent*."""
-        try:
-            pidfd = os.pidfd_open(pid)
-        except OSError:
-            return
-        try:
-            if self._parent(pid) == parent:
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        except OSError:
-            # It has ended meanwhile.
-            pass
-        finally:
-            os.close(pidfd)
 
     def close(self) -> None:
         while self._ends:

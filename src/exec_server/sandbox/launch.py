@@ -66,9 +66,6 @@ class RequestedCommand(NamedTuple):
     # from before the command runs, and the one to which bubblewrap writes the pid of the first
     # process inside. Both stay open here.
     gate: tuple[int, int] | None = None
-    # True if its end is reported with what all processes inside have used. Then the keeper ends
-    # them after bubblewrap has exited: what the kernel ends with a parent is not counted.
-    is_counted: bool = False
 
 
 class ConfinedCommand(NamedTuple):
@@ -226,7 +223,7 @@ def _in_bubblewrap(
         options = [
             *environment(command.env),
             *arguments(plan, folder=folder, sources=sources),
-            *(() if command.is_counted else (b"--die-with-parent",)),
+            b"--die-with-parent",
             *gate,
             # The keeper adds these two descriptors after all others.
             *(b"--info-fd", b"%d" % added, b"--block-fd", b"%d" % (added + 1)),

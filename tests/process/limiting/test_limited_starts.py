@@ -235,6 +235,37 @@ async def test_huge_values_limit_nothing(here):
         assert await process.wait() == 0
 
 
+@requirement("limits:attackers")
+@pytest.mark.parametrize("limits", [{"wall": "100d"}, {"memory": 28672}, {"memory": 1}])
+async def test_no_value_stops_the_keeper(here, limits):
+    """The keeper waits for no longer than it can, and for no start that the kernel has stuck."""
+    async with asyncio.timeout(PATIENCE), await here.start(["sleep", "0.01"]) as other:
+        if "wall" in limits:
+            process = await here.start(["sleep", "60"], limits=limits)
+            assert (await here.run(["echo", "served"])).stdout == b"served\n"
+            await process.terminate()
+        else:
+            done = await here.run(["true"], limits=limits)
+            assert done.returncode != 0 and done.end.cause in ("memory", "limit")
+        assert await other.wait() == 0
+        assert (await here.run(["echo", "served"])).stdout == b"served\n"
+
+
+@requirement("limits:granted")
+async def test_one_process_may_be_all(here):
+    async with await here.start(["true"], limits={"pids": 1}) as process:
+        assert await process.wait() == 0
+    assert process.limits["pids"].value == 1
+
+
+@requirement("limits:choice")
+async def test_a_huge_value_does_not_weaken_the_limits_of_others(here):
+    usual, huge = {"pids": 100, "cpuRate": 1}, {"pids": 1 << 62, "cpuRate": 1e30}
+    before = (await here.start(["true"], limits=usual)).limits
+    await here.run(["true"], limits=huge)
+    assert (await here.start(["true"], limits=usual)).limits == before
+
+
 # The limits of a server.
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from unittest.mock import Mock
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exec_server.process.limiting import limiter as limiter_module
 from exec_server.process.limiting.cgroup_places import located
+from exec_server.process.limiting.limiter import Limiter
 from exec_server.process.limiting.mechanisms import NAMES, Facilities, choose, refusal
 from exec_server.protocol.limit_words import LIMIT_NAMES
 from tests.requirements import requirement
@@ -67,6 +72,23 @@ def test_a_controller_that_fails_is_not_tried_again():
     machine = machine.without("cgroup1", "cpu", "worn out")
     choice = choose({"cpuRate": 1}, machine)["cpuRate"]
     assert choice.mechanism == "none" and "worn out" in choice.why
+
+
+@requirement("limits:choice")
+@pytest.mark.parametrize("is_lasting", [True, False])
+def test_a_value_that_the_kernel_refuses_concerns_one_start(is_lasting, monkeypatch):
+    starters = {"entries": dict, "fork_exec": int, "posix_spawn": int}
+    limiter = Limiter(SimpleNamespace(output_grain="exact"), **starters, mark_of=int)
+    limiter._facilities = Facilities(cgroup1=("cpu",))
+    # The class that the limiter has loaded by its path.
+    failed = vars(limiter_module)["cgroups"].GroupFailed(
+        "cgroup1", "cpu", "no", is_lasting=is_lasting
+    )
+    monkeypatch.setattr(limiter, "_grouped", Mock(side_effect=[failed, None, None]))
+    limits = {"cpuRate": 1.0}
+    assert limiter.prepare(limits, is_wrapped=False).choices["cpuRate"].mechanism == "none"
+    again = limiter.prepare(limits, is_wrapped=False).choices["cpuRate"].mechanism
+    assert again == ("none" if is_lasting else "cgroup1")
 
 
 HYBRID = """\

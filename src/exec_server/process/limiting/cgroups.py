@@ -13,6 +13,7 @@ The file is long because what is loaded by its path has no package to import a s
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 import signal
@@ -36,17 +37,24 @@ _ROUNDS = 20
 # This directory exists where systemd runs.
 _SYSTEMD = "/run/systemd/system"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+# Errors that the next start would meet, too. Others are about a value that the kernel does not
+# take, such as a rate above that of an outer group, or about descriptors or memory for the moment.
+_LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EOPNOTSUPP)
 _CLONE3 = 435
 _CLONE_INTO_CGROUP = 0x200000000
 
 
 class GroupFailed(Exception):
-    """A controller does not do what it is asked for."""
+    """A controller does not do what it is asked for.
 
-    def __init__(self, mechanism: str, controller: str, why: str) -> None:
+    *is_lasting* is false if only this group or this value is concerned.
+    """
+
+    def __init__(self, mechanism: str, controller: str, why: str, *, is_lasting: bool) -> None:
         super().__init__(why)
         self.mechanism = mechanism
         self.controller = controller
+        self.is_lasting = is_lasting
 
 
 class Group:
@@ -347,8 +355,9 @@ class Areas:
             group.add(mechanism, controller, self._areas[mechanism, controller])
             group.bound(mechanism, controller, value)
         except (OSError, ValueError) as exc:
-            why = exc.strerror if isinstance(exc, OSError) else str(exc)
-            raise GroupFailed(mechanism, controller, why or str(exc)) from exc
+            is_lasting = not isinstance(exc, OSError) or exc.errno in _LASTING
+            why = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+            raise GroupFailed(mechanism, controller, why, is_lasting=is_lasting) from exc
 
     def count_cpu(self, group: Group) -> None:
         """Have *group* count CPU time, if there is a hierarchy that does."""

@@ -35,6 +35,11 @@ _ERRNO = struct.Struct("i")
 _MORE_PROCESSES = 256
 
 
+# What a thread starts shares the memory of the keeper until it is another program. If the group is
+# full before that, the kernel can kill neither, so both try for ever. Arguments may take 6 MiB.
+_ROOM = 16 << 20
+
+
 class LimitedStart:
     """A start whose limits are *choices*, some of them held by *group*."""
 
@@ -77,9 +82,16 @@ class LimitedStart:
             return self._fork_exec(program, argv, env, stdio, self._limit_itself)
         if not self._rlimits and self.group is None:
             return self._posix_spawn(program, argv, env, stdio)
-        if not self._rlimits and self.group is not None and self.group.admits_threads:
+        if not self._rlimits and self._admits_thread():
             return self._in_thread(lambda: self._posix_spawn(program, argv, env, stdio))
         return self._forked(program, argv, env, stdio)
+
+    def _admits_thread(self) -> bool:
+        """True if the group has room for a thread of the keeper and for the program."""
+        if self.group is None or not self.group.admits_threads:
+            return False
+        memory = self.value("memory", "cgroup1")
+        return self.value("pids", "cgroup1") != 1 and (memory is None or memory >= _ROOM)
 
     def _in_thread(self, spawn: Callable[[], int]) -> int:
         """Return or raise what *spawn* does, called in a thread that has entered the group."""

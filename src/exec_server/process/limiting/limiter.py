@@ -46,6 +46,8 @@ _LINGER_SECONDS = 1.0
 _HELPERS = 1
 # So long a tree that keeps forking is killed before something else is done.
 _KILL_SECONDS = 0.2
+# poll(2) takes no more than 24 days.
+_LONGEST_WAIT = 3600.0
 # The longest share of the time that exact readings of memory may take.
 _SHARE = 0.05
 
@@ -105,10 +107,11 @@ class Limiter:
         values = {name: limits[name] for name in mechanisms.NAMES if name in limits}
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         hard_files = None if hard == resource.RLIM_INFINITY else hard
+        offered = self._offered(values)
         while True:
             choices = mechanisms.choose(
                 values,
-                self._offered(values),
+                offered,
                 hard_files=hard_files,
                 output_grain=self._keeper.output_grain,
             )
@@ -118,9 +121,9 @@ class Limiter:
             try:
                 group = self._grouped(choices, helpers=_HELPERS if is_wrapped else 0)
             except cgroups.GroupFailed as exc:
-                self._facilities = self._offered(values).without(
-                    exc.mechanism, exc.controller, str(exc)
-                )
+                offered = offered.without(exc.mechanism, exc.controller, str(exc))
+                if exc.is_lasting:
+                    self._facilities = offered
                 continue
             return LimitedStart(choices, group, **self._starters)
 
@@ -216,7 +219,9 @@ class Limiter:
             ends.append(self._looked_at + mechanisms.LOOK_SECONDS)
         elif self._left:
             ends.append(self._looked_at + _LINGER_SECONDS)
-        return max(0, round((min(ends) - now) * 1000) + 1) if ends else None
+        if not ends:
+            return None
+        return max(0, round(min(min(ends) - now, _LONGEST_WAIT) * 1000) + 1)
 
     def look(self) -> None:
         """Look at all trees whose time has come."""

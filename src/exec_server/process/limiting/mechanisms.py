@@ -18,6 +18,9 @@ CONTROLLERS = {"memory": "memory", "pids": "pids", "cpuRate": "cpu"}
 NAMES = ("memory", "pids", "cpuRate", "cpuSeconds", "wall", "outputBytes", "disk", "openFiles")
 # The kernel takes no shorter time slices than 1 ms in each 100 ms.
 LOWEST_RATE = 0.01
+# More cores, or more processes, than any machine has; the kernel refuses much larger values.
+HIGHEST_RATE = 100_000.0
+HIGHEST_PIDS = 1 << 22
 
 # What watching cannot see is said, too.
 _WATCHED = {
@@ -119,7 +122,10 @@ def _choice(name: str, value: float, facilities: Facilities, hard_files: int | N
 
 def _grouped(name: str, value: float, mechanism: str) -> Choice:
     if name == "cpuRate":
-        return Choice(max(value, LOWEST_RATE), mechanism, "tree", "exact in each 100 ms")
+        rate = min(max(value, LOWEST_RATE), HIGHEST_RATE)
+        return Choice(rate, mechanism, "tree", "exact in each 100 ms")
+    if name == "pids":
+        value = min(value, HIGHEST_PIDS - 1)
     return Choice(value, mechanism, "tree", "exact")
 
 
