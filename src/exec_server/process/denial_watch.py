@@ -106,12 +106,13 @@ class DenialWatch:
     def grant(self, grant: str, scope: GrantScope) -> tuple[denials.GrantResult, str, bytes]:
         """Give what *grant* stands for; its kind and its path are returned, too."""
         if grant not in self._grants:
-            raise InvalidRequest(f"no record of this process can be granted as `{grant}`")
+            raise InvalidRequest(f"no record of this process can be granted as `{grant:.200}`")
         denial_id, path = self._grants[grant]
         record = self._records[denial_id]
         held = self._held.get(denial_id, 0)
         if scope == "once" and not held:
-            raise InvalidRequest(f"no call waits for `{grant}`; grant it to the process or session")
+            text = f"no call waits for `{grant:.200}`; grant it to the process or session"
+            raise InvalidRequest(text)
         is_live = self._sock is not None
         if scope == "process" and not is_live:
             raise InvalidRequest("the process has ended")
