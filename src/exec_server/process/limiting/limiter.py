@@ -2,7 +2,8 @@
 
 The keeper loads this file by its path, with the first start that has limits; only the standard
 library is available there. A tree that reaches a limit is killed as a whole. What the first process
-of a command leaves behind stays limited until the last of them is gone.
+of a command leaves behind stays limited until the last of them is gone. The module is long because
+one object holds all limits of one keeper, whatever holds each of them.
 """
 
 from __future__ import annotations
