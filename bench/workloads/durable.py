@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from bench import proc
 from bench.client import (
@@ -36,11 +37,11 @@ def durable_start(server: Server, scale: Scale) -> Figures:
     client = server.connect()
     times: dict[bool, list[float]] = {True: [], False: []}
     wholes: dict[bool, list[float]] = {True: [], False: []}
-    _run_true(client, is_durable=True)
+    run_true(client, durable=True)
     for _ in range(scale.count(400) // _TURN + 1):
         for is_durable in (False, True):
             for _ in range(_TURN):
-                answered, closed = _run_true(client, is_durable=is_durable)
+                answered, closed = run_true(client, durable=is_durable)
                 times[is_durable].append(answered)
                 wholes[is_durable].append(closed)
         client.call("job/prune", {})
@@ -54,10 +55,10 @@ def durable_start(server: Server, scale: Scale) -> Figures:
     }
 
 
-def _run_true(client: Client, *, is_durable: bool) -> tuple[float, float]:
-    """The seconds until the answer, and until all is over."""
+def run_true(client: Client, **members: Any) -> tuple[float, float]:
+    """Start /bin/true with these *members*: the seconds until the answer, and until all is over."""
     params = start_params(unique("d"), ["/bin/true"])
-    frame = request("process/start", {**params, "durable": is_durable}, 1)
+    frame = request("process/start", {**params, **members}, 1)
     begin = now()
     client.send(frame)
     answered = 0.0

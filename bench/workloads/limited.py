@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.client import CallFailed, Client, now, percentile, request, start_params, unique
+from bench.client import percentile
 from bench.servers import Server
 from bench.workload import Figures, Scale, workload
+from bench.workloads.durable import run_true
 
 _MEMORY = {"memory": 1 << 30}
 _ALL = {
@@ -31,27 +32,10 @@ def limited_start(server: Server, scale: Scale) -> Figures:
     client = server.connect()
     times: list[list[float]] = [[], [], []]
     for members in _KINDS:
-        _start(client, members)
+        run_true(client, **members)
     for _ in range(scale.count(400) // _TURN + 1):
         for members, found in zip(_KINDS, times, strict=True):
-            found += [_start(client, members) for _ in range(_TURN)]
+            found += [run_true(client, **members)[0] for _ in range(_TURN)]
     client.close()
     plain, memory, everything = (percentile(found, 0.5) for found in times)
     return {"p50": memory, "more": memory - plain, "all": everything}
-
-
-def _start(client: Client, members: dict[str, Any]) -> float:
-    """The seconds until the answer; returns when all is over."""
-    params = start_params(unique("l"), ["/bin/true"])
-    frame = request("process/start", {**params, **members}, 1)
-    begin = now()
-    client.send(frame)
-    answered = 0.0
-    while True:
-        message = client.decode()
-        if "error" in message:
-            raise CallFailed(str(message["error"]))
-        if "id" in message:
-            answered = now() - begin
-        elif message["method"] == "process/closed":
-            return answered
