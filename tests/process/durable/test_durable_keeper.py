@@ -377,6 +377,26 @@ def test_a_job_whose_folder_was_removed_ends_and_others_run_on(folder):
     server.sock.close()
 
 
+@requirement("durable:removed-state")
+def test_a_job_that_is_being_ended_is_not_told_to_the_next_server(folder):
+    make_job(folder, "aa")
+    server = connect(folder)
+    keeper = server.hello()["pid"]
+    pid, fds = server.spawn("aa", "exec sleep 1000")
+    for fd in fds:
+        os.close(fd)
+    # A server sends this before it ends the process, and may be killed in between.
+    server.send("release", "aa")
+    server.sock.close()
+    server = connect(folder)
+    found = server.hello()["jobs"]
+    wait_gone(pid)
+    server.send("stop", 0)
+    wait_gone(keeper)
+    server.sock.close()
+    assert found == []
+
+
 def test_a_keeper_that_ends_leaves_the_socket_of_the_next_one(folder):
     server = connect(folder)
     keeper = server.hello()["pid"]

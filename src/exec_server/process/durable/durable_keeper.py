@@ -407,7 +407,7 @@ class DurableKeeper(keeper.Keeper):
         self._holds_until = None
         self._alone_until = 0.0
         self._watch(sock.fileno(), self._serve)
-        jobs = [job.described() for job in self._jobs.values()]
+        jobs = [job.described() for job in self._jobs.values() if not job.is_unwanted]
         facts: dict[str, Any] = {"pid": os.getpid(), "oldest": OLDEST, "jobs": jobs}
         facts |= {"shares_input": True, "limits": True, "notes_orders": True}
         self._send(("hello", VERSION, facts))
@@ -436,6 +436,10 @@ class DurableKeeper(keeper.Keeper):
         held = [job.settings.get("holds", HOLD_SECONDS) for job in self._jobs.values()]
         self._holds_until = time.monotonic() + max(held) if held else None
         for job in tuple(self._jobs.values()):
+            if job.is_unwanted:
+                # The server may have been killed before it could end it.
+                self._end(job)
+                continue
             if job.input is not None:
                 # These were never accepted: their clients repeat them.
                 job.input.waiting.clear()
@@ -718,8 +722,11 @@ class DurableKeeper(keeper.Keeper):
         self._stop_taking(job)
         self._release(job.name)
         if job.status is None:
-            self._ending.add((job.mark, (1 << 63) - 1))
-            self._kill_marked()
+            self._end(job)
+
+    def _end(self, job: KeptJob) -> None:
+        self._ending.add((job.mark, (1 << 63) - 1))
+        self._kill_marked()
 
 
 def is_same(said: bytes, key: bytes) -> bool:
