@@ -31,7 +31,7 @@ from soak.harnesses import (
 )
 from tests.support.balancer import Balancer
 from tests.support.cluster import Cluster
-from tests.support.nats import free_ports
+from tests.support.ports import free_ports
 
 # An executor that is left alone, and those that are killed, whose jobs are durable.
 _NAME = "soak"

@@ -29,7 +29,7 @@ from tests.support.deployed import (
     unit_text,
     unit_words,
 )
-from tests.support.nats import free_ports
+from tests.support.ports import free_ports
 from tests.support.servers import ROOT
 
 NODE, NODES, EXECUTOR, LISTENER = (

@@ -34,7 +34,8 @@ from tests.support.deployed import (
     unit_words,
 )
 from tests.support.leaks import eventually
-from tests.support.nats import NatsCluster, free_ports
+from tests.support.nats import NatsCluster
+from tests.support.ports import free_ports
 from tests.support.postgres import LOCKED, PASSWORD, Postgres
 from tests.support.servers import OURS, ROOT, start_server
 

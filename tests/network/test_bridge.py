@@ -18,7 +18,8 @@ from exec_server.network.proxy import ManagedProxy
 from exec_server.network.proxy_environment import NoProxy
 from exec_server.protocol import network
 from tests.requirements import requirement
-from tests.support.proxied import Decides, free_port, origin, wanted
+from tests.support.ports import free_port
+from tests.support.proxied import Decides, origin, wanted
 
 BWRAP = shutil.which("bwrap") or ""
 CURL = shutil.which("curl")

@@ -11,12 +11,12 @@ import pytest
 
 from exec_server.limits import Limits
 from tests.requirements import requirement
+from tests.support.ports import free_port
 from tests.support.proxied import (
     OK,
     Decides,
     answered,
     dialled,
-    free_port,
     get,
     origin,
     proxy,

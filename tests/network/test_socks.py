@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from exec_server.limits import Limits
 from exec_server.network import datagrams
 from tests.requirements import requirement
-from tests.support.proxied import OK, free_port, origin, proxy, said, socks
+from tests.support.ports import free_port
+from tests.support.proxied import OK, origin, proxy, said, socks
 from tests.support.wire import PATIENCE
 
 LOCAL: dict[str, Any] = {"domains": {"127.0.0.1": "allow", "bad.invalid": "deny"}}

@@ -23,7 +23,8 @@ from exec_server.hub.store.entities import Right
 from exec_server.hub.store.open_store import open_store
 from tests.support.daemon import ClosesAtExit, Daemon
 from tests.support.durable import end_jobs
-from tests.support.nats import NatsCluster, free_ports
+from tests.support.nats import NatsCluster
+from tests.support.ports import free_ports
 from tests.support.postgres import Postgres, binaries
 from tests.support.servers import OURS
 

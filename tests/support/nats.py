@@ -13,6 +13,7 @@ from nats.aio.client import Client
 from nats.errors import Error
 
 from tests.support.daemon import ClosesAtExit, Daemon
+from tests.support.ports import free_ports
 
 # A cluster elects its leader in a second or two; a busy machine takes longer.
 READY_SECONDS = 30.0
@@ -152,15 +153,3 @@ async def _ignore(exc: Exception) -> None:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

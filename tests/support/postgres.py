@@ -6,11 +6,9 @@ import contextlib
 import itertools
 import os
 import pwd
-import random
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +20,7 @@ import psycopg
 
 from tests.support.daemon import ClosesAtExit, Daemon
 from tests.support.leaks import children
+from tests.support.ports import free_port
 
 # The longest that any step here may take. A step that succeeds does not wait for it.
 PATIENCE = 30.0
@@ -69,7 +68,7 @@ class Postgres(ClosesAtExit):
         self._data = self.folder / "data"
         # PostgreSQL does not run as root.
         self._user = _other_user() if os.geteuid() == 0 else None
-        self.port = _free_port()
+        self.port = free_port()
         self._server = Daemon(self.folder, "postgres", self._words(), **self._options())
 
     def __enter__(self) -> Self:
@@ -229,11 +228,3 @@ def _signal(pid: int, signum: int) -> None:
     """Send a signal to a process that may have ended meanwhile."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signum)
-
-
-def _free_port() -> int:
-    """A port outside of the kernel's range for clients, so that it is still free after a kill."""
-    while True:
-        port = random.randrange(10_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -218,10 +217,3 @@ async def launch(
     await wire.call("process/start", params)
     http, anything = (await wire.output_until(process_id, b"\n")).split()
     return int(http.rpartition(b":")[2]), int(anything.rpartition(b":")[2])
-
-
-def free_port() -> int:
-    """A port without a listener."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port

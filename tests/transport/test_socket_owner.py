@@ -99,9 +99,16 @@ def test_a_socket_that_was_closed_after_sending_has_no_owner():
 @requirement("listen:peer-orphan")
 def test_a_listener_is_not_taken_for_a_connection_that_is_gone():
     with listening(socket.AF_INET, "127.0.0.1") as listener:
-        peer = socket.create_connection(listener.getsockname())
+        # Its port is taken until the end, and not only by the connection.
+        holder = socket.socket()
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        peer.bind(holder.getsockname())
+        peer.connect(listener.getsockname())
         accepted, _ = listener.accept()
-        with accepted:
+        with holder, accepted:
             ends = ends_of(accepted)
             # This resets the connection, so that nothing of it is left.
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

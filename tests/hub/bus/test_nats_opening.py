@@ -19,7 +19,8 @@ from exec_server.hub.bus.nats_url import parse_nats_url
 from exec_server.limits import DEFAULT_LIMITS
 from tests.requirements import requirement
 from tests.support.certificates import make_certificates
-from tests.support.nats import NatsCluster, free_ports
+from tests.support.nats import NatsCluster
+from tests.support.ports import free_ports
 
 LIMITS = msgspec.structs.replace(DEFAULT_LIMITS, bus_pause=0.02, bus_start_timeout=5.0)
 SECRET = "s3cret"
