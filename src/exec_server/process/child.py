@@ -25,6 +25,7 @@ from exec_server.process.pump import OutputGate, Pump
 from exec_server.process.spawn import Facts, Granted, ProgramStarter, Spawned
 from exec_server.process.start_terms import NO_TERMS
 from exec_server.process.stdin import Stdin
+from exec_server.process.tap import Tap
 from exec_server.protocol import process
 from exec_server.protocol.base64 import encode_base64
 from exec_server.protocol.ends import EndedBy, EndReport, Usage
@@ -234,6 +235,10 @@ class Child:
         self._mark = 0
         self._texts = process.EventTexts(self.process_id)
         self._output_head = self._texts.output_head
+        # Those who look on; almost always none.
+        self.taps: tuple[Tap, ...] = ()
+        # The rows and columns of its terminal, once they were set.
+        self.terminal_size: tuple[int, int] | None = None
 
     @property
     def over_since(self) -> int | None:
@@ -317,15 +322,18 @@ class Child:
     # Events.
 
     def _on_output(self, stream: process.Stream, middle: bytes, data: bytes) -> None:
-        self._tell_output(self.log.append(stream, data), middle, data)
+        self._tell_output(self.log.append(stream, data), stream, middle, data)
 
     def _on_limited_output(self, stream: process.Stream, middle: bytes, data: bytes) -> None:
         assert self._output_limit is not None
         if passed := self._output_limit.passed(data):
             self._on_output(stream, middle, passed)
 
-    def _tell_output(self, seq: int, middle: bytes, data: bytes) -> None:
+    def _tell_output(self, seq: int, stream: process.Stream, middle: bytes, data: bytes) -> None:
         """Output has its number: push it to the client."""
+        if self.taps:
+            for tap in self.taps:
+                tap.output(seq, stream, data)
         if self._granted and self.log.is_full:
             self._window_gate.close()
         if self._outlet.is_attached:
@@ -413,7 +421,7 @@ class Child:
                 usage=self.usage,
             )
         )
-        self._after_exit()
+        self._after_exit(seq)
 
     def _make_report(self) -> None:
         """It has ended: conclude why, if the client wants to know it."""
@@ -436,7 +444,9 @@ class Child:
     def _number(self, event: Literal["exited", "closed"]) -> int:
         return self.log.take_seq()
 
-    def _after_exit(self) -> None:
+    def _after_exit(self, seq: int) -> None:
+        for tap in self.taps:
+            tap.exited(seq)
         if self.on_exit is not None:
             self.on_exit(self)
         if self.is_terminated:
@@ -486,6 +496,7 @@ class Child:
         self._wake()
         self._settle_window()
         self.log.end()
+        self._close_taps()
         self._on_closed(self)
 
     # The window.
@@ -583,11 +594,19 @@ class Child:
         # Before `adopt` it has no pid; then `begin_events` kills it.
         self.signal(signal.SIGKILL)
 
+    def _close_taps(self) -> None:
+        taps, self.taps = self.taps, ()
+        for tap in taps:
+            tap.closed()
+
     def resize(self, rows: int, cols: int) -> None:
         if self.is_tty and not self._pumps[0].is_ended:
             fcntl.ioctl(
                 self._pumps[0].fileno(), termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0)
             )
+            self.terminal_size = rows, cols
+            for tap in self.taps:
+                tap.resized(rows, cols)
 
     def abandon(self) -> None:
         """Kill it and release everything without another event."""
@@ -599,6 +618,7 @@ class Child:
         self.close_network()
         self._give_back()
         self._wake()
+        self._close_taps()
         self.forget()
 
     def forget(self) -> None:

@@ -96,7 +96,7 @@ class DurableChild(Child):
                 gate=self._outlet.gate,
                 window=self._window_gate,
                 chunk_bytes=self._limits.chunk_bytes,
-                on_record=functools.partial(self._on_record, middle),
+                on_record=functools.partial(self._on_record, stream, middle),
                 on_end=self._maybe_close,
             )
             self._pumps.append(pump)
@@ -120,13 +120,14 @@ class DurableChild(Child):
         super().limit_output(most)
         self._most_output = most
 
-    def _on_record(self, middle: bytes, record: Record) -> None:
+    def _on_record(self, stream: process.Stream, middle: bytes, record: Record) -> None:
         if self._output_limit is not None and self.log.total_bytes > self._most_output:
             # The journal has it already.
             self._output_limit.reach()
-        # While no client is attached, the bytes need not be read.
-        data = self.job.log.read(record) if self._outlet.is_attached else b""
-        self._tell_output(record.seq, middle, data)
+        # While no client is attached and none looks on, the bytes need not be read.
+        is_seen = self._outlet.is_attached or self.taps
+        data = self.job.log.read(record) if is_seen else b""
+        self._tell_output(record.seq, stream, middle, data)
 
     def reaped(
         self, status: int | None, reason: str | None = None, facts: Facts | None = None
@@ -175,7 +176,7 @@ class DurableChild(Child):
         self.state = "exited"
         self._make_report()
         self._outlet.push(self._texts.lost(seq, reason=self.lost, end=self.end))
-        self._after_exit()
+        self._after_exit(seq)
 
     def _on_classified(self, code: int) -> None:
         if self.state == "running" and not self.job.log.note("exited", self._exit_status or 0):
