@@ -11,6 +11,7 @@ write a configuration.
     proxy_socket.py     the socket between OpenSSH and the door: passed on, or copied
     target.py           what the door opens to
     door.py             the ssh server
+    door_channel.py     what asyncssh's channel does not know
     door_session.py     a session: command, shell, terminal, attached process
     remote_commands.py  the words, variables and directory of a command
     terminal_modes.py   modes of a terminal as words of stty

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
+from typing import Any
 
 import asyncssh
 from asyncssh.stream import SSHTCPStreamSession, SSHUNIXStreamSession
 
+from exec_server.ssh_door.door_channel import DoorChannel, make_channel
 from exec_server.ssh_door.door_session import DoorSession
 from exec_server.ssh_door.forwarding import Forwarding
 from exec_server.ssh_door.target import DoorTarget
@@ -34,7 +36,8 @@ async def serve(sock: socket.socket, target: DoorTarget, private_key: bytes) -> 
                 sock,
                 server_factory=lambda: door,
                 server_host_keys=[asyncssh.import_private_key(private_key)],
-                server_version=f"exec_server_{VERSION.replace('-', '_')}",
+                # OpenSSH tells only its like that it takes no more output.
+                server_version=f"OpenSSH_like_exec_server_{VERSION.replace('-', '_')}",
                 encoding=None,
                 line_editor=False,
                 window=_WINDOW,
@@ -62,17 +65,18 @@ class _Door(asyncssh.SSHServer):
         self._forwarding: Forwarding | None = None
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
         self._forwarding = Forwarding(conn, self._target, self._tasks)
 
     def begin_auth(self, username: str) -> bool:
         # The socket belongs to the user who has started us; there is nothing to prove.
         return False
 
-    def session_requested(self) -> DoorSession:
-        return DoorSession(self._target, self._begin)
+    def session_requested(self) -> tuple[DoorChannel, DoorSession]:
+        return make_channel(self._connection), DoorSession(self._target, self._begin)
 
-    def _begin(self, running: Awaitable[None]) -> None:
-        task = self._tasks.create_task(_finish(running))
+    def _begin(self, running: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks.create_task(running)
         self._sessions.add(task)
         task.add_done_callback(self._sessions.discard)
 
@@ -102,11 +106,3 @@ class _Door(asyncssh.SSHServer):
     ) -> Awaitable[asyncssh.SSHListener | bool]:
         assert self._forwarding is not None
         return self._forwarding.listen(listen_host, listen_port)
-
-
-async def _finish(running: Awaitable[None]) -> None:
-    """A session's own error must not end the others."""
-    try:
-        await running
-    except Exception:
-        logger.exception("a session of the ssh door failed")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from asyncssh import SSHReader, SSHWriter
@@ -18,11 +19,19 @@ from asyncssh.stream import SSHServerStreamSession
 
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
-from exec_server.errors import ExecServerError, MethodNotFound, RpcError, StdinClosed
+from exec_server.errors import (
+    ExecServerError,
+    InvalidParams,
+    MethodNotFound,
+    RpcError,
+    StdinClosed,
+)
 from exec_server.ssh_door.remote_commands import home_directory, safe_variables, shell_words
 from exec_server.ssh_door.sftp_server import RemoteSftp
 from exec_server.ssh_door.target import DoorTarget
 from exec_server.ssh_door.terminal_modes import with_modes
+
+logger = logging.getLogger(__name__)
 
 # The status of `ssh` itself, which git, rsync and others tell from those of a command.
 _DOOR_FAILED = 255
@@ -39,7 +48,9 @@ _OLD_SCP = re.compile(r"scp (-\S+ )*-\S*[tf]\b")
 class DoorSession(SSHServerStreamSession[bytes]):
     """What one session channel does; asyncssh calls its methods."""
 
-    def __init__(self, target: DoorTarget, begin: Callable[[Awaitable[None]], None]) -> None:
+    def __init__(
+        self, target: DoorTarget, begin: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> None:
         super().__init__(self._no_handler)
         self._target = target
         self._begin = begin
@@ -47,6 +58,7 @@ class DoorSession(SSHServerStreamSession[bytes]):
         self._gone = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._size: tuple[int, int] | None = None
+        self._is_refused = False
 
     # What asyncssh asks.
 
@@ -63,6 +75,10 @@ class DoorSession(SSHServerStreamSession[bytes]):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._gone.set()
+
+    def output_refused(self) -> None:
+        """What the process writes from now on meets a closed pipe."""
+        self._is_refused = True
 
     def signal_received(self, name: str) -> None:
         """A signal overtakes input that the process has not read."""
@@ -107,6 +123,10 @@ class DoorSession(SSHServerStreamSession[bytes]):
                 await self._leave(process)
         except ExecServerError as exc:
             self._fail(stderr, str(exc))
+        except Exception as exc:
+            # The client must not wait for a channel that does nothing.
+            logger.exception("a session of the ssh door failed")
+            self._fail(stderr, f"internal error: {exc}")
         finally:
             for task in self._calls:
                 task.cancel()
@@ -207,6 +227,9 @@ class DoorSession(SSHServerStreamSession[bytes]):
         self, process: RemoteProcess, stdout: SSHWriter[bytes], stderr: SSHWriter[bytes]
     ) -> None:
         async for chunk in process:
+            if self._is_refused and chunk.stream != "stderr":
+                await self._break_pipe(process)
+                continue
             writer = stderr if chunk.stream == "stderr" else stdout
             try:
                 writer.write(chunk.data)
@@ -215,6 +238,14 @@ class DoorSession(SSHServerStreamSession[bytes]):
                 # The client takes no more; `gone` tells whether it has left.
                 await self._left()
                 return
+
+    async def _break_pipe(self, process: RemoteProcess) -> None:
+        """As if the process had written to a pipe without a reader."""
+        try:
+            await process.send_signal(signal.SIGPIPE)
+        except InvalidParams:
+            # The one signal that every server knows.
+            await process.send_signal(signal.SIGINT)
 
     async def _left(self) -> None:
         await self._gone.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from exec_server.client.client import ExecServerClient
@@ -36,7 +37,17 @@ async def shell_path(client: ExecServerClient) -> str:
 async def shell_words(client: ExecServerClient, command: str | None) -> list[str]:
     """The command for the shell over there, as sshd runs it; without one, a login shell."""
     shell = await shell_path(client)
-    return [shell, "-l"] if command is None else [shell, "-c", command]
+    return [shell, "-l"] if command is None else [shell, "-c", _as_text(command)]
+
+
+def _as_text(command: str) -> str:
+    """*command*, or one that makes the same bytes, if they are not UTF-8: messages are."""
+    try:
+        command.encode()
+    except UnicodeEncodeError:
+        octal = "".join(f"\\{byte:03o}" for byte in os.fsencode(command))
+        return f"eval \"$(printf '{octal}')\""
+    return command
 
 
 async def home_directory(client: ExecServerClient) -> str | None:

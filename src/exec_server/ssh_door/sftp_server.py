@@ -12,6 +12,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from asyncssh import (
+    FILEXFER_TYPE_DIRECTORY,
+    FILEXFER_TYPE_REGULAR,
+    FILEXFER_TYPE_SPECIAL,
+    FILEXFER_TYPE_SYMLINK,
     FXF_APPEND,
     FXF_CREAT,
     FXF_EXCL,
@@ -44,6 +48,12 @@ from exec_server.ssh_door.target import DoorTarget
 _AT_ONCE = 32
 # A file that is made has this mode with the usual umask, so nothing has to be changed.
 _USUAL_MODE = 0o644
+# The kinds of files in newer versions of sftp; scp's old protocol asks for them.
+_TYPES = {
+    stat.S_IFREG: FILEXFER_TYPE_REGULAR,
+    stat.S_IFDIR: FILEXFER_TYPE_DIRECTORY,
+    stat.S_IFLNK: FILEXFER_TYPE_SYMLINK,
+}
 
 
 class RemoteSftp(SFTPServer):
@@ -75,6 +85,11 @@ class RemoteSftp(SFTPServer):
 
     def format_group(self, gid: int | None) -> str:
         return "" if gid is None else str(gid)
+
+    def exit(self) -> None:
+        """The client has left; scp wants to know that nothing went wrong until then."""
+        if self.channel.get_subsystem() is not None and not self.channel.is_closing():
+            self.channel.exit(0)
 
     # Open files.
 
@@ -187,7 +202,9 @@ class RemoteSftp(SFTPServer):
     async def _set(self, path: bytes, attrs: SFTPAttrs) -> None:
         with _sftp_errors():
             if attrs.size is not None:
-                await self._tools.truncate(path, attrs.size)
+                # scp sets the size of each file that it has written.
+                if (await self._files.get_metadata(path)).size != attrs.size:
+                    await self._tools.truncate(path, attrs.size)
             if attrs.uid is not None and attrs.gid is not None:
                 await self._tools.change_owner(path, attrs.uid, attrs.gid)
             if attrs.permissions is not None:
@@ -308,6 +325,7 @@ def _attributes(found: fs.Metadata) -> SFTPAttrs:
     else:
         kind = stat.S_IFDIR | 0o755 if found.is_directory else stat.S_IFREG | 0o644
         attrs.permissions = stat.S_IFLNK | 0o777 if found.is_symlink else kind
+    attrs.type = _TYPES.get(stat.S_IFMT(attrs.permissions), FILEXFER_TYPE_SPECIAL)
     if isinstance(found.uid, int) and isinstance(found.gid, int):
         attrs.uid, attrs.gid = found.uid, found.gid
     if isinstance(found.link_count, int):
