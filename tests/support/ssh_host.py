@@ -28,7 +28,14 @@ def needed(*programs: str) -> None:
 class SshHost:
     """The host `build`, which OpenSSH reaches by a stanza of ours."""
 
-    def __init__(self, place: Path, url: str, *, hosts: tuple[str, ...] = ("build",)) -> None:
+    def __init__(
+        self,
+        place: Path,
+        url: str,
+        *,
+        hosts: tuple[str, ...] = ("build",),
+        options: tuple[str, ...] = ("--linger", "0"),
+    ) -> None:
         self.place = place
         self.config = place / "config"
         self.env = {
@@ -39,7 +46,7 @@ class SshHost:
         }
         self.control = place / "c"
         self.name_server(url)
-        stanza = self.ours("ssh-config", *hosts).stdout
+        stanza = self.ours("ssh-config", *options, *hosts).stdout
         self.config.write_bytes(stanza)
 
     def name_server(self, url: str) -> None:

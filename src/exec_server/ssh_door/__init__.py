@@ -9,6 +9,9 @@ write a configuration.
     stanza.py           the stanza of ssh_config
     ssh_files.py        ~/.ssh/config and the file that it includes
     proxy_socket.py     the socket between OpenSSH and the door: passed on, or copied
+    open_doors.py       how a ProxyCommand finds a door that is open already
+    doorkeeper.py       a door that stays open for a while
+    quick_asyncssh.py   imports asyncssh without a search for libraries
     target.py           what the door opens to
     door.py             the ssh server
     door_channel.py     what asyncssh's channel does not know

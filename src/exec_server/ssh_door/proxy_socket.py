@@ -33,13 +33,20 @@ class ProxySocket(NamedTuple):
             self.copying.join(_LAST_WORDS)
 
 
+def hand_over(door: socket.socket) -> None:
+    """Connect OpenSSH to a door that is open already, and return when there is nothing to do."""
+    if takes_descriptors():
+        _pass(door)
+        return
+    threading.Thread(target=_copy_in, args=(door,), daemon=True).start()
+    _copy_out(door)
+
+
 def take_socket() -> ProxySocket:
     """The socket to serve on. If it was passed to OpenSSH, this is a new process from here on."""
     ours, theirs = socket.socketpair()
-    if _takes_descriptors():
-        with socket.socket(fileno=os.dup(1)) as parent:
-            passed = array.array("i", [theirs.fileno()])
-            parent.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)])
+    if takes_descriptors():
+        _pass(theirs)
         theirs.close()
         _go_on_in_background()
         return ProxySocket(ours)
@@ -49,7 +56,13 @@ def take_socket() -> ProxySocket:
     return ProxySocket(ours, copying)
 
 
-def _takes_descriptors() -> bool:
+def _pass(end: socket.socket) -> None:
+    with socket.socket(fileno=os.dup(1)) as parent:
+        passed = array.array("i", [end.fileno()])
+        parent.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)])
+
+
+def takes_descriptors() -> bool:
     """True if standard input and output are the same socket, as only OpenSSH has it."""
     try:
         stdin, stdout = os.fstat(0), os.fstat(1)
@@ -65,9 +78,18 @@ def _go_on_in_background() -> None:
         os._exit(0)
     # Ctrl-C in the terminal is for ssh, which decides what it means.
     os.setsid()
+    _close_standard(0, 1)
+
+
+def let_go_of_errors() -> None:
+    """Close standard error, which the program that has started ssh may read to its end."""
+    _close_standard(2)
+
+
+def _close_standard(*descriptors: int) -> None:
     with open(os.devnull, "rb+", buffering=0) as null:
-        os.dup2(null.fileno(), 0)
-        os.dup2(null.fileno(), 1)
+        for descriptor in descriptors:
+            os.dup2(null.fileno(), descriptor)
 
 
 def _copy_in(sock: socket.socket) -> None:

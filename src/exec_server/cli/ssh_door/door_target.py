@@ -21,20 +21,28 @@ CLIENT_NAME = "exec-server ssh-proxy"
 
 @contextlib.asynccontextmanager
 async def open_target(
-    server: str, process: str | None, *, token: Token | None, token_file: str | None
+    server: str,
+    process: str | None,
+    *,
+    token: Token | None,
+    token_file: str | None,
+    keep: float | None = None,
 ) -> AsyncIterator[DoorTarget]:
-    """Begin to connect, so that the handshake of ssh need not wait for that."""
+    """Begin to connect, so that the handshake of ssh need not wait for that.
+
+    After the end the server keeps what commands have left in the background for *keep* seconds.
+    """
     if process is not None:
         async with _attaching(server, process, token, token_file) as target:
             yield target
         return
-    async with _connecting(server, token) as client:
+    async with _connecting(server, token, keep) as client:
         yield DoorTarget(client)
 
 
 @contextlib.asynccontextmanager
 async def _connecting(
-    server: str, token: Token | None
+    server: str, token: Token | None, keep: float | None
 ) -> AsyncIterator[Callable[[], Awaitable[ExecServerClient]]]:
     opened: asyncio.Future[ExecServerClient] = asyncio.get_running_loop().create_future()
     left = asyncio.Event()
@@ -45,6 +53,8 @@ async def _connecting(
                 raise ConfigurationError(f"`{server}` is not the name of an environment")
             opening = server_access.open_server(server, client_name=CLIENT_NAME, token=token)
             async with opening as client:
+                if keep is not None:
+                    await client.retain(keep)
                 opened.set_result(client)
                 await left.wait()
         except BaseException as exc:

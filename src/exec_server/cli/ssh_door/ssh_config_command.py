@@ -9,8 +9,8 @@ from pathlib import Path
 
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.log_setup import print_error
-from exec_server.cli.options import read_token_file
-from exec_server.cli.parser import Flag, Parser, path
+from exec_server.cli.options import duration, read_token_file
+from exec_server.cli.parser import Flag, Parser, path, seconds
 from exec_server.errors import ConfigurationError
 from exec_server.remote.state_dir import state_home
 from exec_server.ssh_door.host_key import HostKey
@@ -65,6 +65,19 @@ def ssh_config_command(words: list[str]) -> int:
     parser.add_argument(
         "--token-file", metavar="<PATH>", type=path, help="file that holds the bearer token"
     )
+    parser.add_argument(
+        "--linger",
+        metavar="<SECONDS>",
+        type=seconds,
+        help="keep the ssh server for the next connection, which is faster then; 0: do not "
+        "[default: 60]",
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="<TIME>",
+        type=duration,
+        help="let programs in the background run on for so long after ssh has left, for example 1d",
+    )
     values = parser.parse_words(words)
     if values.install and values.remove:
         parser.error("the argument '--install' cannot be used with '--remove'")
@@ -101,6 +114,10 @@ def _write(values: argparse.Namespace) -> int:
     if values.token_file is not None:
         read_token_file(values.token_file)
         command += ["--token-file", os.path.abspath(values.token_file)]
+    if values.linger is not None:
+        command += ["--linger", f"{values.linger:g}"]
+    if values.keep is not None:
+        command += ["--keep", f"{values.keep:g}s"]
     key = host_key()
     key.ensure()
     text = make_config(names, urls, command=command, known_hosts=key.known_hosts)
