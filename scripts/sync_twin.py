@@ -40,14 +40,17 @@ CLASSES = {
     "RemoteProcess": "client.process.remote_process",
     "DenialCalls": "client.process.denial_calls",
     "Processes": "client.process.processes",
+    "StreamLists": "client.streams.stream_lists",
     "ExecServerClient": "client.client",
     "EnvironmentManager": "client.environments.manager",
 }
 # Base classes whose members the twin of a class has itself.
 MERGED = {
-    "ExecServerClient": ("Processes", "DenialCalls"),
+    "ExecServerClient": ("Processes", "DenialCalls", "StreamLists"),
     "RemoteFiles": ("FileMethods", "LinkMethods"),
 }
+# Base classes whose methods take or return objects of asyncio; the twin has none of these methods.
+ASYNCIO_ALONE = {"StreamCalls": "client.streams.stream_calls"}
 OPENERS = {"connect": "client_urls", "local": "local_server", "environments": "local_server"}
 # Functions that open a client without a block.
 PLAIN_OPENERS = {"open": "client_urls"}

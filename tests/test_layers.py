@@ -39,6 +39,7 @@ RULES = {
     "access": "errors protocol",
     "transport": "errors limits",
     "rpc": "transport.connection protocol errors limits",
+    "streams": "protocol",
     # The operating system: children, files, addresses.
     "sandbox": "protocol errors",
     "process": "audit.masking timers memory printable sandbox state protocol errors limits",
@@ -52,8 +53,8 @@ RULES = {
     "discovery": "host protocol errors limits",
     # These join the layers above. They do not import one another.
     "server": "access audit errors limits version printable prometheus timers protocol state "
-    "transport rpc sandbox process files outbound host discovery network schema",
-    "client": "rpc transport version state protocol errors limits",
+    "transport rpc sandbox process files outbound host discovery network schema streams",
+    "client": "rpc transport version state streams protocol errors limits",
     "remote": "audit timers protocol.registry relay transport errors limits",
     "hub": "access audit protocol.registry relay.frame relay.keys prometheus transport "
     "version errors limits",

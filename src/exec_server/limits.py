@@ -165,6 +165,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     # read the question.
     denial_hold_seconds: float = 600.0
 
+    # Byte streams: how many streams and listeners a session may have, the largest window of a
+    # stream in each direction, the windows of all streams of the server together beyond the last
+    # number, which each stream has in any case, and the time limits for resolving and connecting,
+    # and for a client to say which streams it goes on with. The reference has no streams.
+    session_streams: int = 512
+    session_listeners: int = 64
+    stream_window: int = 4 * MIB
+    stream_total_bytes: int = 256 * MIB
+    stream_min_window: int = 64 * KIB
+    stream_connect_timeout: float = 10.0
+    stream_resume_seconds: float = 30.0
+
     # Shutdown: the time between SIGTERM and SIGKILL for process trees whose server stops or has
     # vanished, and how long an orderly stop waits for the keeper after that.
     orphan_grace: float = 2.0

@@ -58,6 +58,11 @@ VALID: list[tuple[str, Any]] = [
     ("process/grant", {"processId": "fuzz", "grant": "write=/x", "scope": "once"}),
     ("process/closeStdin", {"processId": "fuzz"}),
     ("process/list", None),
+    ("process/ports", {"processId": "fuzz", "all": True}),
+    ("stream/open", {"streamId": "s", "path": "/none", "window": 9}),
+    ("stream/close", {"ids": ["s"]}),
+    ("stream/resume", {"streams": {"s": {"received": 1}}, "listeners": {"l": 2}}),
+    ("stream/list", {"all": True}),
 ]
 valid_messages = st.sampled_from(
     [{"id": 7, "method": method, "params": params} for method, params in VALID]

@@ -42,6 +42,12 @@ GATED: dict[str, tuple[Any, str]] = {
     ),
     "capabilityRoots/discoverV1": ({"roots": []}, "capability discovery"),
     "capabilities/discoverV2": ({"cwd": "file:///"}, "capability discovery"),
+    "process/ports": ({}, "exec"),
+    "stream/open": ({"streamId": "s", "host": "localhost", "port": 1}, "stream"),
+    "stream/listen": ({"listenerId": "s", "host": "localhost", "port": 0}, "stream"),
+    "stream/close": ({"ids": []}, "stream"),
+    "stream/resume": ({}, "stream"),
+    "stream/list": ({}, "stream"),
     "http/request": ({"method": "GET", "url": "http://h/", "requestId": "r"}, "http"),
 }
 REFERENCE_CAPABILITIES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from exec_server.access.principal import Scope
-from exec_server.protocol import denials, environment, fs, http, jobs, lifecycle, process
+from exec_server.protocol import denials, environment, fs, http, jobs, lifecycle, process, streams
 from exec_server.protocol.method import Method
 
 # Every principal may use these.
@@ -67,6 +67,13 @@ NEEDS: dict[Method[Any, Any], tuple[Scope, ...]] = {
     # It reads one file and writes the other.
     fs.COPY: _BOTH,
     http.REQUEST: ("http",),
+    # A command can do the same. A principal with floors is refused, see the handler.
+    streams.OPEN: _EXEC,
+    streams.LISTEN: _EXEC,
+    streams.CLOSE: _EXEC,
+    streams.RESUME: _EXEC,
+    streams.LIST: _EXEC,
+    streams.PORTS: _EXEC,
 }
 
 

@@ -21,5 +21,6 @@ process/             processes and their output
 flow/                flow control of output
 files/               `client.fs`, and copies of trees
 http/                `client.http`
+streams/             byte streams to ports of the server's machine
 environments/        servers by name
 """

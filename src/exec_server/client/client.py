@@ -21,6 +21,8 @@ from exec_server.client.files.remote_files import RemoteFiles
 from exec_server.client.http.remote_http import RemoteHttp
 from exec_server.client.process.processes import Processes
 from exec_server.client.session_link import ConnectionState
+from exec_server.client.streams.stream_calls import StreamCalls
+from exec_server.client.streams.stream_lists import StreamLists
 from exec_server.client.url_schemes import Schemes, find_dialler
 from exec_server.errors import ConfigurationError
 from exec_server.limits import DEFAULT_LIMITS, Limits
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 
-class ExecServerClient(Processes):
+class ExecServerClient(Processes, StreamLists, StreamCalls):
     """A client of one server, with one session there.
 
     Every call has a deadline. It raises RpcError with what the server says, and ConnectionClosed

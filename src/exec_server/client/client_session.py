@@ -1,4 +1,7 @@
-"""The inside of a client: its session, its calls, and the receivers of the server's events."""
+"""The inside of a client: its session, its calls, and the receivers of the server's events.
+
+The module is long because every part of a client hears of each connection here.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ from exec_server.client.os_errors import as_os_error
 from exec_server.client.process.tracked_processes import TrackedProcesses
 from exec_server.client.session_link import DISCONNECTED, ConnectionState, Dialler, SessionLink
 from exec_server.client.session_token import SessionToken
+from exec_server.client.streams.client_streams import ClientStreams
 from exec_server.errors import (
     CallTimeout,
     ConfigurationError,
@@ -45,6 +49,14 @@ from exec_server.protocol.method import NOTHING, Method
 from exec_server.protocol.network import PolicyDecisionEvent
 from exec_server.protocol.paths import from_uri, to_uri
 from exec_server.protocol.process import START, AckParams
+from exec_server.protocol.streams import FAMILY as STREAM_FAMILY
+from exec_server.protocol.streams import (
+    AcceptedEvent,
+    DataEvent,
+    EndEvent,
+    ResetEvent,
+    StreamAckEvent,
+)
 from exec_server.rpc.router import Route
 from exec_server.state.event_order import ProcessEvent
 from exec_server.transport.connection import Connection
@@ -53,9 +65,12 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 StrPath = str | os.PathLike[str]
+StreamEvents = DataEvent | StreamAckEvent | EndEvent | ResetEvent | AcceptedEvent
 
 # The errors of these methods are OSErrors where the server's system has refused something.
-_OF_THE_SYSTEM = (FAMILY, START.family)
+_OF_THE_SYSTEM = (FAMILY, START.family, STREAM_FAMILY)
+
+_STREAM_EVENTS = (DataEvent, StreamAckEvent, EndEvent, ResetEvent, AcceptedEvent)
 
 
 class _DefaultTimeout:
@@ -96,6 +111,7 @@ class ClientSession:
         self.processes = TrackedProcesses(self, limits=limits)
         self.watches = MissingWatches()
         self.bodies = HttpBodies(limits=limits, flow=self.flow)
+        self.streams = ClientStreams(self, limits=limits)
         self.link = SessionLink(
             self, options, limits=limits, flow=self.flow, dialler=dialler, on_state=on_state
         )
@@ -153,6 +169,7 @@ class ClientSession:
     def close(self) -> None:
         """Disconnect. The processes of a retained session do not wait for a reader."""
         self._release()
+        self.streams.close()
         self.link.close()
 
     def _release(self) -> None:
@@ -170,6 +187,7 @@ class ClientSession:
     async def settle(self) -> None:
         """Wait for a moment until requests that were sent without waiting are answered."""
         self._release()
+        self.streams.close()
         if self.connection is not None:
             with self.flow.calling():
                 await self.connection.settle(self.limits.close_timeout)
@@ -244,7 +262,12 @@ class ClientSession:
 
     def _is_waiting(self) -> bool:
         """True if the client waits for the server, so that it has to notice a dead connection."""
-        return self.flow.is_calling or self.processes.has_living or self.bodies.has_open
+        return (
+            self.flow.is_calling
+            or self.processes.has_living
+            or self.bodies.has_open
+            or self.streams.has_open
+        )
 
     def send(self, method: Method[P, R], params: P) -> None:
         """Make a request without waiting for its answer, if there is a connection."""
@@ -312,9 +335,16 @@ class ClientSession:
 
     def event_received(
         self,
-        event: ProcessEvent | MissingChangedEvent | BodyDelta | PolicyDecisionEvent | DeniedEvent,
+        event: ProcessEvent
+        | MissingChangedEvent
+        | BodyDelta
+        | PolicyDecisionEvent
+        | DeniedEvent
+        | StreamEvents,
     ) -> None:
-        if isinstance(event, MissingChangedEvent):
+        if isinstance(event, _STREAM_EVENTS):
+            self.streams.event_received(event)
+        elif isinstance(event, MissingChangedEvent):
             self.watches.event_received(event)
         elif isinstance(event, BodyDelta):
             self.bodies.delta_received(event)
@@ -334,6 +364,7 @@ class ClientSession:
         self._info = self._info or result.environment_info
         self.uses_uris = result.session_id is not None
         self.processes.connected(link)
+        self.streams.connected(link)
         self._watch.use(link)
 
     def connection_lost(self) -> None:
@@ -341,12 +372,14 @@ class ClientSession:
         self.watches.connection_lost()
         self.bodies.connection_lost(ConnectionClosed(DISCONNECTED))
         self.processes.connection_lost()
+        self.streams.connection_lost()
 
     def flow_taken(self) -> dict[str, int]:
         return self.flow.taken()
 
     async def restore(self, result: InitializeResult, link: ConnectionLink) -> None:
         self._watch.use(link)
+        await self.streams.restore(link)
         await self.processes.restore(link, is_restarted=self._is_restarted(result))
 
     def _is_restarted(self, result: InitializeResult) -> bool:
@@ -357,6 +390,7 @@ class ClientSession:
 
     def session_lost(self, error: ConnectionClosed) -> None:
         self.processes.session_lost(error)
+        self.streams.session_lost(error)
 
 
 async def open_session(

@@ -15,11 +15,12 @@ from exec_server.errors import (
     ProtocolError,
 )
 from exec_server.limits import Limits
-from exec_server.protocol import denials, fs, http, lifecycle, network, process
+from exec_server.protocol import denials, fs, http, lifecycle, network, process, streams
 from exec_server.protocol.method import NOTHING, Event, Method
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
 from exec_server.rpc.router import Route
+from exec_server.streams.turns import StreamTurns
 from exec_server.transport.connection import Audible, Connection, Pingable
 
 P = TypeVar("P")
@@ -35,6 +36,11 @@ _EVENTS: dict[str, Event[Any]] = {
         http.BODY_DELTA,
         network.POLICY_DECISION,
         denials.DENIED,
+        streams.ACCEPTED,
+        streams.DATA,
+        streams.END,
+        streams.ACK,
+        streams.RESET,
     )
 }
 
@@ -63,6 +69,8 @@ class ConnectionLink:
         routes: dict[str, Route] | None = None,
     ) -> None:
         self.routes = routes or {}
+        # The turns of the streams that use this connection.
+        self.turns: StreamTurns | None = None
         self._on_event = on_event
         self._on_lost = on_lost
         self._lost = asyncio.Event()
@@ -147,6 +155,14 @@ class ConnectionLink:
         """Send `process/ack`; only servers with `processFlow` know it."""
         self._peer.notify(process.ACK, params)
 
+    def notify(self, event: Event[P], params: P) -> None:
+        """Send an event; only servers that have announced it know it."""
+        self._peer.notify(event, params)
+
+    def send_parts(self, *parts: bytes) -> None:
+        """Send one message that is encoded already, given in pieces."""
+        self._connection.send(*parts)
+
     def _ignore(self, answer: asyncio.Future[Any]) -> None:
         self._unwatched.discard(answer)
         if not answer.cancelled():
@@ -222,11 +238,18 @@ class ConnectionLink:
             raise ProtocolError(f"{method}: {exc}") from exc
         self._on_event(decoded)
 
+    @property
+    def is_writing_paused(self) -> bool:
+        return self._peer.is_writing_paused
+
     def writing_paused(self) -> None:
-        """There is nothing to hold back: each handle has one write under way at a time."""
+        """Streams wait. Nothing else has to: each handle has one write under way at a time."""
+        if self.turns is not None:
+            self.turns.close()
 
     def writing_resumed(self) -> None:
-        """See `writing_paused`."""
+        if self.turns is not None:
+            self.turns.open()
 
     def connection_lost(self) -> None:
         if self._closing is not None:

@@ -232,7 +232,8 @@ class Child:
         # The reason why the command must not run, once there is one; and why it was killed.
         self._refusal: str | None = None
         self._reason: str | None = None
-        self._mark = 0
+        # The mark of all processes of this start, see the keeper; 0 if there is none.
+        self.mark = 0
         self._texts = process.EventTexts(self.process_id)
         self._output_head = self._texts.output_head
         # Those who look on; almost always none.
@@ -250,7 +251,7 @@ class Child:
         loop = asyncio.get_running_loop()
         self.pid = spawned.pid
         self.log.begin()
-        self._mark = spawned.mark
+        self.mark = spawned.mark
         self.granted = spawned.granted
         if self.granted is not None and "outputBytes" in self.granted:
             self.limit_output(int(self.granted["outputBytes"][0]))
@@ -583,8 +584,8 @@ class Child:
         return True
 
     def _end_tree(self) -> None:
-        if self._mark:
-            self.spawner.end_tree(self._mark)
+        if self.mark:
+            self.spawner.end_tree(self.mark)
 
     def refuse(self, reason: str) -> None:
         """Kill a process that has not begun to run its command; *reason* becomes its output."""

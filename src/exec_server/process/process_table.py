@@ -455,6 +455,10 @@ class ProcessTable:
             entry for entry in entries if isinstance(entry, Child) and entry.state == "running"
         )
 
+    def started_children(self) -> tuple[Child, ...]:
+        """The processes that were started, also those that have ended and are remembered."""
+        return tuple(entry for entry in self._entries.values() if isinstance(entry, Child))
+
     def durable_children(self) -> tuple[DurableChild, ...]:
         return () if self._durable is None else tuple(self._durable)
 

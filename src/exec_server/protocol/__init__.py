@@ -18,6 +18,7 @@ denials.py         what a sandbox refused
 env_policy.py      the variables that a process inherits
 fs.py              `fs/*`
 http.py            `http/*`
+streams.py         `stream/*` and `process/ports`
 network.py         `network/*` and the managed network of a process
 environment.py     `environment/*`, configuration and the discovery of capabilities
 

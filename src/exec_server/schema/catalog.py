@@ -20,6 +20,10 @@ _SENDERS: dict[str, Side] = {
     "network/policyRequest": "server",
     "process/ack": "client",
     "session/ping": "both",
+    "stream/data": "both",
+    "stream/end": "both",
+    "stream/ack": "both",
+    "stream/reset": "both",
 }
 
 

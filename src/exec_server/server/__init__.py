@@ -8,6 +8,7 @@ kept_sessions.py   sessions with durable jobs, which outlive the server
 principals/        who is behind a connection, and what it may not do
 floors/            what requests of a principal cannot go beyond
 handlers/          which function answers which method
+streams/           byte streams to ports and Unix sockets of this machine
 local_peers.py     which connections of this machine are accepted
 take_over.py       takes a session from a connection that its client has lost
 authentication.py  the `--ws-auth` modes

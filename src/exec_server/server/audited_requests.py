@@ -12,9 +12,9 @@ from msgspec import Struct
 from exec_server.access.principal import Floors, Principal
 from exec_server.audit.masking import Masker
 from exec_server.errors import RpcError
-from exec_server.printable import short_digest
+from exec_server.printable import printable, short_digest
 from exec_server.process.child import Child
-from exec_server.protocol import denials, fs, http, jobs, lifecycle, process
+from exec_server.protocol import denials, fs, http, jobs, lifecycle, process, streams
 from exec_server.protocol.base64 import Blob, LazyBlob
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.method import Encoded
@@ -35,7 +35,10 @@ UNAUDITED = frozenset(
         "process/resize",
         "process/closeStdin",
         "process/list",
+        "process/ports",
         "job/list",
+        "stream/list",
+        "stream/resume",
         "session/ping",
         "environment/info",
         "environment/status",
@@ -172,6 +175,11 @@ def _grant_facts(params: denials.GrantParams, _masker: Masker) -> Facts:
     return {**facts, "detail": f"{params.scope}{again}"}
 
 
+def _stream_facts(params: streams.OpenParams | streams.ListenParams, _masker: Masker) -> Facts:
+    place = params.path or f"{params.host or ''}:{params.port}"
+    return {"detail": printable(_cut(place))}
+
+
 def _retain_facts(params: lifecycle.RetainParams, _masker: Masker) -> Facts:
     return {"detail": f"{params.seconds:g} seconds"}
 
@@ -185,6 +193,8 @@ _DESCRIBED: dict[type, Callable[[Any, Masker], Facts]] = {
     lifecycle.InitializeParams: _initialize_facts,
     lifecycle.RetainParams: _retain_facts,
     jobs.StopParams: _stop_facts,
+    streams.OpenParams: _stream_facts,
+    streams.ListenParams: _stream_facts,
 }
 
 

@@ -54,6 +54,8 @@ _OF_OURS = {
     "fsWalkExactNames": True,
     "fsCompleteListing": True,
     "fsLinks": True,
+    "streams": True,
+    "processPorts": sys.platform == "linux",
 }
 
 CAPABILITIES: dict[str, bool] = {**_OF_THE_REFERENCE, **_OF_OURS}

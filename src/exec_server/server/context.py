@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +19,7 @@ from exec_server.errors import (
 )
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
-from exec_server.protocol import fs, http, lifecycle, process
+from exec_server.protocol import fs, http, lifecycle, process, streams
 from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.rpc import boundary
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from exec_server.outbound.exchanges import Exchanges, Outbound
     from exec_server.server.kept_sessions import KeptSessions
     from exec_server.server.server_audit import ServerAudit
+    from exec_server.server.streams.stream_table import StreamTable
 
 
 FindPrincipal = Callable[[Connection], Principal]
@@ -101,6 +102,14 @@ class ServerCore(Protocol):
 
     def release(self, context: Context) -> None: ...
 
+    # Streams.
+
+    def streams_of(self, session: Session, context: Context) -> StreamTable: ...
+
+    def sessions_of(self, context: Context, *, is_all: bool) -> Iterator[Session]: ...
+
+    def stream_infos(self, context: Context, *, is_all: bool) -> Iterator[streams.StreamInfo]: ...
+
     # Principals.
 
     def routes_for(self, who: Principal) -> dict[str, Route]: ...
@@ -138,6 +147,11 @@ class Context:
     @property
     def processes(self) -> ProcessTable:
         return self.require(process.START.family).processes
+
+    @property
+    def streams(self) -> StreamTable:
+        """The byte streams of the session."""
+        return self.server.streams_of(self.require(streams.FAMILY), self)
 
     @property
     def principal(self) -> str:
@@ -215,6 +229,9 @@ class Context:
         if method == process.ACK.name and self._is_ready:
             self._acknowledge(params)
             return
+        if method in streams.FROM_CLIENTS and self._is_ready:
+            self._stream_event(method, params)
+            return
         if method != lifecycle.INITIALIZED.name:
             raise ProtocolError(f"unexpected notification `{method}`")
         if self.session is None:
@@ -230,15 +247,24 @@ class Context:
             raise ProtocolError(f"{process.ACK.name}: {exc}") from exc
         self.processes.acknowledge(decoded)
 
+    def _stream_event(self, method: str, params: Any) -> None:
+        session = self.session
+        if session is None or session.streams is None:
+            return
+        try:
+            session.streams.event_received(streams.FROM_CLIENTS[method], params)
+        except InvalidParams as exc:
+            raise ProtocolError(str(exc)) from exc
+
     def writing_paused(self) -> None:
         if self.session is not None:
-            self.session.gate.close()
+            self.session.pause_output()
         for holder in self._holders:
             holder.writing_paused()
 
     def writing_resumed(self) -> None:
         if self.session is not None:
-            self.session.gate.open()
+            self.session.resume_output()
         for holder in self._holders:
             holder.writing_resumed()
 

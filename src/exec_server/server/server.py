@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +31,7 @@ from exec_server.process.start_terms import StartTerms
 from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.protocol.process import StartParams
+from exec_server.protocol.streams import StreamInfo
 from exec_server.rpc.router import Route, Router
 from exec_server.server.capabilities import CAPABILITIES
 from exec_server.server.context import Context, FindPrincipal
@@ -45,6 +46,7 @@ from exec_server.server.handlers import (
     lifecycle,
     process,
     protocol,
+    streams,
 )
 from exec_server.server.principals.refused_requests import RefusedRequest
 from exec_server.server.principals.restricted_routes import restricted_routes
@@ -66,10 +68,12 @@ if TYPE_CHECKING:
     from exec_server.outbound.exchanges import Outbound
     from exec_server.server.kept_sessions import KeptSessions
     from exec_server.server.server_audit import ServerAudit
+    from exec_server.server.streams.session_streams import SessionStreams
+    from exec_server.server.streams.stream_table import StreamTable
 
 logger = logging.getLogger(__name__)
 
-ROUTES = Router(lifecycle, environment, process, denials, jobs, fs, http, protocol).routes
+ROUTES = Router(lifecycle, environment, process, denials, jobs, fs, http, streams, protocol).routes
 
 
 class ExecServer:
@@ -86,12 +90,13 @@ class ExecServer:
         find_principal: FindPrincipal | None = None,
         quotas: Quotas = NO_QUOTAS,
         when_full: WhenFull = "refuse",
+        stream_allow: Sequence[str] = (),
     ) -> None:
         """With a *state_directory*, processes can outlive the server; call `restore` then.
 
         *find_principal* says whose connection it is, and what its requests cannot go beyond.
         *quotas* are those of all principals together. A start for which there is no room is refused
-        or waits, as *when_full* says.
+        or waits, as *when_full* says. *stream_allow* are the rules of `--stream-allow`.
         """
         self.limits = limits
         self.audit = audit
@@ -120,6 +125,7 @@ class ExecServer:
         self._retention = RetentionBudget(
             total_bytes=limits.retained_total_bytes, min_share=limits.retained_min_share
         )
+        self._stream_allow = tuple(stream_allow)
         self._contexts: set[Context] = set()
         self._alarm = Alarm(self._attachments.next_deadline, self._expire)
         self._idle = asyncio.Event()
@@ -362,7 +368,31 @@ class ExecServer:
         if context.session is not None:
             context.session.attach(context.connection, context.peer)
             if context.peer.is_writing_paused:
-                context.session.gate.close()
+                context.session.pause_output()
+
+    # Streams.
+
+    @cached_property
+    def _streams(self) -> SessionStreams:
+        from exec_server.server.streams.session_streams import SessionStreams
+
+        return SessionStreams(self._stream_allow, limits=self.limits, audit=self.audit)
+
+    def streams_of(self, session: Session, context: Context) -> StreamTable:
+        """The byte streams of *session*, which *context* holds."""
+        return self._streams.table_of(session, is_paused=context.peer.is_writing_paused)
+
+    def stream_infos(self, context: Context, *, is_all: bool) -> Iterator[StreamInfo]:
+        """The streams of one session, or of all sessions of a principal; an admin has all."""
+        for session in self.sessions_of(context, is_all=is_all):
+            if session.streams is not None:
+                yield from session.streams.infos(short_digest(session.id))
+
+    def sessions_of(self, context: Context, *, is_all: bool) -> Iterator[Session]:
+        """The session of *context*, or all that its principal may have."""
+        for session in self._sessions.values():
+            if session is context.session or (is_all and self._may_have(context, session)):
+                yield session
 
     def generation(self, session: Session) -> int:
         """The number of times that *session* was attached to a connection."""
@@ -475,7 +505,8 @@ class ExecServer:
     def _retained_seconds(self, session: Session) -> float | None:
         """The retention of a session that is detached now; None is the default."""
         is_full = self._attachments.detached_count >= self.limits.retained_sessions
-        return None if is_full or not session.processes else session.retained_seconds
+        has_work = bool(session.processes) or bool(session.streams)
+        return session.retained_seconds if has_work and not is_full else None
 
     def _expire(self, now: float) -> None:
         for session_id in self._attachments.expire(now=now):

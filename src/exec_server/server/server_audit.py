@@ -140,6 +140,15 @@ class ServerAudit:
         facts |= {"principal": session.owner, "session": short_digest(session.id)}
         self._write("process ended", facts)
 
+    def stream_ended(
+        self, session: Session, address: str, bytes_in: int, bytes_out: int, why: str
+    ) -> None:
+        """A byte stream of *session* is over; *why* says why it was broken off."""
+        detail = printable(f"{address}: {why}" if why else address)
+        who = {"principal": session.owner, "session": short_digest(session.id)}
+        counts = {"bytes_in": bytes_in, "bytes_out": bytes_out}
+        self._write("stream ended", {**who, **counts, "detail": detail})
+
     def left(self, session: Session) -> None:
         """The server stops, and has ended the processes of *session* that still ran."""
         for child in session.processes.running_children():

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,7 @@ async def serve(
     find_principal: FindPrincipal | None = None,
     quotas: Quotas = NO_QUOTAS,
     when_full: WhenFull = "refuse",
+    stream_allow: Sequence[str] = (),
     on_stopped: Callable[[str], None] | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Listen on a `ws://` or `unix://` URL, or on the socket of `systemd`.
@@ -105,7 +106,8 @@ async def serve(
     those principals are served, the bearers of tokens that the *authenticator* accepts, and at a
     Unix socket the server's own user and root. With *metrics* there are pages `/metrics` and
     `/healthz`. With *audit* each request that does something has a line in its file, which the
-    caller closes.
+    caller closes. *stream_allow* are rules of `--stream-allow`: what streams may reach beside the
+    loopback.
     """
     file = None if principals is None else _principals_file(principals)
     known = None if file is None else KnownPrincipals(file.records())
@@ -122,6 +124,7 @@ async def serve(
         find_principal=find_principal,
         quotas=quotas,
         when_full=when_full,
+        stream_allow=stream_allow,
     )
     try:
         if audit is not None:

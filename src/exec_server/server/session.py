@@ -15,6 +15,7 @@ from exec_server.transport.connection import Connection
 
 if TYPE_CHECKING:
     from exec_server.process.durable.durable_jobs import SessionJobs
+    from exec_server.server.streams.stream_table import StreamTable
 
 
 class Session:
@@ -31,6 +32,8 @@ class Session:
         self.retained_seconds: float | None = None
         # Its durable jobs; None if this server keeps no state.
         self.jobs: SessionJobs | None = None
+        # Its byte streams; None before the first one.
+        self.streams: StreamTable | None = None
         self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._limits = limits
@@ -47,11 +50,15 @@ class Session:
     def attach(self, connection: Connection, peer: Peer) -> None:
         self._connection = connection
         self._peer = peer
+        if self.streams is not None:
+            self.streams.attached(is_paused=peer.is_writing_paused)
 
     def detach(self) -> None:
         """Go on without a connection. Events are only retained, so output does not have to wait."""
         self._connection = self._peer = None
         self.gate.open()
+        if self.streams is not None:
+            self.streams.detached()
 
     def push(self, *parts: bytes) -> None:
         """Send an event to the attached client. Without one, only the log keeps it."""
@@ -79,3 +86,17 @@ class Session:
     def close(self) -> None:
         self._connection = self._peer = None
         self.processes.close()
+        if self.streams is not None:
+            self.streams.close()
+
+    def pause_output(self) -> None:
+        """The connection takes no more for now."""
+        self.gate.close()
+        if self.streams is not None:
+            self.streams.turns.close()
+
+    def resume_output(self) -> None:
+        """The connection takes data again."""
+        self.gate.open()
+        if self.streams is not None:
+            self.streams.turns.open()

@@ -65,6 +65,7 @@ from exec_server.protocol.paths import PathUri
 from exec_server.protocol.process import ReadResult
 from exec_server.protocol.resources import GrantedLimit
 from exec_server.protocol.sandbox import Sandboxed
+from exec_server.protocol.streams import ListeningPort, StreamInfo
 from exec_server.sync.portal import (
     Twin,
     close_client,
@@ -1401,6 +1402,22 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         return self._portal.wait(
             self._inner.grant_denied(process_id, denial, scope, restart=restart)
         )
+
+    def list_streams(self, *, all_sessions: bool = False) -> list[StreamInfo]:
+        """The streams and listeners that the server has for this client.
+
+        With *all_sessions* those of all sessions of its principal; an admin gets those of all.
+        """
+        return self._portal.wait(self._inner.list_streams(all_sessions=all_sessions))
+
+    def listening_ports(
+        self, process_id: str | None = None, *, all_sessions: bool = False
+    ) -> list[ListeningPort]:
+        """The TCP ports that processes of this session listen on, or only one of them.
+
+        With *all_sessions* those of all sessions of its principal.
+        """
+        return self._portal.wait(self._inner.listening_ports(process_id, all_sessions=all_sessions))
 
     @property
     def fs(self) -> RemoteFiles:

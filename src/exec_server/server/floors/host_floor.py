@@ -19,7 +19,7 @@ class HostFloor:
         self._patterns = HostPatterns(hosts)
         self.words = f"the hosts of principal `{principal}` are {', '.join(hosts) or 'none'}"
         # A name that a pattern lets through may lead to an address of this machine.
-        self._allows_local = not any("*" in host or "?" in host for host in hosts)
+        self.allows_local = not any("*" in host or "?" in host for host in hosts)
 
     def check(self, authority: str) -> None:
         """Raise FloorRefused unless *authority*, the host of a URL, may be reached."""
@@ -51,10 +51,10 @@ class HostFloor:
                     allow_upstream_proxy=True,
                     dangerously_allow_all_unix_sockets=False,
                     mode="full",
-                    allow_local_binding=self._allows_local,
+                    allow_local_binding=self.allows_local,
                     domains=dict.fromkeys(self._hosts, "allow"),
                 )
             )
-        if not self._allows_local:
+        if not self.allows_local:
             asked.proxy.allow_local_binding = False
         return asked

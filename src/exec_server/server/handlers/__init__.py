@@ -6,6 +6,7 @@ denials.py      `process/denials` and `process/grant`
 jobs.py         `job/*` and `server/stop`
 fs.py           `fs/*`
 http.py         `http/*`
+streams.py      `stream/*` and `process/ports`
 environment.py  `environment/*`, configuration and the discovery of capabilities
 protocol.py     `rpc.discover`
 """
