@@ -66,7 +66,7 @@ class _Door(asyncssh.SSHServer):
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
-        self._forwarding = Forwarding(conn, self._target, self._tasks)
+        self._forwarding = Forwarding(conn, self._target)
 
     def begin_auth(self, username: str) -> bool:
         # The socket belongs to the user who has started us; there is nothing to prove.
@@ -83,7 +83,7 @@ class _Door(asyncssh.SSHServer):
     async def farewell(self) -> None:
         """Let sessions end; those that do not are broken off."""
         if self._forwarding is not None:
-            await self._forwarding.close()
+            self._forwarding.close()
         if self._sessions:
             _, left = await asyncio.wait(self._sessions, timeout=_FAREWELL)
             for task in left:
@@ -105,4 +105,8 @@ class _Door(asyncssh.SSHServer):
         self, listen_host: str, listen_port: int
     ) -> Awaitable[asyncssh.SSHListener | bool]:
         assert self._forwarding is not None
-        return self._forwarding.listen(listen_host, listen_port)
+        return self._forwarding.listen_tcp(listen_host, listen_port)
+
+    def unix_server_requested(self, listen_path: str) -> Awaitable[asyncssh.SSHListener | bool]:
+        assert self._forwarding is not None
+        return self._forwarding.listen_unix(listen_path)

@@ -4,93 +4,114 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import Any
 
 import asyncssh
 from asyncssh.stream import SSHTCPStreamSession, SSHUNIXStreamSession
 
+from exec_server.client.streams.stream_server import RemoteServer
 from exec_server.errors import ExecServerError
 from exec_server.ssh_door.target import DoorTarget
 
+logger = logging.getLogger(__name__)
+
 _READ_BYTES = 256 << 10
+# How ssh writes an address that means all of them.
+_ALL = ("", "*")
 
 
 class Forwarding:
     """The forwarded connections of one ssh connection."""
 
-    def __init__(
-        self, connection: asyncssh.SSHServerConnection, target: DoorTarget, tasks: asyncio.TaskGroup
-    ) -> None:
+    def __init__(self, connection: asyncssh.SSHServerConnection, target: DoorTarget) -> None:
         self._connection = connection
         self._target = target
-        self._tasks = tasks
-        self._listeners: set[_ForwardListener] = set()
+        self._listeners: list[_ForwardListener] = []
 
     async def connect_tcp(self, host: str, port: int) -> SSHTCPStreamSession[bytes]:
         """A connection from the server's machine to *host*. Raises ChannelOpenError."""
         try:
-            client: Any = await self._target.client()
-            ends = await client.open_connection(host, port)
-        except (ExecServerError, OSError) as exc:
+            ends = await (await self._target.client()).open_connection(host, port)
+        except (ExecServerError, OSError, ValueError) as exc:
             raise _refused(exc) from exc
         return SSHTCPStreamSession(lambda reader, writer: _join(reader, writer, *ends))
 
     async def connect_unix(self, path: str) -> SSHUNIXStreamSession[bytes]:
         """A connection to a Unix socket on the server's machine. Raises ChannelOpenError."""
         try:
-            client: Any = await self._target.client()
-            ends = await client.open_unix_connection(path)
-        except (ExecServerError, OSError) as exc:
+            ends = await (await self._target.client()).open_unix_connection(path)
+        except (ExecServerError, OSError, ValueError) as exc:
             raise _refused(exc) from exc
         return SSHUNIXStreamSession(lambda reader, writer: _join(reader, writer, *ends))
 
-    async def listen(self, host: str, port: int) -> asyncssh.SSHListener | bool:
+    async def listen_tcp(self, host: str, port: int) -> asyncssh.SSHListener | bool:
         """Listen on the server's machine; each connection there becomes one to the ssh client."""
-        listener = _ForwardListener()
 
-        async def accepted(reader: Any, writer: Any) -> None:
-            try:
-                near = await self._connection.open_connection(
-                    host, listener.get_port(), "127.0.0.1", 0, encoding=None
-                )
-            except (asyncssh.Error, OSError):
-                writer.close()
-                return
-            await _join(*near, reader, writer)
+        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            origin = writer.get_extra_info("peername") or ("127.0.0.1", 0)
+            near = self._connection.open_connection(host, listener.get_port(), *origin[:2])
+            await _accept(near, reader, writer)
 
         try:
-            client: Any = await self._target.client()
-            # ssh asks for `localhost` unless it is told otherwise, and for `` if it means all.
-            listener.server = await client.start_server(accepted, host or "0.0.0.0", port)
-        except (ExecServerError, OSError):
+            place = "0.0.0.0" if host in _ALL else host
+            server = await (await self._target.client()).start_server(accepted, place, port)
+        except (ExecServerError, OSError, ValueError) as exc:
+            logger.warning("cannot listen on %s port %s: %s", host, port, exc)
             return False
-        self._listeners.add(listener)
+        listener = self._listener(server)
         return listener
 
-    async def close(self) -> None:
+    async def listen_unix(self, path: str) -> asyncssh.SSHListener | bool:
+        """As `listen_tcp`, on a Unix socket."""
+
+        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await _accept(self._connection.open_unix_connection(path), reader, writer)
+
+        try:
+            server = await (await self._target.client()).start_unix_server(accepted, path)
+        except (ExecServerError, OSError, ValueError) as exc:
+            logger.warning("cannot listen on %s: %s", path, exc)
+            return False
+        return self._listener(server)
+
+    def _listener(self, server: RemoteServer) -> _ForwardListener:
+        listener = _ForwardListener(server)
+        self._listeners.append(listener)
+        return listener
+
+    def close(self) -> None:
         """Close what listens."""
         for listener in self._listeners:
             listener.close()
-            with contextlib.suppress(ExecServerError, OSError):
-                await listener.wait_closed()
 
 
 class _ForwardListener(asyncssh.SSHListener):
-    """A port of the server's machine that is listened on."""
+    """A port or socket of the server's machine that is listened on."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: RemoteServer) -> None:
         super().__init__()
-        self.server: Any = None
+        self._server = server
 
     def get_port(self) -> int:
-        port: int = self.server.sockets[0].getsockname()[1]
-        return port
+        return self._server.place.port or 0
 
     def close(self) -> None:
-        self.server.close()
+        self._server.close()
 
     async def wait_closed(self) -> None:
-        await self.server.wait_closed()
+        await self._server.wait_closed()
+
+
+async def _accept(near: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Open the ssh client's end of a connection that was accepted over there."""
+    try:
+        near_reader, near_writer = await near
+    except (asyncssh.Error, OSError) as exc:
+        logger.debug("the ssh client takes no connection: %s", exc)
+        writer.close()
+        return
+    await _join(near_reader, near_writer, reader, writer)
 
 
 async def _join(near_reader: Any, near_writer: Any, far_reader: Any, far_writer: Any) -> None:
@@ -101,9 +122,9 @@ async def _join(near_reader: Any, near_writer: Any, far_reader: Any, far_writer:
     ]
     try:
         await asyncio.gather(*both)
-    except (ExecServerError, asyncssh.Error, OSError):
+    except (ExecServerError, asyncssh.Error, OSError) as exc:
         # A connection that was reset ends both directions.
-        pass
+        logger.debug("a forwarded connection ended: %s", exc)
     finally:
         for task in both:
             task.cancel()
