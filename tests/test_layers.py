@@ -66,7 +66,9 @@ RULES = {
     "sync": "local_server client_urls client protocol errors limits",
     "cli": "access audit errors limits printable protocol transport sandbox relay server client "
     "remote hub local_server client_urls remote_server schema conformance version "
-    "integrations.mcp",
+    "integrations.mcp ssh_door",
+    # Channels of OpenSSH on the client.
+    "ssh_door": "client protocol version errors",
     "__init__": "errors limits version protocol transport server client remote local_server "
     "client_urls remote_server",
     # Plugs for other projects use only what every user may import.

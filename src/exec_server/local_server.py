@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from exec_server.client.client import ExecServerClient
 from exec_server.client.client_session import open_session
@@ -23,9 +23,11 @@ from exec_server.client.environments.open_environment import Connectors
 from exec_server.client.session_link import ConnectionState
 from exec_server.client_urls import SCHEMES, rendezvous
 from exec_server.limits import DEFAULT_LIMITS, Limits
-from exec_server.server.server import ExecServer
 from exec_server.transport.connection import Connection
 from exec_server.transport.memory_connection import memory_pair
+
+if TYPE_CHECKING:
+    from exec_server.server.server import ExecServer
 
 
 async def dial_core(core: ExecServer) -> Connection:
@@ -38,6 +40,9 @@ async def dial_core(core: ExecServer) -> Connection:
 @contextlib.asynccontextmanager
 async def open_local(options: ConnectOptions) -> AsyncIterator[ExecServerClient]:
     """A server in this event loop, and a client of it; both end with the block."""
+    # Commands that only look a name up need no server.
+    from exec_server.server.server import ExecServer
+
     core = ExecServer(limits=options.limits)
     try:
         session = await open_session(lambda: dial_core(core), as_options(UrlOptions, options))

@@ -70,6 +70,18 @@ GROUPS = (
                 "process.ssh:ssh_command",
             ),
             CommandEntry(
+                "ssh-config",
+                "[HOST]...",
+                "let OpenSSH, scp, rsync, Ansible and VS Code reach servers",
+                "ssh_door.ssh_config_command:ssh_config_command",
+            ),
+            CommandEntry(
+                "ssh-proxy",
+                "HOST",
+                "be the ProxyCommand of OpenSSH; `ssh-config` writes the stanza",
+                "ssh_door.ssh_proxy_command:ssh_proxy_command",
+            ),
+            CommandEntry(
                 "mcp",
                 "[SERVER]",
                 "give agents that speak MCP tools to work on a server",

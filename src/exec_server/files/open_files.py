@@ -60,7 +60,7 @@ class OpenFiles:
             else:
                 handle.opened(opened[0], self._quick.pace(opened[0]))
 
-        flags = local.REPLACE if params.mode == "replace" else local.READ
+        flags = local.OPEN_FLAGS[params.mode]
         await self._runner.run(local.open_regular, path, flags, after=after)
         return fs.OpenResult(params.handle_id)
 

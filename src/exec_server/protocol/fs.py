@@ -64,8 +64,9 @@ class OpenParams(Confined, rename="camel", omit_defaults=True):
     # The client chooses this name for the file, which is valid until `fs/close`.
     handle_id: str
     path: PathUri
-    # `replace` creates the file or empties it at once.
-    mode: Literal["read", "replace"] = "read"
+    # `replace` creates the file or empties it at once. Ours: `update` creates it or keeps its
+    # content, and it can be read and written.
+    mode: Literal["read", "replace", "update"] = "read"
     sandbox: Sandbox = None
     sandbox_policy: OldSandbox | None = None
 

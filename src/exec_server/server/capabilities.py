@@ -49,6 +49,7 @@ _OF_OURS = {
     "fsRename": True,
     "fsSetPermissions": True,
     "fsAppend": True,
+    "fsOpenUpdate": True,
     "fsAtomicWrite": True,
     "fsWalkExactNames": True,
     "fsCompleteListing": True,

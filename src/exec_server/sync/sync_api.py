@@ -337,10 +337,14 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         self,
         path: AnyPath,
         *,
-        mode: Literal["read", "replace"] = "read",
+        mode: Literal["read", "replace", "update"] = "read",
         handle_id: str | None = None,
     ) -> str:
-        """`fs/open`: a handle, which is valid until `close` or the end of the connection."""
+        """`fs/open`: a handle, which is valid until `close` or the end of the connection.
+
+        With `update` the file is made if it is missing, keeps its content, and can be read and
+        written. This is an extension: servers without it raise MethodNotFound.
+        """
         return self._portal.wait(self._inner.open(unwrapped(path), mode=mode, handle_id=handle_id))
 
     def read_block(self, handle_id: str, offset: int, size: int) -> Block:

@@ -14,7 +14,8 @@ from exec_server.cli.process.run import run_on
 from exec_server.cli.process.run_options import RunOptions
 from exec_server.cli.process.ssh_words import SshWords, parse_ssh
 from exec_server.client.client import ExecServerClient
-from exec_server.errors import ConfigurationError, ExecServerError, RpcError
+from exec_server.errors import ConfigurationError, ExecServerError
+from exec_server.ssh_door.remote_commands import shell_words
 from exec_server.version import VERSION
 
 # What `ssh` returns if it fails itself; git, rsync and others tell it from the command's statuses.
@@ -134,9 +135,4 @@ async def _argv(client: ExecServerClient, wanted: SshWords) -> list[str]:
         if wanted.command != ["sftp"]:
             raise ConfigurationError(f"there is no subsystem `{' '.join(wanted.command)}`")
         return ["/bin/sh", "-c", _SFTP]
-    try:
-        shell = (await client.environment_info()).shell.path
-    except RpcError:
-        # Old servers do not have this method.
-        shell = "/bin/sh"
-    return [shell, "-c", " ".join(wanted.command)] if wanted.command else [shell, "-l"]
+    return await shell_words(client, " ".join(wanted.command) if wanted.command else None)

@@ -128,13 +128,19 @@ class FileMethods:
         self,
         path: AnyPath,
         *,
-        mode: Literal["read", "replace"] = "read",
+        mode: Literal["read", "replace", "update"] = "read",
         handle_id: str | None = None,
     ) -> str:
-        """`fs/open`: a handle, which is valid until `close` or the end of the connection."""
+        """`fs/open`: a handle, which is valid until `close` or the end of the connection.
+
+        With `update` the file is made if it is missing, keeps its content, and can be read and
+        written. This is an extension: servers without it raise MethodNotFound.
+        """
         handle_id = uuid.uuid4().hex if handle_id is None else handle_id
         if mode == "replace":
             await self._require("fileWriteStreaming")
+        elif mode == "update":
+            await self._require("fsOpenUpdate")
         params = fs.OpenParams(handle_id, await self.uri(path), mode, self._sandbox)
         return (await self._call(fs.OPEN, params)).handle_id
 

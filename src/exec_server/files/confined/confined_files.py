@@ -51,7 +51,7 @@ class ConfinedFiles(ConfinedCalls):
 
     async def open(self, params: fs.OpenParams) -> fs.OpenResult:
         async def opened() -> int:
-            fd = await self._ask(OPEN_FILE, (params.path.native, params.mode == "replace"))
+            fd = await self._ask(OPEN_FILE, (params.path.native, params.mode))
             if isinstance(fd, Encoded):
                 raise InternalError("fs sandbox helper failed: it opened nothing")
             return fd

@@ -25,9 +25,11 @@ from exec_server.protocol.method import Encoded
 
 # Opening must not wait for the other end of a FIFO, nor make a terminal our controlling one.
 QUIET = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-# The two ways in which fs/open opens a file.
+# Flags of open(2).
 READ = os.O_RDONLY
 REPLACE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+# By the mode of `fs/open`.
+OPEN_FLAGS = {"read": READ, "replace": REPLACE, "update": os.O_RDWR | os.O_CREAT}
 
 _realpath = ctypes.CDLL(None, use_errno=True).realpath
 _realpath.restype = ctypes.c_void_p

@@ -31,8 +31,8 @@ class OpenedFile(msgspec.Struct):
     fd: int
 
 
-def _open_file(path: bytes, is_replaced: bool) -> OpenedFile:
-    fd, _ = local.open_regular(path, local.REPLACE if is_replaced else local.READ)
+def _open_file(path: bytes, mode: str) -> OpenedFile:
+    fd, _ = local.open_regular(path, local.OPEN_FLAGS[mode])
     return OpenedFile(fd)
 
 

@@ -1,0 +1,95 @@
+"""The server or the process that the name of an ssh host means, opened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from exec_server.cli import server_access
+from exec_server.cli.options import Token
+from exec_server.errors import ConfigurationError
+from exec_server.ssh_door.target import DoorTarget
+
+if TYPE_CHECKING:
+    from exec_server.client.client import ExecServerClient
+    from exec_server.client.process.remote_process import RemoteProcess
+
+CLIENT_NAME = "exec-server ssh-proxy"
+
+
+@contextlib.asynccontextmanager
+async def open_target(
+    server: str,
+    process: str | None,
+    *,
+    token: Token | None,
+    token_file: str | None,
+    keep: float | None = None,
+) -> AsyncIterator[DoorTarget]:
+    """Begin to connect, so that the handshake of ssh need not wait for that.
+
+    After the end the server keeps what commands have left in the background for *keep* seconds.
+    """
+    if process is not None:
+        async with _attaching(server, process, token, token_file) as target:
+            yield target
+        return
+    async with _connecting(server, token, keep) as client:
+        yield DoorTarget(client)
+
+
+@contextlib.asynccontextmanager
+async def _connecting(
+    server: str, token: Token | None, keep: float | None
+) -> AsyncIterator[Callable[[], Awaitable[ExecServerClient]]]:
+    opened: asyncio.Future[ExecServerClient] = asyncio.get_running_loop().create_future()
+    left = asyncio.Event()
+
+    async def hold() -> None:
+        try:
+            if not server_access.is_server(server):
+                raise ConfigurationError(f"`{server}` is not the name of an environment")
+            opening = server_access.open_server(server, client_name=CLIENT_NAME, token=token)
+            async with opening as client:
+                if keep is not None:
+                    await client.retain(keep)
+                opened.set_result(client)
+                await left.wait()
+        except BaseException as exc:
+            if opened.done():
+                raise
+            opened.set_exception(exc)
+            # It may be that no channel asks for it.
+            opened.exception()
+
+    async def client() -> ExecServerClient:
+        return await asyncio.shield(opened)
+
+    async with asyncio.TaskGroup() as tasks:
+        holding = tasks.create_task(hold())
+        try:
+            yield client
+        finally:
+            left.set()
+            if not opened.done():
+                holding.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _attaching(
+    server: str, process: str, token: Token | None, token_file: str | None
+) -> AsyncIterator[DoorTarget]:
+    from exec_server.cli.ssh_door.attached import Attaching
+
+    async with contextlib.AsyncExitStack() as stack:
+        attaching = Attaching(server, process, token=token, token_file=token_file, stack=stack)
+
+        async def attach() -> RemoteProcess:
+            return await attaching.attach()
+
+        async def client() -> ExecServerClient:
+            return await attaching.client()
+
+        yield DoorTarget(client, attach)

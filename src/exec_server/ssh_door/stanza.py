@@ -1,0 +1,79 @@
+"""The stanza of ssh_config: which hosts go through the door, and how OpenSSH starts it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from exec_server.errors import ConfigurationError
+from exec_server.ssh_door.host_key import ALIAS
+
+# `ssh NAME.exec` reaches every environment, also one that is configured after the stanza.
+SUFFIX = ".exec"
+# `ssh NAME%PROCESS` attaches to a process.
+PROCESS_MARK = "%"
+
+# What OpenSSH takes in a pattern as it is. Blanks, quotes and patterns need not be names.
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+_BEGIN = "# Made by `exec-server ssh-config`; `exec-server ssh-config --install` writes it anew.\n"
+
+_STANZA = """\
+Host {hosts}
+    ProxyCommand {command}
+    ProxyUseFdpass yes
+    HostKeyAlias {alias}
+    UserKnownHostsFile "{known_hosts}"
+    GlobalKnownHostsFile /dev/null
+    StrictHostKeyChecking yes
+    HostKeyAlgorithms ssh-ed25519
+    UpdateHostKeys no
+    PubkeyAuthentication no
+    PasswordAuthentication no
+    KbdInteractiveAuthentication no
+    GSSAPIAuthentication no
+    Ciphers aes128-gcm@openssh.com
+    ForwardAgent no
+    ForwardX11 no
+"""
+
+
+def split_target(word: str) -> tuple[str, str | None]:
+    """The name of the environment in what was given to ssh, and the process, if there is one."""
+    name, mark, process = word.partition(PROCESS_MARK)
+    return name.removesuffix(SUFFIX), process if mark else None
+
+
+def check_host(name: str) -> str:
+    """*name*, if OpenSSH can use it as the name of a host. Raises ConfigurationError."""
+    if _HOST.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"`{name}` cannot be the name of a host: letters, digits, `_`, `-` and `.` are allowed"
+        )
+    return name
+
+
+def make_config(
+    names: Sequence[str], urls: dict[str, str], *, command: Sequence[str], known_hosts: Path
+) -> str:
+    """The whole text: one stanza for all *names*, and one for each host that stands for a URL."""
+    each = [pattern for name in names for pattern in (name, f"{name}{PROCESS_MARK}*")]
+    hosts = [*each, f"*{SUFFIX}", f"*{SUFFIX}{PROCESS_MARK}*"]
+    parts = [_BEGIN, _stanza(hosts, [*command, "%n"], known_hosts)]
+    for name, url in urls.items():
+        words = [*command, "--url", url.replace("%", "%%"), "%n"]
+        parts.append(_stanza([name, f"{name}{PROCESS_MARK}*"], words, known_hosts))
+    return "\n".join(parts)
+
+
+def _stanza(hosts: Sequence[str], words: Sequence[str], known_hosts: Path) -> str:
+    # The last word is %n, which ssh replaces by the host as it was typed.
+    *fixed, typed = words
+    return _STANZA.format(
+        hosts=" ".join(hosts),
+        command=f"{shlex.join(fixed)} '{typed}'",
+        alias=ALIAS,
+        known_hosts=str(known_hosts).replace("%", "%%"),
+    )

@@ -1,0 +1,59 @@
+"""A door that stays open for the next connections."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from exec_server.ssh_door.open_doors import door_path, find_door
+from tests.requirements import requirement
+from tests.support.ssh_host import SshHost, place_for_sockets
+
+
+def doors(host: SshHost) -> list[Path]:
+    return sorted((host.place / "state/exec-server/ssh").glob("*.door"))
+
+
+def wait_until_left(host: SshHost) -> None:
+    """A door has its lock until it leaves."""
+    for lock in (host.place / "state/exec-server/ssh").glob("*.lock"):
+        with open(lock) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+
+@requirement("ssh:linger")
+def test_the_next_connection_uses_the_door_of_the_first(ssh_server):
+    with place_for_sockets() as place:
+        host = SshHost(place, ssh_server.url, options=("--linger", "2"))
+        try:
+            # The process that serves a connection is the parent of nothing here: ask the socket.
+            assert host.ssh("build", "cat", input=b"one").stdout == b"one"
+            (door,) = doors(host)
+            made = door.stat().st_ino
+            assert host.ssh("build", "cat; exit 3", input=b"two", status=3).stdout == b"two"
+            # Clients with pipes find it as well.
+            words = ("-o", "ProxyUseFdpass=no", "build", "cat")
+            assert host.ssh(*words, input=b"three").stdout == b"three"
+            assert [each.stat().st_ino for each in doors(host)] == [made]
+        finally:
+            wait_until_left(host)
+        assert doors(host) == []
+
+
+def test_a_door_is_for_the_same_words_and_variables_only(tmp_path):
+    plain = door_path(tmp_path, ["build"], {"HOME": "/a", "COLUMNS": "80"})
+    assert plain == door_path(tmp_path, ["build"], {"HOME": "/a", "COLUMNS": "90"})
+    assert plain != door_path(tmp_path, ["build"], {"HOME": "/b"})
+    assert plain != door_path(tmp_path, ["other"], {"HOME": "/a"})
+    assert plain != door_path(tmp_path, ["build"], {"HOME": "/a", "EXEC_SERVER_TOKEN": "x"})
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_what_is_left_of_a_door_is_no_door(tmp_path, is_file):
+    path = tmp_path / "door"
+    if is_file:
+        os.mknod(path)
+    assert find_door(path) is None
