@@ -30,8 +30,11 @@ CLASSES = {
     "ReadStream": "client.files.file_streams",
     "WriteStream": "client.files.file_streams",
     "MissingWatch": "client.files.missing_watch",
+    "FileSearch": "client.files.file_search",
+    "FileWatch": "client.files.file_watch",
     "FileMethods": "client.files.file_methods",
     "LinkMethods": "client.files.link_methods",
+    "LookingMethods": "client.files.looking",
     "RemoteFiles": "client.files.remote_files",
     "StreamedHttpResponse": "client.http.remote_http",
     "RemoteHttp": "client.http.remote_http",
@@ -46,7 +49,7 @@ CLASSES = {
 # Base classes whose members the twin of a class has itself.
 MERGED = {
     "ExecServerClient": ("Processes", "DenialCalls"),
-    "RemoteFiles": ("FileMethods", "LinkMethods"),
+    "RemoteFiles": ("FileMethods", "LinkMethods", "LookingMethods"),
 }
 OPENERS = {"connect": "client_urls", "local": "local_server", "environments": "local_server"}
 # Functions that open a client without a block.

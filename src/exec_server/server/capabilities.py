@@ -53,6 +53,9 @@ _OF_OURS = {
     "fsWalkExactNames": True,
     "fsCompleteListing": True,
     "fsLinks": True,
+    "fsDelta": sys.platform == "linux",
+    "fsSearch": sys.platform == "linux",
+    "fsWatch": sys.platform == "linux",
 }
 
 CAPABILITIES: dict[str, bool] = {**_OF_THE_REFERENCE, **_OF_OURS}
