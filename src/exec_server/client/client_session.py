@@ -1,4 +1,7 @@
-"""The inside of a client: its session, its calls, and the receivers of the server's events."""
+"""The inside of a client: its session, its calls, and the receivers of the server's events.
+
+The module is long because every part of a client is told here of events, losses and recoveries.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ from exec_server.client.connect_options import (
     as_options,
 )
 from exec_server.client.connection_link import ConnectionLink
-from exec_server.client.files.file_search import FileSearches
-from exec_server.client.files.file_watch import FileWatches
+from exec_server.client.files.change_reports import FileWatches
 from exec_server.client.files.missing_watch import MissingWatches
+from exec_server.client.files.search_results import FileSearches
 from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.http.response_body import HttpBodies
 from exec_server.client.link_watch import LinkWatch

@@ -25,17 +25,17 @@ from exec_server.client.environments.kinds import Environment
 from exec_server.client.environments.lazy import EnvironmentStatus
 from exec_server.client.environments.manager import EnvironmentFacts
 from exec_server.client.environments.manager import EnvironmentManager as AsyncEnvironmentManager
+from exec_server.client.files.change_reports import Changes
+from exec_server.client.files.change_reports import FileWatch as AsyncFileWatch
 from exec_server.client.files.file_methods import WalkOutcome
-from exec_server.client.files.file_search import FileSearch as AsyncFileSearch
-from exec_server.client.files.file_search import SearchHit
 from exec_server.client.files.file_streams import WINDOW, Block
 from exec_server.client.files.file_streams import ReadStream as AsyncReadStream
 from exec_server.client.files.file_streams import WriteStream as AsyncWriteStream
-from exec_server.client.files.file_watch import Changes
-from exec_server.client.files.file_watch import FileWatch as AsyncFileWatch
 from exec_server.client.files.missing_watch import MissingWatch as AsyncMissingWatch
 from exec_server.client.files.remote_files import RemoteFiles as AsyncRemoteFiles
 from exec_server.client.files.remote_path import RemotePath as AsyncRemotePath
+from exec_server.client.files.search_results import FileSearch as AsyncFileSearch
+from exec_server.client.files.search_results import SearchHit
 from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.result import TransferResult, Verify
 from exec_server.client.http.remote_http import (

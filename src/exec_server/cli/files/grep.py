@@ -19,7 +19,7 @@ from exec_server.cli.files.file_command import (
 from exec_server.cli.files.targets import Servers, Target, not_remote, parse_remote
 from exec_server.cli.options import add_output
 from exec_server.cli.parser import Append, Flag, Parser, count
-from exec_server.client.files.file_search import FileSearch, SearchHit
+from exec_server.client.files.search_results import FileSearch, SearchHit
 from exec_server.errors import ExecServerError
 
 _EXAMPLES = """\

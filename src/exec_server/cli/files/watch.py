@@ -11,7 +11,7 @@ from exec_server.cli.files.targets import Servers
 from exec_server.cli.options import add_output
 from exec_server.cli.output_format import printable_json
 from exec_server.cli.parser import Append, Flag, count
-from exec_server.client.files.file_watch import Changes
+from exec_server.client.files.change_reports import Changes
 
 _EXAMPLES = """\
   Print what changes in a tree, until Ctrl-C:

@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterable
 from typing import Literal
 
+from exec_server.client.files.change_reports import FileWatch
 from exec_server.client.files.file_methods import AnyPath
-from exec_server.client.files.file_search import FileSearch
-from exec_server.client.files.file_watch import FileWatch
 from exec_server.client.files.link_methods import LinkMethods
+from exec_server.client.files.search_results import FileSearch
 from exec_server.protocol.file_search import SearchParams
 from exec_server.protocol.file_watch import WatchParams
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from exec_server.errors import InvalidRequest
-from exec_server.files.agents.agent_process import Agent, StartedAgent
+from exec_server.files.agents.agent_process import Agent, AgentOrder, StartedAgent
 from exec_server.files.operations.oserrors import os_error, rpc_error
 from exec_server.limits import Limits
 from exec_server.protocol.file_watch import (
@@ -67,16 +67,17 @@ class Watches:
     async def start(self, params: WatchParams, terms: FileTerms) -> WatchResult:
         """Start a watch, or go on with one. Raises RpcError."""
         request = _request(params, self.limits)
+        # It is made in any case: a request that goes on with a watch is judged like the first.
+        order = self._service.agent_order("watch", request, params.sandbox, terms)
         found = self._watches.get(params.watch_id)
         if found is not None:
-            return await found.resume_after(params, request)
+            return await found.resume_after(params, order)
         if len(self._watches) >= self.limits.session_watches:
             raise InvalidRequest(
                 f"at most {self.limits.session_watches} watches may exist per session"
             )
-        found = self._watches[params.watch_id] = _SessionWatch(self, params, request)
+        found = self._watches[params.watch_id] = _SessionWatch(self, params, order)
         try:
-            order = self._service.agent_order("watch", request, params.sandbox, terms)
             await found.begin(await self._service.start_agent(order))
         except BaseException:
             found.close()
@@ -107,12 +108,12 @@ class Watches:
 class _SessionWatch:
     """One watch, with its last events."""
 
-    def __init__(self, owner: Watches, params: WatchParams, request: bytes) -> None:
+    def __init__(self, owner: Watches, params: WatchParams, order: AgentOrder) -> None:
         self.id = params.watch_id
         self.is_attached = True
         self._owner = owner
         self._root = params.path.text
-        self._request = request
+        self._order = order
         self._agent: Agent | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._seq = 0
@@ -134,9 +135,9 @@ class _SessionWatch:
             self._report(_AgentChanges(rescan=[self._root]))
         return WatchResult(self._seq, resumed=False)
 
-    async def resume_after(self, params: WatchParams, request: bytes) -> WatchResult:
+    async def resume_after(self, params: WatchParams, order: AgentOrder) -> WatchResult:
         """Send what came after the last event that the client has."""
-        if request != self._request:
+        if order != self._order:
             raise InvalidRequest(f"watch `{self.id}` already exists, for something else")
         await asyncio.shield(self._ready)
         self.is_attached = True
