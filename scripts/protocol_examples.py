@@ -179,6 +179,20 @@ _SCRIPT: list[tuple[str, Any]] = [
     ("fs/open", {"handleId": "2", "path": "file://FOLDER/e.txt", "mode": "replace"}),
     ("fs/writeBlock", {"handleId": "2", "offset": 0, "chunk": "YQo="}),
     ("fs/readDirectory", {"path": "file://FOLDER"}),
+    ("fs/signature", {"path": "file://FOLDER/b.txt"}),
+    (
+        "fs/copyRanges",
+        {"sourcePath": "file://FOLDER/b.txt", "destinationPath": "file://FOLDER/e.txt"}
+        | {"ranges": [[0, 2, 2]]},
+    ),
+    ("fs/watch", {"watchId": "w", "path": "file://FOLDER"}),
+    ("fs/writeFile", {"path": "file://FOLDER/g.txt", "dataBase64": "YQo="}),
+    ("fs/search", {"searchId": "s", "path": "file://FOLDER", "pattern": "^a"}),
+    # Meanwhile the events of both come.
+    ("process/start", {**_START, "processId": "wait", "argv": ["sleep", "1"], "tty": False}),
+    ("process/read", {"processId": "wait", "afterSeq": 0, "waitMs": 5000}),
+    ("fs/cancelSearch", {"searchId": "s"}),
+    ("fs/unwatch", {"watchId": "w"}),
     ("capabilities/discoverV2", {"cwd": "file://FOLDER"}),
     ("capabilityRoots/discoverV1", {"roots": []}),
     ("environment/status", {}),

@@ -30,8 +30,11 @@ CLASSES = {
     "ReadStream": "client.files.file_streams",
     "WriteStream": "client.files.file_streams",
     "MissingWatch": "client.files.missing_watch",
+    "FileSearch": "client.files.search_results",
+    "FileWatch": "client.files.change_reports",
     "FileMethods": "client.files.file_methods",
     "LinkMethods": "client.files.link_methods",
+    "LookingMethods": "client.files.looking",
     "RemoteFiles": "client.files.remote_files",
     "StreamedHttpResponse": "client.http.remote_http",
     "RemoteHttp": "client.http.remote_http",
@@ -47,7 +50,7 @@ CLASSES = {
 # Base classes whose members the twin of a class has itself.
 MERGED = {
     "ExecServerClient": ("Processes", "DenialCalls", "StreamLists"),
-    "RemoteFiles": ("FileMethods", "LinkMethods"),
+    "RemoteFiles": ("FileMethods", "LinkMethods", "LookingMethods"),
 }
 # Base classes whose methods take or return objects of asyncio; the twin has none of these methods.
 ASYNCIO_ALONE = {"StreamCalls": "client.streams.stream_calls"}

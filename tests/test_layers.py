@@ -44,7 +44,7 @@ RULES = {
     # The operating system: children, files, addresses.
     "sandbox": "protocol errors",
     "process": "audit.masking timers memory printable sandbox state protocol errors limits",
-    "files": "memory discovery sandbox protocol errors limits",
+    "files": "memory discovery sandbox state protocol errors limits",
     "outbound": "printable protocol errors limits",
     "host": "protocol",
     # The conformance kit must not depend on what it checks.

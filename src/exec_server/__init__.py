@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     )
     from exec_server.client.environments.lazy import EnvironmentStatus
     from exec_server.client.environments.manager import EnvironmentFacts, EnvironmentManager
+    from exec_server.client.files.change_reports import Change, Changes, FileWatch
     from exec_server.client.files.file_streams import ReadStream, WriteStream
     from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.client.files.remote_path import RemotePath
+    from exec_server.client.files.search_results import FileSearch, SearchHit
     from exec_server.client.files.transfer.progress import Progress
     from exec_server.client.files.transfer.result import TransferResult
     from exec_server.client.http.remote_http import (
@@ -156,6 +158,8 @@ __all__ = [
     "Blob",
     "CallTimeout",
     "CapabilityToken",
+    "Change",
+    "Changes",
     "CloseStdinParams",
     "Closed",
     "CommandFailed",
@@ -188,6 +192,8 @@ __all__ = [
     "ExecServerRuntimePaths",
     "Exited",
     "Failed",
+    "FileSearch",
+    "FileWatch",
     "FloorRefused",
     "FromEnvironment",
     "GrantedLimit",
@@ -235,6 +241,7 @@ __all__ = [
     "RunningServer",
     "SandboxContext",
     "ScopeRefused",
+    "SearchHit",
     "SessionAttached",
     "SessionForgotten",
     "SessionLost",
@@ -283,7 +290,9 @@ _NAMES = {
     "client.files.remote_path": "RemotePath",
     "client.process.remote_process": "RemoteProcess",
     "client.process.processes": "INHERIT_ENV",
+    "client.files.search_results": "FileSearch SearchHit",
     "client.files.file_streams": "ReadStream WriteStream",
+    "client.files.change_reports": "Change Changes FileWatch",
     "client.files.transfer.progress": "Progress",
     "client.files.transfer.result": "TransferResult",
     "errors": (

@@ -113,6 +113,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     walk_entries: int = 50_000
     walk_answer_bytes: int = 4 * MIB
     watched_paths: int = 64
+    # Searches of a connection at a time, and the matches and the time of each one.
+    searches: int = 8
+    search_matches: int = 100_000
+    search_seconds: float = 120.0
+    # Watches of a session, and the directories of each one: the kernel needs a kilobyte for each.
+    # The changes that a watch keeps for a client that is away.
+    session_watches: int = 8
+    watch_directories: int = 200_000
+    watch_kept_changes: int = 20_000
     # Threads for file calls: of all connections, and of one. The reference has 512 for all, and one
     # connection may take all of them.
     file_threads: int = 256

@@ -33,6 +33,8 @@ WORDS = {
     "find": "find {} URL:/",
     "tree": "tree {} URL:/",
     "stat": "stat {} URL:/",
+    "grep": "grep {} x URL:/",
+    "watch": "watch {} URL:/",
     "conformance": "conformance {} URL",
     "env": "env {}",
     "doctor": "doctor {} URL",

@@ -151,6 +151,11 @@ async def test_every_file_call_stays_within_the_floor(no_leaks, place):
                 "destinationPath": uri(f"{other}/x"),
                 "recursive": False,
             },
+            "fs/copyRanges": {
+                "sourcePath": uri(f"{app}/f"),
+                "destinationPath": uri(f"{other}/secret"),
+                "ranges": [[0, 0, 1]],
+            },
         }
         for method, params in outside.items():
             await wire.error(method, params)
@@ -163,6 +168,9 @@ async def test_every_file_call_stays_within_the_floor(no_leaks, place):
             "fs/getMetadata": {"path": uri(other)},
             "fs/readDirectory": {"path": uri(other)},
             "fs/canonicalize": {"path": uri(other)},
+            "fs/signature": {"path": uri(f"{other}/secret")},
+            "fs/search": {"searchId": "s", "path": uri(other), "pattern": "x"},
+            "fs/watch": {"watchId": "w", "path": uri(other)},
         }
         for method, params in reads.items():
             await wire.call(method, params)

@@ -40,6 +40,12 @@ PARAMS: dict[str, dict[str, Any]] = {
     "fs/rename": TWO_PATHS,
     "fs/copy": {**TWO_PATHS, "recursive": False},
     "fs/watchMissing": {"watchId": 1, "missing": []},
+    "fs/watch": {"watchId": "w", "path": "file:///no/where"},
+    "fs/unwatch": {"watchId": "w"},
+    "fs/search": {"searchId": "s", "path": "file:///no/where", "pattern": "x"},
+    "fs/cancelSearch": {"searchId": "s"},
+    "fs/signature": {"path": "file:///no/where"},
+    "fs/copyRanges": {**TWO_PATHS, "ranges": []},
 }
 WITH_PATHS = [
     (method, member)

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from exec_server.access.principal import Scope
-from exec_server.protocol import denials, environment, fs, http, jobs, lifecycle, process, streams
+from exec_server.protocol import (
+    denials,
+    environment,
+    file_delta,
+    file_search,
+    file_watch,
+    fs,
+    http,
+    jobs,
+    lifecycle,
+    process,
+    streams,
+)
 from exec_server.protocol.method import Method
 
 # Every principal may use these.
@@ -66,6 +78,13 @@ NEEDS: dict[Method[Any, Any], tuple[Scope, ...]] = {
     fs.SET_PERMISSIONS: _WRITE,
     # It reads one file and writes the other.
     fs.COPY: _BOTH,
+    file_delta.SIGNATURE: _READ,
+    file_delta.COPY_RANGES: _BOTH,
+    file_search.SEARCH: _READ,
+    # A connection can end only its own searches, and a session its own watches.
+    file_search.CANCEL_SEARCH: _FREE,
+    file_watch.WATCH: _READ,
+    file_watch.UNWATCH: _FREE,
     http.REQUEST: ("http",),
     # A command can do the same. A principal with floors is refused, see the handler.
     streams.OPEN: _EXEC,

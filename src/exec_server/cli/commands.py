@@ -138,6 +138,18 @@ GROUPS = (
                 "files.ls_tree_find_stat:find_command",
             ),
             CommandEntry(
+                "grep",
+                "PATTERN SERVER:/PATH",
+                "search in files, or in their names",
+                "files.grep:grep_command",
+            ),
+            CommandEntry(
+                "watch",
+                "SERVER:/PATH",
+                "print what changes in a directory",
+                "files.watch:watch_command",
+            ),
+            CommandEntry(
                 "tree",
                 "SERVER:/PATH",
                 "draw a directory and everything below it",

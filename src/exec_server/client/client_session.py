@@ -1,6 +1,6 @@
 """The inside of a client: its session, its calls, and the receivers of the server's events.
 
-The module is long because every part of a client hears of each connection here.
+The module is long because every part of a client is told here of events, losses and recoveries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from exec_server.client.connect_options import (
     as_options,
 )
 from exec_server.client.connection_link import ConnectionLink
+from exec_server.client.files.change_reports import FileWatches
 from exec_server.client.files.missing_watch import MissingWatches
+from exec_server.client.files.search_results import FileSearches
 from exec_server.client.flow.flow_control import FlowControl
 from exec_server.client.http.response_body import HttpBodies
 from exec_server.client.link_watch import LinkWatch
@@ -42,6 +44,8 @@ from exec_server.errors import (
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment
 from exec_server.protocol.denials import DeniedEvent
+from exec_server.protocol.file_search import SearchFoundEvent
+from exec_server.protocol.file_watch import FilesChangedEvent
 from exec_server.protocol.fs import FAMILY, MissingChangedEvent
 from exec_server.protocol.http import BodyDelta
 from exec_server.protocol.lifecycle import RETAIN, InitializeResult, RetainParams
@@ -110,6 +114,8 @@ class ClientSession:
         self.policy = NetworkPolicy()
         self.processes = TrackedProcesses(self, limits=limits)
         self.watches = MissingWatches()
+        self.file_watches = FileWatches()
+        self.searches = FileSearches()
         self.bodies = HttpBodies(limits=limits, flow=self.flow)
         self.streams = ClientStreams(self, limits=limits)
         self.link = SessionLink(
@@ -262,12 +268,9 @@ class ClientSession:
 
     def _is_waiting(self) -> bool:
         """True if the client waits for the server, so that it has to notice a dead connection."""
-        return (
-            self.flow.is_calling
-            or self.processes.has_living
-            or self.bodies.has_open
-            or self.streams.has_open
-        )
+        is_following = bool(self.file_watches or self.searches or self.streams.has_open)
+        is_busy = self.flow.is_calling or self.processes.has_living or self.bodies.has_open
+        return is_busy or is_following
 
     def send(self, method: Method[P, R], params: P) -> None:
         """Make a request without waiting for its answer, if there is a connection."""
@@ -337,6 +340,8 @@ class ClientSession:
         self,
         event: ProcessEvent
         | MissingChangedEvent
+        | FilesChangedEvent
+        | SearchFoundEvent
         | BodyDelta
         | PolicyDecisionEvent
         | DeniedEvent
@@ -346,6 +351,10 @@ class ClientSession:
             self.streams.event_received(event)
         elif isinstance(event, MissingChangedEvent):
             self.watches.event_received(event)
+        elif isinstance(event, FilesChangedEvent):
+            self.file_watches.event_received(event)
+        elif isinstance(event, SearchFoundEvent):
+            self.searches.event_received(event)
         elif isinstance(event, BodyDelta):
             self.bodies.delta_received(event)
         elif isinstance(event, PolicyDecisionEvent):
@@ -370,6 +379,7 @@ class ClientSession:
     def connection_lost(self) -> None:
         self._watch.use(None)
         self.watches.connection_lost()
+        self.searches.connection_lost()
         self.bodies.connection_lost(ConnectionClosed(DISCONNECTED))
         self.processes.connection_lost()
         self.streams.connection_lost()
@@ -381,6 +391,7 @@ class ClientSession:
         self._watch.use(link)
         await self.streams.restore(link)
         await self.processes.restore(link, is_restarted=self._is_restarted(result))
+        await self.file_watches.restore(link)
 
     def _is_restarted(self, result: InitializeResult) -> bool:
         """True if another run of the server goes on with the session."""
@@ -391,6 +402,7 @@ class ClientSession:
     def session_lost(self, error: ConnectionClosed) -> None:
         self.processes.session_lost(error)
         self.streams.session_lost(error)
+        self.file_watches.session_lost(error)
 
 
 async def open_session(

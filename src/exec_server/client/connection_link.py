@@ -15,7 +15,17 @@ from exec_server.errors import (
     ProtocolError,
 )
 from exec_server.limits import Limits
-from exec_server.protocol import denials, fs, http, lifecycle, network, process, streams
+from exec_server.protocol import (
+    denials,
+    file_search,
+    file_watch,
+    fs,
+    http,
+    lifecycle,
+    network,
+    process,
+    streams,
+)
 from exec_server.protocol.method import NOTHING, Event, Method
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
@@ -33,6 +43,8 @@ _EVENTS: dict[str, Event[Any]] = {
         process.EXITED,
         process.CLOSED,
         fs.MISSING_CHANGED,
+        file_search.SEARCH_FOUND,
+        file_watch.FILES_CHANGED,
         http.BODY_DELTA,
         network.POLICY_DECISION,
         denials.DENIED,

@@ -10,6 +10,7 @@
     operations/        the blocking work of each method, and the table of all
     nowait/            calls that never wait, and so need no thread
     watch/             fs/watchMissing
+    agents/            fs/search and fs/watch, each in a process of its own
     confined/          the same calls in a sandboxed helper process
 
 A new method needs its declaration in `protocol/fs.py`, a function with an entry in

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from exec_server.files.agents.agent_process import AgentOrder, AgentStarter, StartedAgent
 from exec_server.files.confined.confined_discovery import ConfinedDiscovery
 from exec_server.files.confined.confined_files import ConfinedFiles
 from exec_server.files.confined.helper_pool import HelperPool, Starter
@@ -58,7 +59,8 @@ class FileService:
     """The parts that all connections of a server share: threads, helpers and the list of mounts.
 
     *start_helper* starts the process that does the work of sandboxed requests, and *starter_of* is
-    asked for one that starts such a process for another owner.
+    asked for one that starts such a process for another owner. *start_agent* starts the process
+    of a search or a watch.
     """
 
     def __init__(
@@ -67,7 +69,9 @@ class FileService:
         admission: FileAdmission,
         start_helper: Starter,
         starter_of: Callable[[Hashable], Starter] | None = None,
+        start_agent: AgentStarter | None = None,
     ) -> None:
+        self._start_agent = start_agent
         self.limits = limits
         self.admission = admission
         self.helpers = HelperPool(start_helper, limits)
@@ -94,6 +98,20 @@ class FileService:
             assert self._starter_of is not None
             self._others[owner] = HelperPool(self._starter_of(owner), self.limits)
         return self._others[owner]
+
+    def agent_order(
+        self, work: str, request: bytes, sandbox: fs.Sandbox, terms: FileTerms
+    ) -> AgentOrder:
+        """The order for an agent that sees what *sandbox* allows. Raises RpcError."""
+        policy = self.admission.policy(sandbox, is_read=True, floor=terms.floor)
+        if policy is None and terms.owner is not None:
+            policy = _EVERYTHING
+        return AgentOrder(work, request, policy, terms.owner)
+
+    async def start_agent(self, order: AgentOrder) -> StartedAgent:
+        """Start an agent. Raises RpcError."""
+        assert self._start_agent is not None
+        return await self._start_agent(order)
 
     def discovery_within(
         self, sandbox: SandboxContext | None, terms: FileTerms = NO_TERMS

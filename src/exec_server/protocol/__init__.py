@@ -17,6 +17,9 @@ ends.py            why a process ended, and what it used
 denials.py         what a sandbox refused
 env_policy.py      the variables that a process inherits
 fs.py              `fs/*`
+file_search.py     `fs/search`
+file_watch.py      `fs/watch`
+file_delta.py      `fs/signature` and `fs/copyRanges`
 http.py            `http/*`
 streams.py         `stream/*` and `process/ports`
 network.py         `network/*` and the managed network of a process

@@ -22,4 +22,5 @@ held_answers.py    answers that wait until the audit log is on the disk
 capabilities.py    the capabilities that the server reports
 sandbox_info.py    the sandbox backends that it reports
 file_helpers.py    starts the helpers of sandboxed file requests
+file_agents.py     starts the processes of searches and watches
 """

@@ -56,6 +56,9 @@ _OF_OURS = {
     "fsLinks": True,
     "streams": True,
     "processPorts": sys.platform == "linux",
+    "fsDelta": sys.platform == "linux",
+    "fsSearch": sys.platform == "linux",
+    "fsWatch": sys.platform == "linux",
 }
 
 CAPABILITIES: dict[str, bool] = {**_OF_THE_REFERENCE, **_OF_OURS}

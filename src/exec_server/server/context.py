@@ -19,7 +19,7 @@ from exec_server.errors import (
 )
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
-from exec_server.protocol import fs, http, lifecycle, process, streams
+from exec_server.protocol import file_search, fs, http, lifecycle, process, streams
 from exec_server.protocol.environment import EnvironmentInfo
 from exec_server.protocol.lifecycle import InitializeParams
 from exec_server.rpc import boundary
@@ -34,6 +34,8 @@ from exec_server.transport.connection import Connection
 
 if TYPE_CHECKING:
     from exec_server.discovery.discovery_service import Discovery
+    from exec_server.files.agents.searches import Searches
+    from exec_server.files.agents.watches import Watches
     from exec_server.files.file_service import Files, FileService
     from exec_server.outbound.exchanges import Exchanges, Outbound
     from exec_server.server.kept_sessions import KeptSessions
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 
 
 FindPrincipal = Callable[[Connection], Principal]
+
+# The parts of a context that are made when they are first used, and end with the connection.
+_HOLDERS = ("files", "exchanges", "searches")
 
 
 class ServerCore(Protocol):
@@ -203,6 +208,22 @@ class Context:
         return self.server.files.connect(partial(self.peer.notify, fs.MISSING_CHANGED))
 
     @cached_property
+    def searches(self) -> Searches:
+        """The searches of the connection, which end with it."""
+        from exec_server.files.agents.searches import Searches
+
+        self.require(fs.FAMILY)
+        searches = Searches(self.server.files, partial(self.peer.notify, file_search.SEARCH_FOUND))
+        if self.peer.is_writing_paused:
+            searches.writing_paused()
+        return searches
+
+    @property
+    def watches(self) -> Watches:
+        """The watches of the session, which outlive the connection."""
+        return self.require(fs.FAMILY).watches_of(self.server.files)
+
+    @cached_property
     def exchanges(self) -> Exchanges:
         """The HTTP requests of the connection, which end with it."""
         self.require(http.REQUEST.family)
@@ -219,9 +240,9 @@ class Context:
         return {"environ": floors.server_env, "check_host": check}
 
     @property
-    def _holders(self) -> list[Files | Exchanges]:
+    def _holders(self) -> list[Files | Exchanges | Searches]:
         """The parts of this connection that have been made so far."""
-        return [self.__dict__[name] for name in ("files", "exchanges") if name in self.__dict__]
+        return [self.__dict__[name] for name in _HOLDERS if name in self.__dict__]
 
     # Called by the peer.
 

@@ -186,11 +186,13 @@ class ExecServer:
         """The files, loaded with the first file request, so that the server starts sooner."""
         from exec_server.files.file_admission import FileAdmission
         from exec_server.files.file_service import FileService
+        from exec_server.server.file_agents import FileAgents
         from exec_server.server.file_helpers import FileHelpers
 
         helpers = FileHelpers(self._spawner, self.server_env)
         admission = FileAdmission(self.server_env)
-        return FileService(self.limits, admission, helpers.start, helpers.starter_of)
+        agents = FileAgents(self._spawner, self.server_env)
+        return FileService(self.limits, admission, helpers.start, helpers.starter_of, agents.start)
 
     @property
     def http_loaded(self) -> asyncio.Future[ModuleType]:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
-from exec_server.process.pump import OutputGate
-from exec_server.protocol import network
+from exec_server.process.pump import OutputGate, Parked
+from exec_server.protocol import file_watch, network
 from exec_server.rpc.peer import Peer
 from exec_server.state.attachment import SessionId
 from exec_server.transport.connection import Connection
 
 if TYPE_CHECKING:
+    from exec_server.files.agents.watches import Watches
+    from exec_server.files.file_service import FileService
     from exec_server.process.durable.durable_jobs import SessionJobs
     from exec_server.server.streams.stream_table import StreamTable
 
@@ -37,6 +39,7 @@ class Session:
         self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._limits = limits
+        self._watches: Watches | None = None
 
     @property
     def is_kept(self) -> bool:
@@ -59,6 +62,8 @@ class Session:
         self.gate.open()
         if self.streams is not None:
             self.streams.detached()
+        if self._watches is not None:
+            self._watches.detach()
 
     def push(self, *parts: bytes) -> None:
         """Send an event to the attached client. Without one, only the log keeps it."""
@@ -83,11 +88,34 @@ class Session:
         if self._peer is not None and not self._peer.is_writing_paused:
             self._peer.notify(network.POLICY_DECISION, event)
 
+    # Watches of files.
+
+    def watches_of(self, service: FileService) -> Watches:
+        """The watches of this session, made with the first one."""
+        if self._watches is None:
+            from exec_server.files.agents.watches import Watches
+
+            self._watches = Watches(service, push=self._files_changed, park=self._park)
+        return self._watches
+
+    def _files_changed(self, event: file_watch.FilesChangedEvent) -> None:
+        if self._peer is not None:
+            self._peer.notify(file_watch.FILES_CHANGED, event)
+
+    def _park(self, watch: Parked) -> bool:
+        """Keep *watch* until the client has caught up; False if it is not behind."""
+        if self.gate.is_open:
+            return False
+        self.gate.park(watch)
+        return True
+
     def close(self) -> None:
         self._connection = self._peer = None
         self.processes.close()
         if self.streams is not None:
             self.streams.close()
+        if self._watches is not None:
+            self._watches.close()
 
     def pause_output(self) -> None:
         """The connection takes no more for now."""

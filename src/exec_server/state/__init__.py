@@ -2,9 +2,11 @@
 
     attachment.py   which connection holds which session, and when a session without one ends
     child_env.py    the environment of a child, from the request and its policy
+    content_chunks.py  cuts content into chunks where the content itself says so
     env_floor.py    variables that a principal's commands may inherit or set
     event_order.py  pushed events, released in the order of their numbers
     expiry.py       keys that are forgotten at a deadline
+    ignore_rules.py patterns as in .gitignore
     limit_bounds.py what a process may use, between the defaults and the maximum of a server
     output_log.py   the retained output of a process, and the numbers of its events
     reconnect.py    when to try again after a lost connection, and when to give up

@@ -25,6 +25,8 @@ from exec_server.client.environments.kinds import Environment
 from exec_server.client.environments.lazy import EnvironmentStatus
 from exec_server.client.environments.manager import EnvironmentFacts
 from exec_server.client.environments.manager import EnvironmentManager as AsyncEnvironmentManager
+from exec_server.client.files.change_reports import Changes
+from exec_server.client.files.change_reports import FileWatch as AsyncFileWatch
 from exec_server.client.files.file_methods import WalkOutcome
 from exec_server.client.files.file_streams import WINDOW, Block
 from exec_server.client.files.file_streams import ReadStream as AsyncReadStream
@@ -32,6 +34,8 @@ from exec_server.client.files.file_streams import WriteStream as AsyncWriteStrea
 from exec_server.client.files.missing_watch import MissingWatch as AsyncMissingWatch
 from exec_server.client.files.remote_files import RemoteFiles as AsyncRemoteFiles
 from exec_server.client.files.remote_path import RemotePath as AsyncRemotePath
+from exec_server.client.files.search_results import FileSearch as AsyncFileSearch
+from exec_server.client.files.search_results import SearchHit
 from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.result import TransferResult, Verify
 from exec_server.client.http.remote_http import (
@@ -57,6 +61,7 @@ from exec_server.protocol import environment, fs, process
 from exec_server.protocol.denials import Denial, DenialsResult, GrantResult, GrantScope
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.env_policy import EnvPolicy
+from exec_server.protocol.file_search import SearchEnd
 from exec_server.protocol.fs import Metadata
 from exec_server.protocol.jobs import JobInfo
 from exec_server.protocol.lifecycle import WhoamiResult
@@ -290,6 +295,81 @@ class MissingWatch(Twin[AsyncMissingWatch]):
     def changed(self) -> None:
         """Wait until something has changed. Raises ConnectionClosed if the connection is lost."""
         self._portal.wait(self._inner.changed())
+
+
+class FileSearch(Twin[AsyncFileSearch]):
+    """A search: an iterator of hits. `end` says how it ended.
+
+    Iterate to the end, or use `with`, which cancels the rest. It belongs to one connection
+    and fails with it. Raises InvalidRequest if the pattern is wrong.
+    """
+
+    __slots__ = ()
+
+    @property
+    def end(self) -> SearchEnd | None:
+        """How the search has ended; None before that."""
+        return self._inner.end
+
+    def __enter__(self) -> Self:
+        self._portal.wait(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> SearchHit:
+        try:
+            return self._portal.wait(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def cancel(self) -> None:
+        """End the search; hits that have come already are discarded. Idempotent."""
+        self._portal.run(lambda: self._inner.cancel())
+
+
+class FileWatch(Twin[AsyncFileWatch]):
+    """A watch: `with`, then an iterator of `Changes`.
+
+    It survives lost connections: what has changed meanwhile follows, or a `rescan`. It ends with
+    InvalidRequest if the server ends it, for example because the directory is gone.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self._portal.wait(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Changes:
+        try:
+            return self._portal.wait(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """End the watch. Idempotent."""
+        self._portal.run(lambda: self._inner.close())
 
 
 class RemoteFiles(Twin[AsyncRemoteFiles]):
@@ -536,6 +616,65 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         """
         self._portal.wait(
             self._inner.symlink(unwrapped(target), unwrapped(path), follow_symlinks=follow_symlinks)
+        )
+
+    def search(
+        self,
+        path: AnyPath,
+        pattern: str,
+        *,
+        mode: Literal["content", "names"] = "content",
+        literal: bool = False,
+        ignore_case: bool = False,
+        whole_words: bool = False,
+        globs: Iterable[str] = (),
+        hidden: bool = False,
+        ignored: bool = False,
+        before: int = 0,
+        after: int = 0,
+        max_matches: int | None = None,
+        max_seconds: float | None = None,
+    ) -> FileSearch:
+        """`fs/search`: the lines in files at and below *path* that match a regular expression.
+
+        With *mode* `names` the paths below *path* are searched. Hidden files, and files that
+        .gitignore names, are left out unless *hidden* and *ignored* are true. *globs* are as those
+        of `rg --glob`. It starts with the first step of the iteration, or with `with`.
+        """
+        return FileSearch(
+            self._portal,
+            self._portal.run(
+                lambda: self._inner.search(
+                    unwrapped(path),
+                    pattern,
+                    mode=mode,
+                    literal=literal,
+                    ignore_case=ignore_case,
+                    whole_words=whole_words,
+                    globs=globs,
+                    hidden=hidden,
+                    ignored=ignored,
+                    before=before,
+                    after=after,
+                    max_matches=max_matches,
+                    max_seconds=max_seconds,
+                )
+            ),
+        )
+
+    def watch(
+        self, path: AnyPath, *, recursive: bool = True, ignore: Iterable[str] = ()
+    ) -> FileWatch:
+        """`fs/watch`: changes of a file, or in a directory and everything below it.
+
+        *ignore* has patterns as in .gitignore. It starts with `with`; what changes after
+        that is reported. Links are not followed.
+        """
+        return FileWatch(
+            self._portal,
+            self._portal.run(
+                lambda: self._inner.watch(unwrapped(path), recursive=recursive, ignore=ignore)
+            ),
         )
 
     @property

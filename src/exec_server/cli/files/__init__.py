@@ -3,6 +3,8 @@
 cp.py                 `cp`
 ls_tree_find_stat.py  `ls`, `tree`, `find`, `stat`
 cat_rm_mkdir.py       `cat`, `rm`, `mkdir`
+grep.py               `grep`
+watch.py              `watch`
 file_command.py       the options, errors and exit status that they share
 targets.py            `SERVER:/PATH`, and one client for each server
 unfinished_copy.py    the note beside a tree that is not complete yet

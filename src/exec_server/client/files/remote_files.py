@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from exec_server.client.arguments import as_bytes
 from exec_server.client.files.file_methods import AnyPath
 from exec_server.client.files.file_streams import WINDOW, ReadStream, WriteStream
-from exec_server.client.files.link_methods import LinkMethods
+from exec_server.client.files.looking import LookingMethods
 from exec_server.client.files.remote_path import RemotePath
 from exec_server.errors import NotFound
 from exec_server.limits import MIB
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _ONE_MESSAGE_BYTES = 8 * MIB
 
 
-class RemoteFiles(LinkMethods):
+class RemoteFiles(LookingMethods):
     """The files of a client's server.
 
     Paths are native paths of the server, as str, bytes or PathLike, or file: URIs; answers contain

@@ -1,4 +1,4 @@
-"""How a helper is started: by the same interpreter, with a minimal environment."""
+"""How a helper or an agent is started: by the same interpreter, with a minimal environment."""
 
 from __future__ import annotations
 
@@ -17,17 +17,23 @@ PASSED_ON = ("PATH", "TMPDIR", "TMP", "TEMP")
 _SETTINGS, _LIBRARY_CACHE = b"/etc", b"/etc/ld.so.cache"
 # The interpreter runs isolated and without the `site` module, so it is given its path.
 _START = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
-_MODULE = "exec_server.files.confined.helper_main"
+_HELPER = "exec_server.files.confined.helper_main"
+_AGENT = "exec_server.files.agents.agent_main"
 
 
 def arguments(plan: Plan) -> list[bytes]:
     """The command line of a helper for *plan*, whose stdin is its socket."""
-    return [*_interpreter(), *plan.left_closed]
+    return [*_interpreter(_HELPER), *plan.left_closed]
+
+
+def agent_arguments(work: str) -> list[bytes]:
+    """The command line of an agent that does *work*."""
+    return [*_interpreter(_AGENT), work.encode()]
 
 
 @cache
-def _interpreter() -> tuple[bytes, ...]:
-    start = _START.format(path=_path(), module=_MODULE)
+def _interpreter(module: str) -> tuple[bytes, ...]:
+    start = _START.format(path=_path(), module=module)
     words = (os.path.realpath(sys.executable), "-I", "-S", "-c", start)
     return tuple(map(os.fsencode, words))
 

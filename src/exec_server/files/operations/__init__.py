@@ -10,6 +10,7 @@ links.py              fs/lstat, fs/readLink and fs/symlink
 atomic_write.py       fs/writeFile with `atomic`
 fifo_writes.py        writes to FIFOs and devices
 copy.py               fs/copy
+delta.py              fs/signature and fs/copyRanges
 remove.py             removes a directory with everything in it
 walk.py               fs/walk
 directory_listing.py  fs/readDirectory

@@ -11,7 +11,14 @@ from typing import Any
 
 import msgspec
 
-from exec_server.files.operations import atomic_write, attributes, links, local, nofollow
+from exec_server.files.operations import (
+    atomic_write,
+    attributes,
+    delta,
+    links,
+    local,
+    nofollow,
+)
 from exec_server.files.operations.complete_listing import complete_listing
 from exec_server.files.operations.content import Content, IsCancelled, content_of
 from exec_server.files.operations.copy import copy
@@ -20,7 +27,7 @@ from exec_server.files.operations.fifo_writes import write_without_waiting
 from exec_server.files.operations.task import BulkOperation, FileTask, Operation
 from exec_server.files.operations.walk import check_limits, walk
 from exec_server.limits import Limits
-from exec_server.protocol import fs
+from exec_server.protocol import file_delta, fs
 from exec_server.protocol.method import Encoded
 from exec_server.protocol.paths import PathUri
 
@@ -88,6 +95,23 @@ APPEND = Operation(
     nofollow.append,
     is_short=True,
     has_content=True,
+)
+
+SIGNATURE = BulkOperation(
+    file_delta.SIGNATURE,
+    lambda params, _: (params.path.native, params.offset, params.length, params.chunks),
+    delta.signature,
+    delta.signature_nofollow,
+)
+COPY_RANGES = Operation(
+    file_delta.COPY_RANGES,
+    lambda params, _: (
+        params.source_path.native,
+        params.destination_path.native,
+        [list(each) for each in params.ranges],
+    ),
+    delta.copy_ranges,
+    delta.copy_ranges_nofollow,
 )
 
 # Names and attributes.

@@ -48,6 +48,11 @@ def add_watch(queue: int, directory: bytes, mask: int) -> int:
     return _checked(watch)
 
 
+def remove_watch(queue: int, watch: int) -> None:
+    """Stop a watch; the kernel may have ended it already."""
+    _libc.inotify_rm_watch(queue, watch)
+
+
 def read_notices(queue: int) -> Iterator[Notice]:
     """All notices in the queue."""
     try:

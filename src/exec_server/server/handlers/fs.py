@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from exec_server.protocol import fs
-from exec_server.protocol.method import Nothing, Reply
+from exec_server.protocol import file_delta, file_search, file_watch, fs
+from exec_server.protocol.method import NOTHING, Nothing, Reply
 from exec_server.rpc.router import handles
 from exec_server.server.context import Context
 
 if TYPE_CHECKING:
     from exec_server.files.file_calls import FileCalls
+    from exec_server.files.file_service import FileTerms
 
 
 def _within(ctx: Context, params: Any, *, is_read: bool) -> FileCalls:
@@ -125,3 +126,51 @@ def watch_missing(ctx: Context, params: fs.WatchMissingParams) -> Reply[fs.Watch
         ctx.server.on_rule_refused(ctx.who, fs.WATCH_MISSING.name, rule)
         return fs.WatchMissingResult(False)
     return ctx.files.missing.replace(params)
+
+
+@handles(file_delta.SIGNATURE)
+def signature(
+    ctx: Context, params: file_delta.SignatureParams
+) -> Reply[file_delta.SignatureResult]:
+    return _within(ctx, params, is_read=True).call(file_delta.SIGNATURE, params)
+
+
+@handles(file_delta.COPY_RANGES)
+def copy_ranges(ctx: Context, params: file_delta.CopyRangesParams) -> Reply[Nothing]:
+    return _within(ctx, params, is_read=False).call(file_delta.COPY_RANGES, params)
+
+
+# Searches and watches, which a process of their own does.
+
+
+def _terms(ctx: Context, params: Any) -> FileTerms:
+    """What the operator decides about a search or a watch. Raises FloorRefused."""
+    from exec_server.files.file_service import NO_TERMS
+
+    floors = ctx.floors
+    if floors is None or not floors.holds_files:
+        return NO_TERMS
+    floors.check_paths(params)
+    return floors.file_terms
+
+
+@handles(file_search.SEARCH)
+def search(ctx: Context, params: file_search.SearchParams) -> Reply[Nothing]:
+    return ctx.searches.start(params, _terms(ctx, params))
+
+
+@handles(file_search.CANCEL_SEARCH)
+def cancel_search(ctx: Context, params: file_search.CancelSearchParams) -> Nothing:
+    ctx.searches.cancel(params.search_id)
+    return NOTHING
+
+
+@handles(file_watch.WATCH)
+def watch(ctx: Context, params: file_watch.WatchParams) -> Reply[file_watch.WatchResult]:
+    return ctx.watches.start(params, _terms(ctx, params))
+
+
+@handles(file_watch.UNWATCH)
+def unwatch(ctx: Context, params: file_watch.UnwatchParams) -> Nothing:
+    ctx.watches.drop(params.watch_id)
+    return NOTHING

@@ -1,0 +1,85 @@
+"""The file methods that find and follow: searches and watches, which are extensions."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Literal
+
+from exec_server.client.files.change_reports import FileWatch
+from exec_server.client.files.file_methods import AnyPath
+from exec_server.client.files.link_methods import LinkMethods
+from exec_server.client.files.search_results import FileSearch
+from exec_server.protocol.file_search import SearchParams
+from exec_server.protocol.file_watch import WatchParams
+
+
+class LookingMethods(LinkMethods):
+    """The part of `client.fs` that finds files and follows their changes.
+
+    Servers without `fsSearch` and `fsWatch` raise MethodNotFound.
+    """
+
+    def search(
+        self,
+        path: AnyPath,
+        pattern: str,
+        *,
+        mode: Literal["content", "names"] = "content",
+        literal: bool = False,
+        ignore_case: bool = False,
+        whole_words: bool = False,
+        globs: Iterable[str] = (),
+        hidden: bool = False,
+        ignored: bool = False,
+        before: int = 0,
+        after: int = 0,
+        max_matches: int | None = None,
+        max_seconds: float | None = None,
+    ) -> FileSearch:
+        """`fs/search`: the lines in files at and below *path* that match a regular expression.
+
+        With *mode* `names` the paths below *path* are searched. Hidden files, and files that
+        .gitignore names, are left out unless *hidden* and *ignored* are true. *globs* are as those
+        of `rg --glob`. It starts with the first step of the iteration, or with `async with`.
+        """
+        search_id = uuid.uuid4().hex
+
+        async def prepare() -> SearchParams:
+            await self._require("fsSearch")
+            return SearchParams(
+                search_id,
+                await self.uri(path),
+                pattern,
+                mode,
+                literal,
+                ignore_case,
+                whole_words,
+                tuple(globs),
+                hidden,
+                ignored,
+                before,
+                after,
+                max_matches,
+                max_seconds,
+                self._sandbox,
+            )
+
+        return FileSearch(self._session, search_id, prepare)
+
+    def watch(
+        self, path: AnyPath, *, recursive: bool = True, ignore: Iterable[str] = ()
+    ) -> FileWatch:
+        """`fs/watch`: changes of a file, or in a directory and everything below it.
+
+        *ignore* has patterns as in .gitignore. It starts with `async with`; what changes after
+        that is reported. Links are not followed.
+        """
+        watch_id = uuid.uuid4().hex
+
+        async def prepare() -> WatchParams:
+            await self._require("fsWatch")
+            uri = await self.uri(path)
+            return WatchParams(watch_id, uri, recursive, tuple(ignore), None, self._sandbox)
+
+        return FileWatch(self._session, watch_id, prepare)

@@ -1,0 +1,35 @@
+"""What an agent does for a search: it runs ripgrep, or walks itself if there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from exec_server.files.agents.match_batches import Enough, MatchBatches
+from exec_server.files.agents.ripgrep import RipgrepFailed, find_ripgrep, search_with_ripgrep
+from exec_server.files.agents.walker import TreeSearch, searcher
+
+
+def search(request: dict[str, Any]) -> None:
+    """Do the search of *request*, and print matches and the end."""
+    found = MatchBatches(request["maxMatches"])
+    root = os.fsencode(request["path"])
+    program = find_ripgrep(request["ripgrep"]) if request["mode"] == "content" else None
+    end = {"reason": "complete", "engine": "ripgrep" if program else "walker"}
+    try:
+        os.stat(root)
+        if program:
+            message = search_with_ripgrep(program, request, root, found)
+        else:
+            message = TreeSearch(request, root, found).run(searcher(request))
+        end["message"] = message
+    except Enough:
+        end["reason"] = "matches"
+    except RipgrepFailed as exc:
+        end |= {"reason": "failed", "message": str(exc)}
+    except re.error as exc:
+        end |= {"reason": "failed", "message": f"the regular expression is wrong: {exc}"}
+    except OSError as exc:
+        end |= {"reason": "failed", "message": exc.strerror or str(exc)}
+    found.flush(end)

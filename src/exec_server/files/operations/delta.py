@@ -1,0 +1,126 @@
+"""fs/signature and fs/copyRanges: the parts of a file that need not be sent."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+
+from exec_server.errors import InvalidRequest
+from exec_server.files.operations import changes, local, nofollow
+from exec_server.files.operations.content import IsCancelled
+from exec_server.files.operations.oserrors import os_error
+from exec_server.protocol.base64 import encode_base64
+from exec_server.protocol.file_delta import ContentChunk, chunk_digest, pack_chunk
+from exec_server.protocol.method import Encoded
+from exec_server.state.content_chunks import chunks
+
+# A thread that works on a piece keeps others waiting for about a millisecond.
+_PIECE_BYTES = 512 * 1024
+_NOFOLLOW = os.O_NOFOLLOW | local.QUIET
+# The kernel's answer if it cannot copy between these two files itself.
+_CANNOT_COPY = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM)
+
+
+def signature(
+    path: bytes, offset: int, length: int, wants_chunks: bool, is_cancelled: IsCancelled
+) -> Encoded:
+    return _signature(path, offset, length, wants_chunks, is_cancelled, follows=True)
+
+
+def signature_nofollow(
+    path: bytes, offset: int, length: int, wants_chunks: bool, is_cancelled: IsCancelled
+) -> Encoded:
+    return _signature(path, offset, length, wants_chunks, is_cancelled, follows=False)
+
+
+def _signature(
+    path: bytes,
+    offset: int,
+    length: int,
+    wants_chunks: bool,
+    is_cancelled: IsCancelled,
+    *,
+    follows: bool,
+) -> Encoded:
+    digest, packed = hashlib.sha256(), bytearray()
+    with _opened(path, os.O_RDONLY, follows=follows) as fd:
+        pieces = _pieces(fd, offset, length, digest, is_cancelled)
+        if wants_chunks:
+            for data in chunks(pieces):
+                packed += pack_chunk(ContentChunk(len(data), chunk_digest(data)))
+        else:
+            for _ in pieces:
+                pass
+        found = os.fstat(fd)
+    head, middle = b'{"chunksBase64":"', b'","digest":"%b","size":%d,"modifiedAtMs":%d}'
+    facts = digest.hexdigest().encode(), found.st_size, found.st_mtime_ns // 1_000_000
+    return Encoded((head, encode_base64(bytes(packed)), middle % facts))
+
+
+def _pieces(
+    fd: int, offset: int, length: int, digest: hashlib._Hash, is_cancelled: IsCancelled
+) -> Iterator[bytes]:
+    end = min(offset + length, (1 << 63) - 1)
+    while offset < end and not is_cancelled():
+        data = os.pread(fd, min(_PIECE_BYTES, end - offset), offset)
+        if not data:
+            return
+        digest.update(data)
+        yield data
+        offset += len(data)
+
+
+def copy_ranges(source: bytes, destination: bytes, ranges: list[list[int]]) -> None:
+    _copy_ranges(source, destination, ranges, follows=True)
+
+
+def copy_ranges_nofollow(source: bytes, destination: bytes, ranges: list[list[int]]) -> None:
+    _copy_ranges(source, destination, ranges, follows=False)
+
+
+def _copy_ranges(
+    source: bytes, destination: bytes, ranges: list[list[int]], *, follows: bool
+) -> None:
+    with (
+        _opened(source, os.O_RDONLY, follows=follows) as origin,
+        _opened(destination, os.O_WRONLY, follows=follows) as target,
+    ):
+        if os.path.samestat(os.fstat(origin), os.fstat(target)):
+            raise InvalidRequest("the source and the destination are the same file")
+        for offset, start, size in ranges:
+            _copy_range(origin, offset, target, start, size)
+
+
+def _copy_range(origin: int, offset: int, target: int, start: int, size: int) -> None:
+    while size:
+        try:
+            done = os.copy_file_range(origin, target, min(size, 1 << 26), offset, start)
+        except OSError as exc:
+            if exc.errno not in _CANNOT_COPY:
+                raise
+            done = os.pwrite(target, os.pread(origin, min(size, _PIECE_BYTES), offset), start)
+        if not done:
+            # The source is shorter than the client has seen it.
+            raise os_error(errno.ESTALE)
+        offset, start, size = offset + done, start + done, size - done
+
+
+@contextlib.contextmanager
+def _opened(path: bytes, flags: int, *, follows: bool) -> Iterator[int]:
+    """A regular file that exists, for one block. Raises InvalidRequest and OSError."""
+    if follows:
+        fd, _ = local.open_regular(path, flags)
+    else:
+        with nofollow.parent_of(path) as (directory, name):
+            fd = changes.open_file(name, flags | _NOFOLLOW, 0o666, dir_fd=directory)
+    try:
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            raise local.not_a_file(path, mode)
+        yield fd
+    finally:
+        os.close(fd)

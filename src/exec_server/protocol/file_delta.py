@@ -1,0 +1,112 @@
+"""`fs/signature` and `fs/copyRanges`: send only what has changed in a file. Extensions of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from exec_server.errors import InvalidParams
+from exec_server.protocol.base64 import Blob
+from exec_server.protocol.fs import FAMILY, Confined, Sandbox
+from exec_server.protocol.method import Method, Nothing
+from exec_server.protocol.numbers import Count, fits_u64
+from exec_server.protocol.paths import PathUri
+from exec_server.protocol.sandbox import OldSandbox
+
+# The most bytes of a file that one request reads or copies, so that each is soon answered.
+SPAN_BYTES = 128 * 1024 * 1024
+# The most ranges in one request.
+MOST_RANGES = 16_384
+
+_ENTRY = struct.Struct("<I16s")
+
+
+class SignatureParams(Confined, rename="camel", omit_defaults=True):
+    """Asks for the checksums of a part of a regular file.
+
+    The part is cut into chunks where its content says so, and the same content is cut in the same
+    way wherever it is in a file.
+    """
+
+    path: PathUri
+    offset: Count = 0
+    # At most 128 MiB.
+    length: Count = SPAN_BYTES
+    # False leaves out the chunks.
+    chunks: bool = True
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not fits_u64(self.offset, self.length) or self.length > SPAN_BYTES:
+            raise InvalidParams(f"invalid length: at most {SPAN_BYTES} bytes at once")
+
+
+class SignatureResult(msgspec.Struct, rename="camel"):
+    # For each chunk its size in 4 bytes, the lowest first, and the first 16 bytes of its SHA-256.
+    chunks_base64: Blob
+    # The SHA-256 of the part, in hexadecimal.
+    digest: str
+    # The size and the time of the whole file.
+    size: int
+    modified_at_ms: int
+
+
+Range = tuple[Annotated[int, msgspec.Meta(ge=0)], Annotated[int, msgspec.Meta(ge=0)], int]
+
+
+class CopyRangesParams(Confined, rename="camel", omit_defaults=True):
+    """Copies parts of one regular file into another one, which exists. It is not shortened."""
+
+    source_path: PathUri
+    destination_path: PathUri
+    # The offset in the source, the offset in the destination, and the length. The lengths
+    # together are at most 128 MiB.
+    ranges: Annotated[list[Range], msgspec.Meta(max_length=MOST_RANGES)]
+    follow_symlinks: bool | None = None
+    sandbox: Sandbox = None
+    sandbox_policy: OldSandbox | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(
+            size <= 0 or max(here, there) + size >= 1 << 63 for here, there, size in self.ranges
+        ):
+            raise InvalidParams("invalid range")
+        if sum(size for _, _, size in self.ranges) > SPAN_BYTES:
+            raise InvalidParams(f"invalid ranges: at most {SPAN_BYTES} bytes at once")
+
+
+class ContentChunk(NamedTuple):
+    """A piece of a file, by its content."""
+
+    size: int
+    digest: bytes
+
+
+def chunk_digest(data: bytes | memoryview) -> bytes:
+    """The part of a chunk's SHA-256 that is sent."""
+    return hashlib.sha256(data).digest()[:16]
+
+
+def pack_chunk(chunk: ContentChunk) -> bytes:
+    return _ENTRY.pack(*chunk)
+
+
+def unpack_chunks(data: bytes) -> Iterator[ContentChunk]:
+    """The chunks of a SignatureResult. Raises ValueError."""
+    if len(data) % _ENTRY.size:
+        raise ValueError("not a list of chunks")
+    return map(ContentChunk._make, _ENTRY.iter_unpack(data))
+
+
+# The checksums of a part of a file.
+SIGNATURE = Method("fs/signature", SignatureParams, SignatureResult, family=FAMILY)
+# Copies parts of one file into another one on the server's machine.
+COPY_RANGES = Method("fs/copyRanges", CopyRangesParams, Nothing, family=FAMILY)

@@ -1,0 +1,94 @@
+"""Starts the agents of searches and watches, confined like commands and by the keeper."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from functools import partial
+
+from exec_server.errors import InternalError
+from exec_server.files.agents.agent_process import AgentOrder, StartedAgent
+from exec_server.files.confined.interpreter import (
+    HIDDEN,
+    PASSED_ON,
+    agent_arguments,
+    helper_plan,
+)
+from exec_server.process.spawn import Launch, Spawner
+from exec_server.process.start_terms import UserAccount
+from exec_server.sandbox.launch import ConfinedCommand, RequestedCommand, confine
+from exec_server.sandbox.model import Policy, Unenforceable
+from exec_server.sandbox.placeholders import Folder
+from exec_server.sandbox.user_reach import for_user
+from exec_server.server.file_helpers import FilesOwner, Running
+
+_ROOT = b"/"
+
+
+class FileAgents:
+    """Starts agents with the few variables of *env* that they need."""
+
+    def __init__(self, spawner: Spawner, env: Mapping[str, str]) -> None:
+        self._spawner = spawner
+        self._env = {os.fsencode(k): os.fsencode(env[k]) for k in PASSED_ON if k in env}
+
+    async def start(self, order: AgentOrder) -> StartedAgent:
+        """Start an agent and give it its request. Raises RpcError."""
+        account = order.owner.account if isinstance(order.owner, FilesOwner) else None
+        argv = agent_arguments(order.work)
+        if order.policy is None:
+            launch = _launch(argv[0], argv, self._env)
+        else:
+            launch = await self._confined(argv, order.policy, account)
+        running = Running(self._spawner)
+        spawned = await self._spawner.spawn(launch, running.on_exit)
+        stdout, stderr, stdin = spawned.fds
+        running.take(spawned.pid, stderr)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, _write, stdin, order.request)
+        except BaseException as exc:
+            os.close(stdin)
+            os.close(stdout)
+            running.discard()
+            if isinstance(exc, OSError):
+                raise InternalError("the process for the request ended at once") from exc
+            raise
+        return StartedAgent(stdin, stdout, running)
+
+    async def _confined(
+        self, argv: list[bytes], policy: Policy, account: UserAccount | None
+    ) -> Launch:
+        env = dict(self._env)
+        if account is not None:
+            env[os.fsencode(HIDDEN)] = b"1"
+        command = RequestedCommand(argv[0], argv, env, _ROOT, is_tty=False)
+        confining = partial(_confine, command, policy, account)
+        try:
+            confined = await asyncio.get_running_loop().run_in_executor(None, confining)
+        except (OSError, Unenforceable) as exc:
+            raise InternalError(f"fs sandbox helper failed: {exc}") from exc
+        launch = _launch(confined.program, confined.argv, confined.env)
+        fence = confined.fence if account is None else account.around(confined.fence)
+        return launch._replace(fence=fence, fds=confined.fds)
+
+
+def _confine(
+    command: RequestedCommand, policy: Policy, account: UserAccount | None
+) -> ConfinedCommand:
+    plan = helper_plan(policy)
+    if account is not None:
+        plan = for_user(plan, account.uid, account.groups)
+    return confine(command, plan, folder=Folder(is_shared=account is not None))
+
+
+def _launch(program: bytes, argv: list[bytes], env: dict[bytes, bytes]) -> Launch:
+    return Launch(program, argv, env, _ROOT, size=None, wants_stdin=True)
+
+
+def _write(fd: int, data: bytes) -> None:
+    """Write all of a request; its reader is just starting."""
+    os.set_blocking(fd, True)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,231 @@
+"""fs/search: contents and names, compared with ripgrep itself, cancelled, bounded and confined."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from exec_server.client_urls import connect
+from exec_server.errors import ConnectionClosed, InvalidRequest, MethodNotFound
+from exec_server.files.agents import searches
+from exec_server.local_server import local
+from exec_server.protocol.sandbox import read_only
+from exec_server.sync import local as local_sync
+from tests.requirements import requirement
+from tests.support.backends import needs_bubblewrap
+from tests.support.fault_proxy import fault_proxy
+from tests.support.tenants import principal, serving
+from tests.support.wire import PATIENCE, Wire
+
+pytestmark = pytest.mark.one_loop
+
+FILES = {
+    "a.py": "import os\nclass Error(Exception):\n    '''Größe'''\n\nclass Other: pass\n",
+    "sub/b.py": "x = 1\nclass lower: pass\r\nerror = 'Error Error'\n",
+    "sub/c.txt": "no match here\nERROR in the last line",
+    "sub/deep/d.py": "Errors\n",
+    ".hidden/e.py": "Error\n",
+    "build/out.py": "Error\n",
+    "sub/kept.log": "Error\n",
+    "sub/other.log": "Error\n",
+    ".gitignore": "build/\n*.log\n!kept.log\n",
+    "sub/.ignore": "deep\n",
+    "binary": "Error\0Error\n",
+    "empty": "",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for name, text in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(text.encode())
+    (root / ".git").mkdir()
+    (root / "link.py").symlink_to("a.py")
+    return root
+
+
+@pytest.fixture(params=["ripgrep", "walker"])
+def engine(request, monkeypatch):
+    if request.param == "walker":
+        monkeypatch.setattr(searches, "_ripgrep", lambda: [])
+    elif shutil.which("rg") is None:
+        pytest.skip("ripgrep is not installed")
+    return request.param
+
+
+def with_ripgrep(root: Path, *words: str) -> set[tuple[str, int, str]]:
+    """The lines that `rg` finds."""
+    command = ["rg", "--json", "--no-config", *words, "--", root]
+    printed = subprocess.run(command, capture_output=True, check=False).stdout
+    found = set()
+    for line in map(json.loads, printed.splitlines()):
+        if line["type"] in ("match", "context"):
+            data = line["data"]
+            text = data["lines"]["text"].rstrip("\r\n")
+            found.add((data["path"]["text"], data["line_number"], text))
+    return found
+
+
+CASES = [
+    (["Error"], {"pattern": "Error"}),
+    (["-i", "error"], {"pattern": "error", "ignore_case": True}),
+    (["-w", "Error"], {"pattern": "Error", "whole_words": True}),
+    (["-F", "Error(E"], {"pattern": "Error(E", "literal": True}),
+    (["--hidden", "Error"], {"pattern": "Error", "hidden": True}),
+    (["--no-ignore", "Error"], {"pattern": "Error", "ignored": True}),
+    (["-g", "*.py", "-g", "!a.py", "Error"], {"pattern": "Error", "globs": ["*.py", "!a.py"]}),
+    (["-A", "1", "-B", "2", "^class"], {"pattern": "^class", "after": 1, "before": 2}),
+    (["Grö.e"], {"pattern": "Grö.e"}),
+    (["not there at all"], {"pattern": "not there at all"}),
+]
+
+
+@pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
+@requirement("fs/search:hits")
+async def test_it_finds_what_ripgrep_finds(client, tree, engine):
+    for words, options in CASES:
+        search = client.fs.search(tree, **options)
+        found = {(hit.path, hit.line, hit.text) async for hit in search}
+        assert found == with_ripgrep(tree, *words), words
+        assert search.end is not None
+        assert (search.end.reason, search.end.engine) == ("complete", engine)
+
+
+@requirement("fs/search:hits")
+async def test_matches_are_marked_in_characters(client, tree, engine):
+    hits = [hit async for hit in client.fs.search(tree, "e'''|Error", globs=["a.py", "b.py"])]
+    marked = sorted(hit.text[start:end] for hit in hits for start, end in hit.ranges)
+    assert marked == ["Error", "Error", "Error", "e'''"]
+    (only,) = [hit async for hit in client.fs.search(tree / "sub" / "c.txt", "ERROR")]
+    assert (only.path, only.line) == (str(tree / "sub" / "c.txt"), 2)
+
+
+@requirement("fs/search:names")
+async def test_names_are_searched(client, tree):
+    found = {hit.text async for hit in client.fs.search(tree, r"\.py$", mode="names")}
+    assert found == {"a.py", "link.py", "sub/b.py"}
+    every = client.fs.search(tree, r"^sub/.*\.", mode="names", ignored=True, hidden=True)
+    assert {hit.text async for hit in every} == {name for name in FILES if "sub/" in name}
+
+
+@requirement("fs/search:errors")
+async def test_a_wrong_pattern_and_a_missing_path_are_errors(client, tree, engine):
+    with pytest.raises(InvalidRequest, match=r"unclosed group|unterminated"):
+        [hit async for hit in client.fs.search(tree, "(")]
+    with pytest.raises(InvalidRequest, match="No such file"):
+        [hit async for hit in client.fs.search(tree / "nope", "x")]
+    # The next one is not disturbed.
+    assert [hit async for hit in client.fs.search(tree, "Errors", ignored=True)]
+
+
+@requirement("fs/search:bounded")
+async def test_a_search_ends_at_its_limits(client, tree, engine):
+    search = client.fs.search(tree, "Error", max_matches=1)
+    assert len([hit async for hit in search]) == 1
+    assert search.end is not None and search.end.reason == "matches"
+
+
+@requirement("fs/search:hostile")
+async def test_a_hostile_pattern_stalls_nothing(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(searches, "_ripgrep", lambda: [])
+    (tmp_path / "file").write_text("a" * 5000 + "\n")
+    search = client.fs.search(tmp_path, r"(a|aa)+$b", max_seconds=0.5)
+    asked = asyncio.create_task(anext(search, None))
+    # Other requests are answered meanwhile.
+    assert (await client.fs.get_metadata(tmp_path)).is_directory
+    async with asyncio.timeout(PATIENCE):
+        assert await asked is None
+    assert search.end is not None and search.end.reason == "time"
+
+
+@requirement("fs/search:cancel")
+async def test_a_search_that_is_cancelled_leaves_no_process(no_leaks, tmp_path, monkeypatch):
+    monkeypatch.setattr(searches, "_ripgrep", lambda: [])
+    (tmp_path / "file").write_text("found\n" + "a" * 5000 + "\n")
+    async with local() as client:
+        for _ in range(2):
+            async with client.fs.search(tmp_path, r"found|(a|aa)+$b") as search:
+                assert search.end is None
+            assert search.end is not None and search.end.reason == "cancelled"
+        search = client.fs.search(tmp_path, r"(a|aa)+$b")
+        running = asyncio.create_task(anext(search))
+        await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait({running})
+        assert running.cancelled()
+
+
+@requirement("fs/search:cancel")
+async def test_a_lost_connection_ends_its_searches(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(searches, "_ripgrep", lambda: [])
+    (tmp_path / "file").write_text("a" * 5000 + "\n")
+    async with fault_proxy(server.url) as proxy, connect(proxy.url) as client:
+        async with client.fs.search(tmp_path, r"(a|aa)+$b") as search:
+            proxy.cut()
+            with pytest.raises(ConnectionClosed):
+                await anext(search)
+
+
+@needs_bubblewrap
+@requirement("fs/search:sandbox")
+async def test_a_search_sees_what_its_sandbox_shows(client, tree):
+    hits = [hit async for hit in client.fs.sandboxed(read_only()).search(tree, "Error")]
+    assert {hit.path for hit in hits} >= {str(tree / "a.py")}
+
+
+@needs_bubblewrap
+@requirement("fs/search:roots")
+async def test_a_search_stays_within_the_roots_of_a_principal(no_leaks, tmp_path):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "own").write_text("Error\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "secret").write_text("Error\n")
+    (tmp_path / "app" / "way").symlink_to(tmp_path / "other")
+    who = principal(roots=(f"{tmp_path}/app",))
+    async with serving(who) as (running, _, _), connect(running.url) as client:
+        hits = [hit async for hit in client.fs.search(tmp_path / "app", "Error")]
+        assert [hit.path for hit in hits] == [str(tmp_path / "app" / "own")]
+        with pytest.raises(InvalidRequest):
+            [hit async for hit in client.fs.search(tmp_path / "app" / "way", "Error")]
+        for outside in (tmp_path / "other", "/etc"):
+            with pytest.raises(Exception, match="the roots of principal"):
+                [hit async for hit in client.fs.search(outside, "Error")]
+
+
+@requirement("fs/search:capability")
+async def test_a_server_without_it_is_not_asked(reference, tmp_path):
+    async with connect(reference.url) as client:
+        with pytest.raises(MethodNotFound, match="does not offer fsSearch"):
+            [hit async for hit in client.fs.search(tmp_path, "x")]
+
+
+@requirement("fs/search:limits")
+async def test_a_connection_has_a_number_of_searches(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(searches, "_ripgrep", lambda: [])
+    (tmp_path / "file").write_text("a" * 5000 + "\n")
+    async with Wire(server.url) as wire:
+        await wire.initialize()
+        params = {"path": f"file://{tmp_path}", "pattern": r"(a|aa)+$b"}
+        for number in range(8):
+            await wire.call("fs/search", {**params, "searchId": f"s{number}"})
+        error = await wire.error("fs/search", {**params, "searchId": "one more"})
+        assert error["message"] == "at most 8 searches may run per connection"
+        # Another one of the same name takes its place.
+        await wire.call("fs/search", {**params, "searchId": "s0"})
+        await wire.call("fs/cancelSearch", {"searchId": "s1"})
+        await wire.call("fs/search", {**params, "searchId": "one more"})
+
+
+@requirement("fs/search:sync")
+def test_the_synchronous_client_searches(tree):
+    with local_sync() as client:
+        found = client.fs.search(str(tree), "Error")
+        assert {hit.path for hit in found} >= {str(tree / "a.py")}
+        assert found.end is not None and found.end.reason == "complete"
