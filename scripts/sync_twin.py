@@ -41,7 +41,9 @@ CLASSES = {
     "RemoteDiscovery": "client.discovery",
     "OutputView": "client.process.output_view",
     "RemoteProcess": "client.process.remote_process",
+    "WatchedProcess": "client.process.watched_process",
     "DenialCalls": "client.process.denial_calls",
+    "SharingCalls": "client.process.sharing_calls",
     "Processes": "client.process.processes",
     "StreamLists": "client.streams.stream_lists",
     "ExecServerClient": "client.client",
@@ -49,7 +51,7 @@ CLASSES = {
 }
 # Base classes whose members the twin of a class has itself.
 MERGED = {
-    "ExecServerClient": ("Processes", "DenialCalls", "StreamLists"),
+    "ExecServerClient": ("Processes", "SharingCalls", "DenialCalls", "StreamLists"),
     "RemoteFiles": ("FileMethods", "LinkMethods", "LookingMethods"),
 }
 # Base classes whose methods take or return objects of asyncio; the twin has none of these methods.

@@ -16,6 +16,7 @@ from exec_server.protocol import (
     jobs,
     lifecycle,
     process,
+    sharing,
     streams,
 )
 from exec_server.protocol.method import Method
@@ -48,6 +49,10 @@ NEEDS: dict[Method[Any, Any], tuple[Scope, ...]] = {
     process.RESIZE: _EXEC,
     process.CLOSE_STDIN: _EXEC,
     process.LIST: _EXEC,
+    # A process of another principal needs `admin`, see the handler.
+    sharing.WATCH: _EXEC,
+    sharing.UNWATCH: _EXEC,
+    sharing.CONTROL: _EXEC,
     denials.DENIALS: _EXEC,
     # A principal with floors is granted nothing, see the handler.
     denials.GRANT: _EXEC,

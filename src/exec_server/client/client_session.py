@@ -30,6 +30,7 @@ from exec_server.client.link_watch import LinkWatch
 from exec_server.client.network_policy import NetworkPolicy
 from exec_server.client.os_errors import as_os_error
 from exec_server.client.process.tracked_processes import TrackedProcesses
+from exec_server.client.process.watched_processes import WatchedProcesses
 from exec_server.client.session_link import DISCONNECTED, ConnectionState, Dialler, SessionLink
 from exec_server.client.session_token import SessionToken
 from exec_server.client.streams.client_streams import ClientStreams
@@ -53,6 +54,7 @@ from exec_server.protocol.method import NOTHING, Method
 from exec_server.protocol.network import PolicyDecisionEvent
 from exec_server.protocol.paths import from_uri, to_uri
 from exec_server.protocol.process import START, AckParams
+from exec_server.protocol.sharing import ControlChangedEvent, PresenceEvent, WatchedEvent
 from exec_server.protocol.streams import FAMILY as STREAM_FAMILY
 from exec_server.protocol.streams import (
     AcceptedEvent,
@@ -113,6 +115,7 @@ class ClientSession:
         self._has_released = False
         self.policy = NetworkPolicy()
         self.processes = TrackedProcesses(self, limits=limits)
+        self.watched = WatchedProcesses(self)
         self.watches = MissingWatches()
         self.file_watches = FileWatches()
         self.searches = FileSearches()
@@ -268,9 +271,11 @@ class ClientSession:
 
     def _is_waiting(self) -> bool:
         """True if the client waits for the server, so that it has to notice a dead connection."""
-        is_following = bool(self.file_watches or self.searches or self.streams.has_open)
+        is_following = (
+            self.file_watches or self.searches or self.streams.has_open or self.watched.has_open
+        )
         is_busy = self.flow.is_calling or self.processes.has_living or self.bodies.has_open
-        return is_busy or is_following
+        return is_busy or bool(is_following)
 
     def send(self, method: Method[P, R], params: P) -> None:
         """Make a request without waiting for its answer, if there is a connection."""
@@ -345,6 +350,9 @@ class ClientSession:
         | BodyDelta
         | PolicyDecisionEvent
         | DeniedEvent
+        | WatchedEvent
+        | PresenceEvent
+        | ControlChangedEvent
         | StreamEvents,
     ) -> None:
         if isinstance(event, _STREAM_EVENTS):
@@ -361,6 +369,8 @@ class ClientSession:
             self.policy.decision_received(event)
         elif isinstance(event, DeniedEvent):
             self.processes.denied(event)
+        elif isinstance(event, WatchedEvent | PresenceEvent | ControlChangedEvent):
+            self.watched.event_received(event)
         else:
             self.processes.event_received(event)
 
@@ -392,6 +402,7 @@ class ClientSession:
         await self.streams.restore(link)
         await self.processes.restore(link, is_restarted=self._is_restarted(result))
         await self.file_watches.restore(link)
+        await self.watched.restore(link)
 
     def _is_restarted(self, result: InitializeResult) -> bool:
         """True if another run of the server goes on with the session."""
@@ -403,6 +414,7 @@ class ClientSession:
         self.processes.session_lost(error)
         self.streams.session_lost(error)
         self.file_watches.session_lost(error)
+        self.watched.session_lost(error)
 
 
 async def open_session(

@@ -24,6 +24,7 @@ from exec_server.protocol import (
     lifecycle,
     network,
     process,
+    sharing,
     streams,
 )
 from exec_server.protocol.method import NOTHING, Event, Method
@@ -53,6 +54,9 @@ _EVENTS: dict[str, Event[Any]] = {
         streams.END,
         streams.ACK,
         streams.RESET,
+        sharing.WATCHED,
+        sharing.PRESENCE,
+        sharing.CONTROL_CHANGED,
     )
 }
 
@@ -116,6 +120,7 @@ class ConnectionLink:
             flow_processes or None,
             take_over,
             error_details=True,
+            sharing=True,
         )
         try:
             result = await self.call(
@@ -244,7 +249,7 @@ class ConnectionLink:
         try:
             decoded = boundary.decode_params(event.params, params)
         except InvalidParams as exc:
-            if event in (network.POLICY_DECISION, denials.DENIED):
+            if event in (network.POLICY_DECISION, denials.DENIED, sharing.PRESENCE):
                 # It is only a report, and nothing depends on it.
                 return
             raise ProtocolError(f"{method}: {exc}") from exc

@@ -46,6 +46,7 @@ from exec_server.server.handlers import (
     lifecycle,
     process,
     protocol,
+    sharing,
     streams,
 )
 from exec_server.server.principals.refused_requests import RefusedRequest
@@ -68,12 +69,15 @@ if TYPE_CHECKING:
     from exec_server.outbound.exchanges import Outbound
     from exec_server.server.kept_sessions import KeptSessions
     from exec_server.server.server_audit import ServerAudit
+    from exec_server.server.sharing.process_watches import Sharing
     from exec_server.server.streams.session_streams import SessionStreams
     from exec_server.server.streams.stream_table import StreamTable
 
 logger = logging.getLogger(__name__)
 
-ROUTES = Router(lifecycle, environment, process, denials, jobs, fs, http, streams, protocol).routes
+ROUTES = Router(
+    lifecycle, environment, process, sharing, denials, jobs, fs, http, streams, protocol
+).routes
 
 
 class ExecServer:
@@ -221,6 +225,13 @@ class ExecServer:
         return Outbound(self.server_env, limits=self.limits)
 
     @cached_property
+    def sharing(self) -> Sharing:
+        """The watches on processes, loaded with the first one."""
+        from exec_server.server.sharing.process_watches import Sharing
+
+        return Sharing(lambda: self.sessions)
+
+    @cached_property
     def discovery(self) -> Discovery:
         from exec_server.discovery.discovery_service import Discovery
 
@@ -236,6 +247,10 @@ class ExecServer:
         """
         if self.jobs is not None:
             await self.jobs.restore(self._make_session)
+            for session in self.sessions:
+                for child in session.processes.durable_children():
+                    if child.stored_control() is not None:
+                        self.sharing.restore(session, child)
         for session in self._sessions.values():
             for child in session.processes.durable_children():
                 if child.state == "running":
@@ -296,6 +311,8 @@ class ExecServer:
             is_kept=session.is_kept,
         )
         self._alarm.set()
+        if "sharing" in self.__dict__:
+            self.sharing.owner_moved(session)
         if self.jobs is not None:
             self.jobs.detached(session)
 
@@ -371,6 +388,10 @@ class ExecServer:
             context.session.attach(context.connection, context.peer)
             if context.peer.is_writing_paused:
                 context.session.pause_output()
+            if "sharing" in self.__dict__:
+                # The answer leaves first.
+                session = context.session
+                self._loop.call_soon(self._loop.call_soon, self.sharing.owner_moved, session)
 
     # Streams.
 

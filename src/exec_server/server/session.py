@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from exec_server.files.agents.watches import Watches
     from exec_server.files.file_service import FileService
     from exec_server.process.durable.durable_jobs import SessionJobs
+    from exec_server.protocol.method import Event
+    from exec_server.server.sharing.process_watches import ProcessWatch
     from exec_server.server.streams.stream_table import StreamTable
+
+
+P = TypeVar("P")
 
 
 class Session:
@@ -36,6 +41,10 @@ class Session:
         self.jobs: SessionJobs | None = None
         # Its byte streams; None before the first one.
         self.streams: StreamTable | None = None
+        # Its watches, by the ids that the client has given them; and whether the client understands
+        # the events about them.
+        self.watches: dict[str, ProcessWatch] = {}
+        self.hears_sharing = False
         self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._limits = limits
@@ -59,16 +68,29 @@ class Session:
     def detach(self) -> None:
         """Go on without a connection. Events are only retained, so output does not have to wait."""
         self._connection = self._peer = None
+        self.hears_sharing = False
         self.gate.open()
         if self.streams is not None:
             self.streams.detached()
         if self._watches is not None:
             self._watches.detach()
+        for watch in tuple(self.watches.values()):
+            watch.detached()
 
     def push(self, *parts: bytes) -> None:
         """Send an event to the attached client. Without one, only the log keeps it."""
         if self._connection is not None:
             self._connection.send(*parts)
+
+    def notify(self, event: Event[P], params: P) -> None:
+        """Send an event that is not repeated to the attached client, if there is one."""
+        if self._peer is not None:
+            self._peer.notify(event, params)
+
+    @property
+    def is_writing_paused(self) -> bool:
+        """True if the attached client is behind with reading."""
+        return self._peer is not None and self._peer.is_writing_paused
 
     def interrupt(self) -> None:
         """Lose the connection, if there is one; its client may resume the session."""
@@ -111,6 +133,8 @@ class Session:
 
     def close(self) -> None:
         self._connection = self._peer = None
+        for watch in tuple(self.watches.values()):
+            watch.end()
         self.processes.close()
         if self.streams is not None:
             self.streams.close()
@@ -128,3 +152,5 @@ class Session:
         self.gate.open()
         if self.streams is not None:
             self.streams.turns.open()
+        for watch in tuple(self.watches.values()):
+            watch.writing_resumed()
