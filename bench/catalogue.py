@@ -238,7 +238,17 @@ GROUPS = (
         (
             Row("limited_start", "p50", "start with memory=1G, p50", SECONDS),
             Row("limited_start", "more", "more than a plain start", SECONDS, at_most(150e-6)),
+            Row(
+                "limited_start", "more_in_a_row", "the same, 200 in a row", SECONDS, at_most(150e-6)
+            ),
             Row("limited_start", "all", "start with eight limits, p50", SECONDS, is_charted=False),
+            Row(
+                "bystander",
+                "slowdown",
+                "another process, beside a greedy command",
+                TIMES,
+                at_most(1.2),
+            ),
         ),
     ),
     Group(

@@ -115,6 +115,7 @@ STANDALONE = {
     "process.limiting.limited_tree",
     "process.limiting.limiter",
     "process.limiting.mechanisms",
+    "process.limiting.spare_groups",
     "process.limiting.tree_usage",
     "process.signal_senders",
     "sandbox.as_user",

@@ -59,7 +59,7 @@ FAMILIES: dict[str, tuple[Workload, ...]] = {
         memory.stalled_client,
     ),
     "many": (crowd.crowd,),
-    "limits": (limited.limited_start,),
+    "limits": (limited.limited_start, limited.bystander),
     "durable": (
         durable.durable_start,
         durable.durable_output,

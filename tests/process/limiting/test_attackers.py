@@ -50,6 +50,16 @@ async def test_a_limit_that_is_granted_stops_its_attacker(client, limited, name)
             assert len(await process.stdout.read()) == attacker.value
 
 
+@requirement("limits:granted")
+async def test_no_process_of_a_command_can_raise_its_open_files(client):
+    """Also one that was started before the hard limit of its parent was lowered."""
+    raises = "read line <&3; ulimit -Hn; (ulimit -n 64) 2>/dev/null || echo refused"
+    # The input arrives after the answer of the start.
+    argv = ["sh", "-c", f"exec 3<&0; ({raises}) & {raises}; wait"]
+    done = await client.run(argv, input=b"a\nb\n", limits={"openFiles": 48})
+    assert sorted(done.stdout.split()) == [b"48", b"48", b"refused", b"refused"]
+
+
 async def _is_told(limited, process_id: str, limit: str) -> None:
     """The server's log names the limit that has ended a process."""
     line = f"{process_id}' has reached its limit `{limit}`"

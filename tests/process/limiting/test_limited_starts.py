@@ -97,6 +97,37 @@ async def test_a_limited_program_starts_like_any_other(here, tmp_path):
 
 
 @requirement("limits:granted")
+async def test_each_process_has_its_own_limits_and_no_other_start_has_them(here):
+    """The keeper has them for a moment, while it starts the program."""
+    # The hard limits are lowered before the start is answered, so before the input arrives.
+    script = "ulimit -n; read line; ulimit -Hn; ulimit -Hf; ulimit -Ht; sh -c 'ulimit -Hn'"
+    argv = ["sh", "-c", script]
+    plain = await here.run(argv, input=b"go\n")
+    limits = {"openFiles": 40, "disk": 1 << 20, "cpuSeconds": 50}
+    done = await here.run(argv, input=b"go\n", limits=limits)
+    assert done.stdout == b"40\n40\n2048\n51\n40\n"
+    assert (await here.run(argv, input=b"go\n")).stdout == plain.stdout
+    for files in (1, 3):
+        # A program that is linked dynamically opens a file before it runs.
+        done = await here.run(["true"], limits={"openFiles": files})
+        assert done.returncode != 0
+    assert (await here.run(argv, input=b"go\n")).stdout == plain.stdout
+
+
+@requirement("limits:granted")
+async def test_what_one_command_had_is_not_told_of_the_next(here):
+    """They may be in the same control group, one after the other."""
+    limits = {"memory": 256 << 20, "cpuSeconds": 50}
+    grown = "x = b'x' * (64 << 20); [hash(str(each)) for each in range(300_000)]"
+    for _ in range(2):
+        large = await here.run([PYTHON, "-c", grown], limits=limits)
+        for _ in range(3):
+            small = await here.run(["true"], limits=limits)
+            assert small.usage.peak_memory < 16 << 20 < 64 << 20 <= large.usage.peak_memory
+            assert small.usage.cpu < large.usage.cpu
+
+
+@requirement("limits:granted")
 async def test_a_limited_program_that_cannot_start_says_why(here, tmp_path):
     for argv in (["/does/not/exist"], ["nonexisting"], [str(tmp_path)]):
         with pytest.raises(InternalError) as plain:

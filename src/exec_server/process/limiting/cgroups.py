@@ -40,6 +40,12 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 # Errors that the next start would meet, too. Others are about a value that the kernel does not
 # take, such as a rate above that of an outer group, or about descriptors or memory for the moment.
 _LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EOPNOTSUPP)
+# Both limits of memory of version 1, the outer one first; and the value that stands for none.
+_MEMORY1 = ("memory.memsw.limit_in_bytes", "memory.limit_in_bytes")
+_UNLIMITED = b"-1"
+# A group that has kept more than this of an earlier command is not used again, because the next
+# peak would be wrong. What the kernel frees only a moment later is less.
+_MOST_LEFT = 1 << 20
 _CLONE3 = 435
 _CLONE_INTO_CGROUP = 0x200000000
 
@@ -65,33 +71,92 @@ class Group:
         # The directories by mechanism and controller; one directory may be there several times.
         self._parts: dict[tuple[str, str], str] = {}
         # Descriptors to which a process is written that enters the group, with their mechanisms.
-        self.entrances: dict[int, str] = {}
+        self._entrances: dict[int, str] = {}
+        # Where the keeper is itself, as such descriptors; they belong to `Areas`.
+        self._homes: list[int] = []
+        # The limits of memory of version 1: the values by file, and by descriptor during a start.
+        self._limits1: dict[str, bytes] = {}
+        self._memory1: dict[int, bytes] = {}
         # What it bounds: a mechanism, a controller and a value each.
         self.bounds: tuple[tuple[str, str, float], ...] = ()
+        # True if the command had more memory than its limit before that was set.
+        self.is_overfull = False
+        self._is_killed = False
+        # True if its last reading has shown that processes were killed because of memory.
+        self._has_kills = False
         # True in a process that was made inside of the part of version 2.
         self._is_inside = False
 
-    def add(self, mechanism: str, controller: str, area: str) -> str:
-        """Make the directory below *area*. Raises OSError."""
+    def add(self, mechanism: str, controller: str, area: str, home: int | None = None) -> str:
+        """Make the directory below *area*; to leave it, write to *home*. Raises OSError."""
         path = f"{area}/{self._name}"
         if path not in self._parts.values():
             os.mkdir(path)
             self._parts[mechanism, controller] = path
-            # A process that has one thread enters by `tasks` without a lock for which the kernel
-            # may wait 20 ms.
-            file = "tasks" if mechanism == "cgroup1" else "cgroup.procs"
-            self.entrances[os.open(f"{path}/{file}", os.O_WRONLY | os.O_CLOEXEC)] = mechanism
+            if home is not None:
+                self._homes.append(home)
         self._parts[mechanism, controller] = path
         return path
+
+    @property
+    def is_made(self) -> bool:
+        return bool(self._parts)
 
     @property
     def _folders(self) -> set[str]:
         return set(self._parts.values())
 
+    def open_entrances(self) -> None:
+        """Get ready for a start. Raises OSError."""
+        for path, mechanism in {path: key[0] for key, path in self._parts.items()}.items():
+            # A process that has one thread enters by `tasks` without a lock for which the kernel
+            # may wait 20 ms.
+            file = "tasks" if mechanism == "cgroup1" else "cgroup.procs"
+            self._entrances[_opened(f"{path}/{file}")] = mechanism
+        for file, value in self._limits1.items():
+            self._memory1[_opened(file)] = value
+
     @property
-    def admits_threads(self) -> bool:
-        """True if a single thread of this process can enter the group."""
+    def admits_visits(self) -> bool:
+        """True if this process can be in the group for a moment."""
         return all(mechanism == "cgroup1" for mechanism, _ in self._parts)
+
+    def visit(self, spawn: Callable[[], int]) -> int:
+        """Call *spawn* in the group, where its program stays, while this process leaves it.
+
+        Meanwhile the limit of memory is not set: the kernel might kill this process, if the new one
+        has too much at once. Raises OSError.
+        """
+        try:
+            for fd in self._memory1:
+                os.write(fd, _UNLIMITED)
+            pid = self._spawned(spawn)
+        finally:
+            for fd, value in reversed(self._memory1.items()):
+                try:
+                    os.write(fd, value)
+                except OSError:
+                    # The kernel could not free enough.
+                    self.is_overfull = True
+        return pid
+
+    def _spawned(self, spawn: Callable[[], int]) -> int:
+        try:
+            self.enter()
+            pid = spawn()
+        except BaseException:
+            self._leave()
+            raise
+        try:
+            self._leave()
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            raise
+        return pid
+
+    def _leave(self) -> None:
+        for fd in self._homes:
+            os.write(fd, b"0")
 
     def fork(self) -> int:
         """As os.fork; the new process is in the part of version 2 already, if there is one.
@@ -110,13 +175,14 @@ class Group:
 
     def enter(self, pid: int = 0) -> None:
         """Put *pid* into the group, or the process that calls this. Raises OSError."""
-        for fd, mechanism in self.entrances.items():
+        for fd, mechanism in self._entrances.items():
             if not (self._is_inside and mechanism == "cgroup2"):
                 os.write(fd, b"%d" % pid)
 
     def close_entrances(self) -> None:
-        while self.entrances:
-            os.close(self.entrances.popitem()[0])
+        for opened in (self._entrances, self._memory1):
+            while opened:
+                os.close(opened.popitem()[0])
 
     def remove(self) -> bool:
         """Remove the group; False while there is a process in it."""
@@ -131,6 +197,21 @@ class Group:
             del self._parts[key]
         return True
 
+    def reset(self) -> bool:
+        """Make it like a new one with the same bounds; False if that cannot be done exactly.
+
+        Its last facts were read after its last process had ended.
+        """
+        spoilt = self._is_killed or self._has_kills or self.is_overfull
+        if spoilt or not self.admits_visits:
+            return False
+        if any(_pids(f"{path}/cgroup.procs") for path in self._folders):
+            return False
+        try:
+            return all(_is_reset(controller, path) for (_, controller), path in self._parts.items())
+        except OSError:
+            return False
+
     def members(self) -> set[int]:
         """The processes in the group."""
         for path in self._folders:
@@ -139,6 +220,7 @@ class Group:
 
     def kill(self) -> None:
         """Kill all processes of the group."""
+        self._is_killed = True
         for (mechanism, controller), path in self._parts.items():
             if mechanism == "cgroup2" and _try_write(f"{path}/cgroup.kill", "1"):
                 return
@@ -178,10 +260,11 @@ class Group:
             asked = events.get("oom", 0)
         elif path := self._parts.get(("cgroup1", "memory")):
             kills = _table(f"{path}/memory.oom_control").get("oom_kill", 0)
-            reached = _number(f"{path}/memory.failcnt") or 0
+            reached = (_number(f"{path}/memory.failcnt") or 0) if kills else 0
             asked = kills if reached else 0
         else:
             return {}
+        self._has_kills = bool(kills)
         if not kills:
             return {}
         # Reclaiming memory counts as `reached`, too, so that only `oom` proves it.
@@ -210,9 +293,12 @@ class Group:
 
     def bound(self, mechanism: str, controller: str, value: float) -> None:
         path = self._parts[mechanism, controller]
+        if (mechanism, controller) == ("cgroup1", "memory"):
+            limits = _bound_memory1(path, value)
+            self._limits1 = {f"{path}/{name}": limits[name] for name in _MEMORY1 if name in limits}
+            return
         bounds: dict[tuple[str, str], Callable[[str, float], None]] = {
             ("cgroup2", "memory"): _bound_memory2,
-            ("cgroup1", "memory"): _bound_memory1,
             ("cgroup2", "cpu"): _bound_cpu2,
             ("cgroup1", "cpu"): _bound_cpu1,
         }
@@ -228,16 +314,36 @@ def _bound_memory2(path: str, value: float) -> None:
     _try_write(f"{path}/memory.oom.group", "1")
 
 
-def _bound_memory1(path: str, value: float) -> None:
+def _bound_memory1(path: str, value: float) -> dict[str, bytes]:
+    """What was written to which file."""
     if _number(f"{path}/memory.use_hierarchy") == 0:
         _write(f"{path}/memory.use_hierarchy", "1")
-    _write(f"{path}/memory.limit_in_bytes", str(int(value)))
-    _is_at_most(f"{path}/memory.limit_in_bytes", value)
-    if os.path.exists(f"{path}/memory.memsw.limit_in_bytes"):
+    with_swap, without_swap = _MEMORY1
+    limits = {without_swap: b"%d" % int(value)}
+    if os.path.exists(f"{path}/{with_swap}"):
         # A page more, so that the kernel counts how often the other limit is reached.
-        _write(f"{path}/memory.memsw.limit_in_bytes", str(int(value) + _PAGE))
+        limits[with_swap] = b"%d" % (int(value) + _PAGE)
     else:
-        _write(f"{path}/memory.swappiness", "0")
+        limits["memory.swappiness"] = b"0"
+    for name, limit in limits.items():
+        _write(f"{path}/{name}", limit.decode())
+    _is_at_most(f"{path}/{without_swap}", value)
+    return limits
+
+
+def _is_reset(controller: str, path: str) -> bool:
+    """Reset what a group of version 1 counts; False if it cannot be."""
+    if controller == "memory":
+        left = _number(f"{path}/memory.usage_in_bytes")
+        if left is None or left > _MOST_LEFT:
+            return False
+        _write(f"{path}/memory.max_usage_in_bytes", "0")
+        _write(f"{path}/memory.failcnt", "0")
+    elif controller == "cpuacct":
+        _write(f"{path}/cpuacct.usage", "0")
+    elif controller == "pids":
+        return not os.path.exists(f"{path}/pids.peak")
+    return True
 
 
 def _bound_cpu2(path: str, value: float) -> None:
@@ -280,6 +386,8 @@ class Areas:
         self._areas: dict[tuple[str, str], str] = {}
         # A directory of version 2; without a controller it still counts the CPU time.
         self._plain: str | None = None
+        # The groups of version 1 that this process is in, by the directory, as open files.
+        self._homes: dict[str, int] = {}
         # Why a controller cannot be used.
         self.why: dict[str, str] = {}
         self._name = _own_name()
@@ -306,6 +414,8 @@ class Areas:
             pass
         self._made.append(area)
         if place.version == 1:
+            if area not in self._homes:
+                self._homes[area] = _opened(f"{own}/tasks")
             for controller in place.controllers:
                 self._areas["cgroup1", controller] = area
             return
@@ -352,7 +462,8 @@ class Areas:
     def add(self, group: Group, mechanism: str, controller: str, value: float) -> None:
         """Bound *group*. Raises GroupFailed if that does not work."""
         try:
-            group.add(mechanism, controller, self._areas[mechanism, controller])
+            area = self._areas[mechanism, controller]
+            group.add(mechanism, controller, area, self._homes.get(area))
             group.bound(mechanism, controller, value)
         except (OSError, ValueError) as exc:
             is_lasting = not isinstance(exc, OSError) or exc.errno in _LASTING
@@ -366,7 +477,7 @@ class Areas:
         area = self._areas.get(("cgroup1", "cpuacct"))
         try:
             if area is not None:
-                group.add("cgroup1", "cpuacct", area)
+                group.add("cgroup1", "cpuacct", area, self._homes.get(area))
             elif self._plain is not None:
                 group.add("cgroup2", "", self._plain)
         except OSError:
@@ -376,6 +487,8 @@ class Areas:
     def close(self) -> None:
         for area in self._made:
             remove_area(area)
+        while self._homes:
+            os.close(self._homes.popitem()[1])
 
 
 def _fork_into(folder: str) -> int | None:
@@ -515,8 +628,13 @@ def _read(file: str) -> str:
     return b"".join(parts).decode("ascii", "replace")
 
 
+def _opened(file: str) -> int:
+    """*file*, open for writing."""
+    return os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+
+
 def _write(file: str, text: str) -> None:
-    fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    fd = _opened(file)
     try:
         os.write(fd, text.encode())
     finally:

@@ -2,16 +2,18 @@
 
 The keeper loads this file by its path; only the standard library is available there.
 
-A command that is not in bubblewrap enters its groups before it becomes the program, so that nothing
-of it escapes them. Groups of version 1 can be entered by a thread of the keeper, and the program
-that this thread starts is in them; otherwise the program is started by a fork of the keeper, which
-takes longer. The first process of a sandbox in bubblewrap is put there by its guard, before it runs
-the command.
+A command that is not in bubblewrap is in its groups before it becomes the program, so that nothing
+of it escapes them. The keeper can be in groups of version 1 for a moment, and the program that it
+starts meanwhile stays there; for others the program is started by a fork of the keeper, which takes
+ten times as long. The first process of a sandbox in bubblewrap is put there by its guard, before it
+runs the command.
+
+In the same way the program inherits its rlimits. Only the soft ones, because a user who is not root
+could not raise the hard ones again; these are lowered once the program runs (see `seal`).
 """
 
 from __future__ import annotations
 
-import _thread
 import errno
 import fcntl
 import math
@@ -33,11 +35,9 @@ if TYPE_CHECKING:
 _ERRNO = struct.Struct("i")
 # Other processes of the user may have so many threads.
 _MORE_PROCESSES = 256
-
-
-# What a thread starts shares the memory of the keeper until it is another program. If the group is
-# full before that, the kernel can kill neither, so both try for ever. Arguments may take 6 MiB.
-_ROOM = 16 << 20
+# The lowest rate of a group in which the keeper can be for a moment: it needs less than 1 ms of the
+# 50 ms that this allows at a time.
+_LEAST_RATE = 0.5
 
 
 class LimitedStart:
@@ -58,6 +58,8 @@ class LimitedStart:
         self._fork_exec = fork_exec
         self._posix_spawn = posix_spawn
         self._rlimits = tuple(_rlimits(choices))
+        # True if the program runs and could still raise its limits.
+        self.has_to_be_sealed = False
 
     @property
     def granted(self) -> dict[str, tuple[float, str, str, str]]:
@@ -80,40 +82,53 @@ class LimitedStart:
         if not argv[0] or b"" in env:
             # Python's execve refuses these.
             return self._fork_exec(program, argv, env, stdio, self._limit_itself)
-        if not self._rlimits and self.group is None:
-            return self._posix_spawn(program, argv, env, stdio)
-        if not self._rlimits and self._admits_thread():
-            return self._in_thread(lambda: self._posix_spawn(program, argv, env, stdio))
+        if self._is_inherited(stdio):
+            return self._inheriting(lambda: self._posix_spawn(program, argv, env, stdio))
         return self._forked(program, argv, env, stdio)
 
-    def _admits_thread(self) -> bool:
-        """True if the group has room for a thread of the keeper and for the program."""
-        if self.group is None or not self.group.admits_threads:
+    def _is_inherited(self, stdio: Any) -> bool:
+        """True if the program can have its limits from the keeper, which has them for a moment."""
+        files = self.value("openFiles", "rlimit")
+        if files is not None and files <= max(filter(None, stdio.theirs)):
+            # posix_spawn(3) refuses descriptors that are above the limit.
             return False
-        memory = self.value("memory", "cgroup1")
-        return self.value("pids", "cgroup1") != 1 and (memory is None or memory >= _ROOM)
+        if self.group is None:
+            return True
+        # The keeper and the program are two. A program that uses up its time at once would make the
+        # keeper wait.
+        rate = self.value("cpuRate", "cgroup1")
+        has_room = self.value("pids", "cgroup1") != 1 and (rate is None or rate >= _LEAST_RATE)
+        return has_room and self.group.admits_visits
 
-    def _in_thread(self, spawn: Callable[[], int]) -> int:
-        """Return or raise what *spawn* does, called in a thread that has entered the group."""
-        assert self.group is not None
-        done = _thread.allocate_lock()
-        result: list[int | BaseException] = []
+    def _inheriting(self, spawn: Callable[[], int]) -> int:
+        before = [(number, resource.getrlimit(number)) for number, _ in self.inherited]
+        try:
+            for (number, value), (_, (_, hard)) in zip(self.inherited, before, strict=True):
+                resource.setrlimit(number, (value, hard))
+            pid = spawn() if self.group is None else self.group.visit(spawn)
+        finally:
+            for number, both in before:
+                resource.setrlimit(number, both)
+        self.has_to_be_sealed = bool(self._rlimits)
+        return pid
 
-        def run(group: Group) -> None:
+    @property
+    def inherited(self) -> tuple[tuple[int, int], ...]:
+        """The limits that a program has from the keeper."""
+        # The keeper may have used more time on a core than this command may.
+        return tuple(each for each in self._rlimits if each[0] != resource.RLIMIT_CPU)
+
+    def seal(self, pid: int) -> bool:
+        """Lower the hard limits of *pid*; False if they were so already, or it is gone."""
+        was_open = False
+        for number, value in self._rlimits:
             try:
-                group.enter()
-                result.append(spawn())
-            except BaseException as exc:
-                result.append(exc)
-            finally:
-                done.release()
-
-        done.acquire()
-        _thread.start_new_thread(run, (self.group,))
-        done.acquire()
-        if isinstance(result[0], BaseException):
-            raise result[0]
-        return result[0]
+                _, hard = resource.prlimit(pid, number, (value, value))
+            except (OSError, ValueError):
+                # It is gone, or has become another user: such a program can do as it likes.
+                continue
+            was_open |= hard != value
+        return was_open
 
     def _forked(
         self, program: bytes, argv: list[bytes], env: dict[bytes, bytes], stdio: Any

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from exec_server.process.limiting.cgroups import Group
     from exec_server.process.limiting.limited_start import LimitedStart
     from exec_server.process.limiting.limited_tree import LimitedTree
+    from exec_server.process.limiting.spare_groups import SpareGroups
 else:
 
     def load(file):
         """Load *file*, which is beside this one."""
-        places = ("cgroup_places.py", "cgroups.py", "mechanisms.py", "tree_usage.py")
-        assert file in (*places, "limited_start.py", "limited_tree.py")
+        places = ("cgroup_places.py", "cgroups.py", "spare_groups.py", "tree_usage.py")
+        assert file in (*places, "limited_start.py", "limited_tree.py", "mechanisms.py")
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
         spec = spec_from_file_location(file.removesuffix(".py"), path)
         module = module_from_spec(spec)
@@ -40,6 +41,7 @@ else:
     mechanisms, tree_usage = load("mechanisms.py"), load("tree_usage.py")
     LimitedStart = load("limited_start.py").LimitedStart
     LimitedTree = load("limited_tree.py").LimitedTree
+    SpareGroups = load("spare_groups.py").SpareGroups
 
 # A group that a command has left processes in is looked at this often, if nothing is watched.
 _LINGER_SECONDS = 1.0
@@ -47,6 +49,9 @@ _LINGER_SECONDS = 1.0
 _HELPERS = 1
 # So long a tree that keeps forking is killed before something else is done.
 _KILL_SECONDS = 0.2
+# What a program starts while its hard limits are being lowered is found in so many rounds at most;
+# one is enough for a program that has started nothing.
+_SEAL_ROUNDS = 20
 # poll(2) takes no more than 24 days.
 _LONGEST_WAIT = 3600.0
 # The longest share of the time that exact readings of memory may take.
@@ -87,8 +92,7 @@ class Limiter:
             "posix_spawn": posix_spawn,
         }
         self._mark_of = mark_of
-        # A group that the next start with the same limits takes, and what it bounds.
-        self._spare: tuple[Bounds, Group] | None = None
+        self._spares = SpareGroups(self._spare_group)
         self._trees: dict[int, LimitedTree] = {}
         # Trees whose first process was reaped, so that its pid may be another's.
         self._left: list[LimitedTree] = []
@@ -160,10 +164,15 @@ class Limiter:
             bounds += (_COUNTS_CPU,)
         if not bounds:
             return None
-        if self._spare is not None and self._spare[0] == bounds:
-            (_, group), self._spare = self._spare, None
-            return group
-        return self._new_group(bounds)
+        group = self._spares.take(bounds) or self._new_group(bounds)
+        if group is not None:
+            try:
+                group.open_entrances()
+            except OSError as exc:
+                self._spares.give_back(group, is_reusable=False)
+                why = exc.strerror or str(exc)
+                raise cgroups.GroupFailed(*bounds[0][:2], why, is_lasting=False) from exc
+        return group
 
     def _new_group(self, bounds: Bounds) -> Group | None:
         assert self._areas is not None
@@ -178,24 +187,29 @@ class Limiter:
             group.remove()
             raise
         group.bounds = bounds
-        return group if group.entrances else None
+        return group if group.is_made else None
 
-    def _make_spare(self, bounds: Bounds) -> None:
-        """Make a group for the next start, while this one is on its way."""
-        if self._spare is not None:
-            if self._spare[0] == bounds:
-                return
-            self._spare[1].remove()
-            self._spare = None
+    def _spare_group(self, bounds: Bounds) -> Group | None:
         try:
-            group = self._new_group(bounds)
+            return self._new_group(bounds)
         except cgroups.GroupFailed:
-            # The next start finds out.
-            return
-        self._spare = None if group is None else (bounds, group)
+            return None
 
     def started(self, limited: LimitedStart, pid: int, mark: int, namespace: Any) -> None:
-        self._trees[pid] = LimitedTree(limited, pid, mark, namespace, tree_usage.TreeUsage())
+        tree = LimitedTree(limited, pid, mark, namespace, tree_usage.TreeUsage())
+        self._trees[pid] = tree
+        if limited.has_to_be_sealed:
+            self._seal(tree, limited)
+        if tree.group is not None and tree.group.is_overfull:
+            self._end(tree, "memory")
+
+    def _seal(self, tree: LimitedTree, limited: LimitedStart) -> None:
+        """Lower the hard limits of what runs already, until no process is found that had others."""
+        limited.seal(tree.pid)
+        for _ in range(_SEAL_ROUNDS if limited.inherited else 0):
+            members = tree_usage.descendants(self._roots(tree))
+            if not any([limited.seal(pid) for pid in members]):
+                return
 
     def settled(self, limited: LimitedStart) -> None:
         """The start is over; if it has failed, nothing is left of it."""
@@ -203,19 +217,21 @@ class Limiter:
             return
         limited.group.close_entrances()
         if all(tree.group is not limited.group for tree in (*self._trees.values(), *self._left)):
-            limited.group.remove()
-        self._make_spare(limited.group.bounds)
+            self._spares.give_back(limited.group, is_reusable=False)
 
     # Looking.
 
     @property
     def wait_milliseconds(self) -> int | None:
         """How long the keeper may wait before the next look; None if there is nothing to see."""
-        if not self._trees and not self._left:
+        due = self._spares.due
+        if not self._trees and not self._left and due is None:
             return None
         now = time.monotonic()
         trees = (*self._trees.values(), *self._left)
         ends = [tree.ends_at for tree in trees if tree.ends_at is not None]
+        if due is not None:
+            ends.append(due)
         if any(tree.is_looked_at for tree in trees):
             ends.append(self._looked_at + mechanisms.LOOK_SECONDS)
         elif self._left:
@@ -227,6 +243,7 @@ class Limiter:
     def look(self) -> None:
         """Look at all trees whose time has come."""
         now = time.monotonic()
+        self._spares.work(now)
         trees = (*self._trees.values(), *self._left)
         for tree in trees:
             if tree.ends_at is not None and now >= tree.ends_at:
@@ -263,8 +280,7 @@ class Limiter:
 
     def _has_own_kills(self, tree: LimitedTree) -> bool:
         assert tree.group is not None
-        kills = tree.group.memory_kills()
-        return bool(kills) and "oom_outer" not in kills
+        return _are_own_kills(tree.group.memory_kills())
 
     def _cpu(self, tree: LimitedTree) -> float:
         counted = None if tree.group is None else tree.group.cpu_seconds()
@@ -340,7 +356,7 @@ class Limiter:
         facts: dict[str, Any] = {} if tree.group is None else tree.group.facts()
         if tree.reached is None and os.WIFSIGNALED(status):
             tree.reached = self._reason_of(tree, os.WTERMSIG(status))
-        elif tree.reached is None and tree.has_memory_group and self._has_own_kills(tree):
+        elif tree.reached is None and _are_own_kills(facts):
             # One of its processes was killed, and the command has noticed.
             tree.reached = "memory"
         if tree.reached is not None:
@@ -362,22 +378,30 @@ class Limiter:
         return None
 
     def _is_over(self, tree: LimitedTree) -> bool:
-        """True if no process of *tree* is left; then its group is gone, too."""
+        """True if no process of *tree* is left; then its group is given back."""
         if tree.is_live:
             return False
-        if tree.group is not None:
-            return tree.group.remove()
-        return not self._roots(tree)
+        if tree.group is None:
+            return not self._roots(tree)
+        if tree.group.members():
+            return False
+        # The guard of a sandbox in bubblewrap may still be about to put something into its group.
+        self._spares.give_back(tree.group, is_reusable=tree.namespace is None)
+        return True
 
     def close(self) -> None:
         """All processes are gone: remove what was made for them."""
         for tree in (*self._trees.values(), *self._left):
             if tree.group is not None:
                 tree.group.remove()
-        if self._spare is not None:
-            self._spare[1].remove()
+        self._spares.close()
         if self._areas is not None:
             self._areas.close()
+
+
+def _are_own_kills(facts: dict[str, Any]) -> bool:
+    """True if processes were killed because of the limit of their own group."""
+    return "oom_kill" in facts and "oom_outer" not in facts
 
 
 def _durable_keepers() -> Iterator[int]:

@@ -31,6 +31,8 @@ _WATCHED = {
     "disk": f"{LOOKED_AT}; counts all bytes written, also those that are deleted or overwritten",
     "outputBytes": "exact",
 }
+# Before that a program could raise its limit for a moment; afterwards no process of it can.
+_ONCE_ANSWERED = "exact once the start is answered"
 
 
 class Facilities:
@@ -106,7 +108,7 @@ def choose(
 def _choice(name: str, value: float, facilities: Facilities, hard_files: int | None) -> Choice:
     if name == "openFiles":
         held = value if hard_files is None else min(value, hard_files)
-        return Choice(held, "rlimit", "process", "exact")
+        return Choice(held, "rlimit", "process", _ONCE_ANSWERED)
     controller = CONTROLLERS.get(name)
     for mechanism, offered in (("cgroup2", facilities.cgroup2), ("cgroup1", facilities.cgroup1)):
         if controller is not None and controller in offered:
