@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ import pytest
 from exec_server.sandbox.supervisor.orders import obstacle
 from tests.requirements import requirement
 from tests.sandbox.supervisor.conftest import Place
-from tests.sandbox.test_processes import at, needs_bubblewrap, on_both_backends
-from tests.support.servers import CHILDREN
+from tests.sandbox.test_processes import at, needs_bubblewrap, needs_landlock, on_both_backends
+from tests.support.servers import CHILDREN, start_server
 from tests.support.wire import PATIENCE, Finished, Wire
 
 pytestmark = [
@@ -241,12 +243,15 @@ async def test_only_what_a_record_offers_can_be_granted(worker, place):
 @on_both_backends
 @requirement("denials/supervisor:death-closes")
 async def test_the_death_of_the_supervisor_ends_the_command_and_says_so(worker, place, backend):
-    supervisor = await started_supervisor(worker, place, backend)
+    supervisor = await started_supervisor(worker, place, backend, report=True)
     os.kill(supervisor, signal.SIGKILL)
     done = Finished(await worker.wire.events_until_closed("p"))
     assert done.exit_code == 128 + signal.SIGKILL
     text = b"exec-server: the supervisor of the sandbox died, so the command was ended\n"
     assert done.stderr == text
+    (exited,) = [e["params"] for e in done.events if e["method"] == "process/exited"]
+    assert exited["end"]["cause"] == "sandbox"
+    assert exited["end"]["evidence"].encode() == text.strip()
 
 
 @on_both_backends
@@ -259,10 +264,34 @@ async def test_a_supervisor_ends_with_its_command(worker, place, backend):
             await worker.wire.call("process/denials", {"processId": "p"})
 
 
-async def started_supervisor(worker: Worker, place: Place, backend: str) -> int:
+@needs_landlock
+@requirement("denials/supervisor:ends-with-keeper")
+async def test_a_supervisor_ends_with_its_keeper():
+    """Server and keeper are killed at once, so that no one else can end it."""
+    with tempfile.TemporaryDirectory(prefix="denials-") as folder, start_server() as server:
+        place = Place(server, Path(folder))
+        with place.listener:
+            async with Wire(server.url) as wire:
+                await wire.initialize()
+                worker = Worker(wire)
+                supervisor = await started_supervisor(worker, place, "landlock")
+                (keeper,) = children_of(server.pid)
+                watched = os.pidfd_open(supervisor)
+                try:
+                    os.kill(server.pid, signal.SIGSTOP)
+                    os.kill(keeper, signal.SIGKILL)
+                    ended, _, _ = select.select([watched], [], [], PATIENCE)
+                finally:
+                    os.close(watched)
+                    os.kill(server.pid, signal.SIGCONT)
+                assert ended
+                await worker.wire.events_until_closed("p")
+
+
+async def started_supervisor(worker: Worker, place: Place, backend: str, **params: Any) -> int:
     """Start the worker; the pid of its supervisor."""
     before = supervisors(place)
-    await worker.start(place.sandbox(backend))
+    await worker.start(place.sandbox(backend), **params)
     (found,) = supervisors(place) - before
     return found
 
