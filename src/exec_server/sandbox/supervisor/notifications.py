@@ -129,7 +129,7 @@ class CallListener:
 
     def refuse(self, call: Call, number: int) -> None:
         """Have *call* fail with the error *number*."""
-        self._send(_ANSWER.pack(call.id, 0, -number, 0))
+        self.answer(call, number)
 
     def give(self, call: Call, fd: int, *, closes_on_exec: bool) -> None:
         """Have *call* return a descriptor of what *fd* is open for; OSError if that fails."""
@@ -138,7 +138,11 @@ class CallListener:
 
     def succeed(self, call: Call) -> None:
         """Have *call* return 0: it was done elsewhere."""
-        self._send(_ANSWER.pack(call.id, 0, 0, 0))
+        self.answer(call, 0)
+
+    def answer(self, call: Call, number: int) -> None:
+        """Have *call* fail with the error *number*, or return 0."""
+        self._send(_ANSWER.pack(call.id, 0, -number, 0))
 
     def is_waiting(self, call: Call) -> bool:
         """True if *call* still waits, so that what was read of its process belongs to it."""
