@@ -75,6 +75,8 @@ def advice(denials: Iterable[Denial], given: Confinement, *, own: str | None = N
 def described(denial: Denial) -> str:
     """One denial in words."""
     verb = denial.kind if denial.kind in ("write", "read") else denial.operation
+    if denial.kind == "host":
+        verb = "connect to"
     return f"{verb} {printable(denial.target)} ({denial.rule})"
 
 
