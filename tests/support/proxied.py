@@ -54,6 +54,11 @@ class Decides:
             future.set_result({"decision": self.answer})
         return future
 
+    def ask_grant(
+        self, process_id: str, protocol: str, host: str, port: int
+    ) -> asyncio.Future[bool] | None:
+        return None
+
     def report_decision(self, event: network.PolicyDecisionEvent) -> None:
         self.told.append(event)
         self.was_told.set()

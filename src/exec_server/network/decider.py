@@ -41,6 +41,11 @@ class PolicyClient(Protocol):
 
     def report_decision(self, event: network.PolicyDecisionEvent) -> None: ...
 
+    def ask_grant(
+        self, process_id: str, protocol: str, host: str, port: int
+    ) -> asyncio.Future[bool] | None:
+        """True if a host that no rule names is granted; None if it is not, and will not be."""
+
 
 class AllowedAttempt(NamedTuple):
     """An attempt that may go on."""
@@ -74,6 +79,7 @@ class Decider:
         self._resolver = resolver or self._resolve
         self._questions: set[asyncio.Future[Any]] = set()
         self._is_asking = timeout_ms is not None
+        self._is_over = False
 
     async def decide(self, attempt: Attempt) -> AllowedAttempt | Verdict:
         """Decide where *attempt* may go, or why it may not; the client is told the result."""
@@ -170,6 +176,7 @@ class Decider:
     def stop_asking(self) -> None:
         """Refuse everything that is being asked now or would be asked later."""
         self._is_asking = False
+        self._is_over = True
         for question in tuple(self._questions):
             question.cancel()
 
@@ -193,7 +200,24 @@ class Decider:
             return blocked.ALLOWED
         if ruling is Ruling.ASK and self._timeout_ms is not None:
             return await self._ask(attempt, host, self._timeout_ms)
+        if ruling is Ruling.ASK and await self._is_granted(attempt, host):
+            return blocked.OVERRIDDEN
         return blocked.refused(ruling.value)
+
+    async def _is_granted(self, attempt: Attempt, host: Host) -> bool:
+        """Wait for a grant, if the process is started so that refusals wait for one."""
+        if self._is_over:
+            return False
+        question = self._client.ask_grant(self._process_id, attempt.protocol, host, attempt.port)
+        if question is None:
+            return False
+        self._questions.add(question)
+        try:
+            await asyncio.wait({question})
+            return not question.cancelled() and question.result()
+        finally:
+            self._questions.discard(question)
+            question.cancel()
 
     async def _ask(self, attempt: Attempt, host: Host, timeout_ms: int) -> Verdict:
         if not self._is_asking:

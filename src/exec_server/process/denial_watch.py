@@ -13,16 +13,15 @@ import msgspec
 
 from exec_server.errors import InvalidRequest
 from exec_server.printable import printable
+from exec_server.process.host_denials import HostDenials
 from exec_server.protocol import denials
 from exec_server.protocol.denials import Denial, DenialKind, GrantScope
 from exec_server.sandbox.supervisor.attempts import DOABLE
-from exec_server.sandbox.supervisor.judge import Ledger
 from exec_server.sandbox.supervisor.orders import Watching, obstacle
 
 _PACKET_BYTES = 1 << 16
 # A longer target is cut, and cannot be granted by its name.
 _SHOWN_CHARACTERS = 1024
-_HOST_RULE = "host not allowed"
 _SUPERVISED: tuple[DenialKind, ...] = ("write", "read", "socket", "syscall")
 # A supervisor answers at once, unless the machine is very busy.
 _SYNC_SECONDS = 10.0
@@ -51,7 +50,7 @@ class DenialWatch:
         # The paths of the records that can be granted, by the grant.
         self._grants: dict[str, tuple[str, bytes]] = {}
         self._held: dict[str, int] = {}
-        self._hosts = Ledger("h")
+        self._hosts = HostDenials(hold=hold, tell=self._tell_client)
         self._unlisted = self._unseen = 0
         # Events wait until the answer to the start has left.
         self._waiting: list[bytes] | None = []
@@ -90,6 +89,7 @@ class DenialWatch:
 
     def close(self) -> None:
         """The process is forgotten."""
+        self._hosts.close()
         self.started(None)
         self._end()
 
@@ -98,13 +98,15 @@ class DenialWatch:
     async def report(self) -> denials.DenialsResult:
         """Everything so far, with true counts."""
         await self._sync()
-        found = [*self._records.values(), *map(_host_denial, self._hosts.records.values())]
+        found = [*self._records.values(), *self._hosts.denials]
         unlisted = self._unlisted + self._hosts.unlisted
         total = sum(denial.count for denial in found) + unlisted
         return denials.DenialsResult(found, total, unlisted, self._unseen, self.unavailable)
 
     def grant(self, grant: str, scope: GrantScope) -> tuple[denials.GrantResult, str, bytes]:
-        """Give what *grant* stands for; its kind and its path are returned, too."""
+        """Give what *grant* stands for; its kind and its target are returned, too."""
+        if (given := self._hosts.grant(grant, scope)) is not None:
+            return given
         if grant not in self._grants:
             raise InvalidRequest(f"no record of this process can be granted as `{grant:.200}`")
         denial_id, path = self._grants[grant]
@@ -126,13 +128,15 @@ class DenialWatch:
         """A signal is on its way to the process, and a held call would not be interrupted."""
         if self._held:
             self._tell(("refuse", ""))
+        self._hosts.refuse_held()
 
     def refused_host(self, protocol: str, host: str, port: int, reason: str) -> None:
         """The proxy of the process has refused a connection."""
-        target = f"{host}:{port}".encode("utf-8", "surrogatepass")
-        record = self._hosts.add("host", protocol, target, f"{_HOST_RULE} ({reason})")
-        if record is not None and record.count == 1:
-            self._tell_client(_host_denial(record))
+        self._hosts.refused(protocol, host, port, reason)
+
+    def ask_host(self, protocol: str, host: str, port: int) -> asyncio.Future[bool] | None:
+        """Whether a host that no rule names is granted; None if it is not, and will not be."""
+        return self._hosts.ask(protocol, host, port)
 
     async def _sync(self) -> None:
         """Wait until everything that was refused before now is known."""
@@ -252,9 +256,3 @@ class DenialWatch:
         for future in self._syncs.values():
             if not future.done():
                 future.set_result(None)
-
-
-def _host_denial(record: Any) -> Denial:
-    kind, operation, target = record.key
-    shown = printable(target, limit=_SHOWN_CHARACTERS)
-    return Denial(record.denial_id, kind, shown, operation, record.rule, count=record.count)

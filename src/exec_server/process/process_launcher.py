@@ -66,7 +66,8 @@ class ProcessLauncher:
         self._server_env = server_env
         self._open_network = open_network
         self._open_bridge = open_bridge
-        # What was granted to the session: paths, each with "write" or "read".
+        # What was granted to the session: paths, each with "write" or "read"; unix sockets and
+        # hosts, each with its kind.
         self.granted: dict[bytes, str] = {}
 
     def check(self, params: StartParams, terms: StartTerms = NO_TERMS) -> CheckedStart:
@@ -139,6 +140,14 @@ class ProcessLauncher:
         if not checked.is_confined:
             why_not = _NO_SANDBOX
         return DenialWatch(child.process_id, hold=hold, push=child.push, why_not=why_not)
+
+    def is_host_granted(self, host: str, port: int) -> bool:
+        """True if *host*, which no rule of a process allows, was granted to the session."""
+        if not self.granted:
+            return False
+        from exec_server.process.host_denials import host_target
+
+        return self.granted.get(host_target(host, port)) == "host"
 
     def close(self) -> None:
         """Forget the shell snapshots; a start that waits for one is given up."""

@@ -54,8 +54,9 @@ _NO_STATE = "this server keeps no state: start it with --state DIR"
 class Starting:
     """An id whose program does not run yet."""
 
-    def __init__(self, params: process.StartParams) -> None:
+    def __init__(self, params: process.StartParams, child: Child) -> None:
         self.params = params
+        self.child = child
         self.is_cancelled = False
 
 
@@ -118,8 +119,8 @@ class ProcessTable:
         checked = self._launcher.check(params, terms)
         if params.process_id in self._entries:
             raise InvalidRequest(f"process {params.process_id} already exists")
-        starting = Starting(params)
         child = self._new_durable_child(params) if params.durable else self._new_child(params)
+        starting = Starting(params, child)
         child.on_exit = self.on_exit
         spawned = self._launcher.spawn(checked, child, is_wanted=lambda: not starting.is_cancelled)
         child.on_reaped = terms.release
@@ -432,9 +433,26 @@ class ProcessTable:
 
     def refused_host(self, event: network.PolicyDecisionEvent) -> None:
         """The proxy of a process has decided; a refusal is one of its denials."""
-        child = self._entries.get(event.process_id)
-        if event.decision != "allow" and isinstance(child, Child) and child.denials is not None:
-            child.denials.refused_host(event.protocol, event.host, event.port, event.reason)
+        watch = self._watch_over(event.process_id)
+        if event.decision != "allow" and watch is not None:
+            watch.refused_host(event.protocol, event.host, event.port, event.reason)
+
+    def ask_host(
+        self, process_id: str, protocol: str, host: str, port: int
+    ) -> asyncio.Future[bool] | None:
+        """Whether a host that no rule of a process allows is granted; None if it will not be."""
+        if self._launcher.is_host_granted(host, port):
+            granted: asyncio.Future[bool] = self._loop.create_future()
+            granted.set_result(True)
+            return granted
+        watch = self._watch_over(process_id)
+        return None if watch is None else watch.ask_host(protocol, host, port)
+
+    def _watch_over(self, process_id: str) -> DenialWatch | None:
+        """The watch over a process, which may be starting."""
+        entry = self._entries.get(process_id)
+        child = entry.child if isinstance(entry, Starting) else entry
+        return None if child is None else child.denials
 
     def _watch_of(self, process_id: str) -> DenialWatch:
         watch = self._readable(process_id).denials

@@ -92,11 +92,16 @@ _remembered = lru_cache(maxsize=_REMEMBERED_POLICIES)(_judged)
 
 
 def widened(policy: Policy, granted: tuple[tuple[bytes, str], ...]) -> Policy:
-    """*policy* with what was *granted* since: paths, each with "write" or "read"."""
+    """*policy* with what was *granted* since: paths, each with "write" or "read".
+
+    Other grants widen no policy; a supervisor gives what they are about.
+    """
     if not policy.is_managed:
         return policy
     rules = {rule.path: rule for rule in policy.rules}
     for path, given in granted:
+        if given not in _ACCESS:
+            continue
         rules[path] = Rule(path, _ACCESS[given], only_existing=False)
     return structs.replace(policy, rules=tuple(sorted(rules.values())))
 

@@ -104,6 +104,12 @@ class Session:
             return None
         return peer.call(network.POLICY_REQUEST, params)
 
+    def ask_grant(
+        self, process_id: str, protocol: str, host: str, port: int
+    ) -> asyncio.Future[bool] | None:
+        """Whether a host that no rule allows is granted; None if it will not be."""
+        return self.processes.ask_host(process_id, protocol, host, port)
+
     def report_decision(self, event: network.PolicyDecisionEvent) -> None:
         """Tell the attached client, unless it is behind with reading."""
         self.processes.refused_host(event)

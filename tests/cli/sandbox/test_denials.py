@@ -48,6 +48,30 @@ async def test_json_has_the_records(places):
     assert facts["options"][0] == "--sandbox"
 
 
+@requirement("denials/prompt:hint")
+async def test_a_failed_command_has_one_line_with_the_options(places):
+    workspace, outside = places
+    words = ("sandbox", "--sandbox", f"workspace-write={workspace}", "--", "sh", "-c")
+    done = await finished(*words, "mkdir /etc/denied 2>/dev/null")
+    assert done.status != 0
+    option = f"--sandbox workspace-write={workspace}:/etc"
+    assert done.stderr.splitlines() == [
+        "[the sandbox refused: write /etc/denied (outside the writable directories); "
+        f"to allow it: {option}]"
+    ]
+    # A command that has coped needs no wider sandbox, and one that failed for itself neither.
+    assert (await finished(*words, f"mkdir {outside}/new 2>/dev/null; true")).stderr == ""
+    assert (await finished(*words, "false")).stderr == ""
+
+
+@requirement("denials/prompt:hint")
+async def test_json_has_no_records_that_were_not_asked_for():
+    done = await finished("sandbox", "-o", "json", "--", "sh", "-c", "mkdir /etc/new")
+    facts = json.loads(done.stdout)
+    assert facts["exitCode"] != 0
+    assert not {"denials", "options"} & set(facts)
+
+
 @requirement("denials/prompt:ask")
 async def test_a_person_is_asked(places, terminal: MakeTerminal):
     _, outside = places

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ import pytest
 from exec_server.sandbox.supervisor.orders import obstacle
 from tests.requirements import requirement
 from tests.sandbox.supervisor.conftest import Place
-from tests.sandbox.test_processes import at, needs_bubblewrap, on_both_backends
-from tests.support.servers import CHILDREN
+from tests.sandbox.test_processes import at, needs_bubblewrap, needs_landlock, on_both_backends
+from tests.support.servers import CHILDREN, start_server
 from tests.support.wire import PATIENCE, Finished, Wire
 
 pytestmark = [
@@ -117,8 +119,113 @@ async def test_a_grant_to_the_process_holds_for_everything_below_while_it_runs(
         await worker.said(b"done")
     assert folder.is_dir()
     await worker.ask("symlink", "x", f"{folder}-beside")
-    assert (await worker.denied())["operation"] == "symlink"
+    denial = await worker.denied()
+    assert (denial["operation"], denial["held"]) == ("symlink", True)
+    await worker.grant(denial, "never")
     await worker.end()
+
+
+@needs_bubblewrap
+@requirement("denials/grants:in-place")
+async def test_links_modes_lengths_and_times_are_changed_in_place(worker, place):
+    await worker.start(place.sandbox("bubblewrap"), denialHoldMs=HOLD)
+    folder = place.outside / "changed"
+    await worker.ask("mkdir", folder)
+    await worker.grant(await worker.denied(), "process")
+    await worker.said(b"done")
+    file, link, other = folder / "file", folder / "link", folder / "other"
+    for words in (
+        ("write", file),
+        ("chmod", file),
+        ("truncate", file),
+        ("touch", file),
+        ("symlink", "some text", link),
+        ("link", file, other),
+    ):
+        await worker.ask(*(str(word).replace(" ", "-") for word in words))
+        await worker.said(b"done")
+    found = file.stat()
+    assert (found.st_mode & 0o7777, found.st_size, found.st_nlink) == (0o640, 1, 2)
+    assert (found.st_atime, found.st_mtime, found.st_uid) == (1, 2, place.uid)
+    assert os.readlink(link) == "some-text"
+    await worker.ask("touch-now", file)
+    await worker.said(b"done")
+    assert file.stat().st_mtime > 2
+    # A link in the place of the file leads nowhere.
+    await worker.ask("chmod", link)
+    await worker.said(b"No such file or directory")
+    await worker.end()
+
+
+@needs_bubblewrap
+@requirement("denials/grants:in-place")
+async def test_what_would_give_more_than_the_path_stays_refused(worker, place):
+    await worker.start(place.sandbox("bubblewrap"), denialHoldMs=HOLD)
+    folder = place.outside / "narrow"
+    await worker.ask("mkdir", folder)
+    await worker.grant(await worker.denied(), "process")
+    await worker.said(b"done")
+    await worker.ask("write", folder / "file")
+    await worker.said(b"done")
+    # A second name would make a file writable that is not.
+    await worker.ask("link", place.outside / "secret", folder / "secret")
+    assert (await worker.denied()).get("held") is None
+    await worker.said(b"Read-only file system")
+    # A file with such a mode would give rights to other programs.
+    await worker.ask("chmod", folder / "file", "4755")
+    assert (await worker.denied()).get("held") is None
+    await worker.said(b"Read-only file system")
+    assert not (folder / "secret").exists()
+    assert (folder / "file").stat().st_mode & 0o7000 == 0
+    await worker.end()
+
+
+@on_both_backends
+@requirement("denials/grants:sockets")
+async def test_a_held_connection_to_a_unix_socket_goes_on(worker, place, backend):
+    await worker.start(place.sandbox(backend), denialHoldMs=HOLD)
+    path = place.outside / "listening"
+    for scope, spelling in (("once", path), ("process", place.workspace / "out/listening")):
+        await worker.ask("connect", spelling)
+        denial = await worker.denied()
+        assert (denial["kind"], denial["target"]) == ("socket", f"unix:{path}")
+        assert (denial["grant"], denial["held"]) == (f"socket=unix:{path}", True)
+        assert (await worker.grant(denial, scope))["released"] == 1
+        answer(place, scope)
+        await worker.said(f"{scope}\ndone".encode())
+    # From now on it is not asked about.
+    await worker.ask("connect", path)
+    answer(place, "again")
+    await worker.said(b"again\ndone")
+    # A datagram socket could send everywhere.
+    await worker.ask("datagram")
+    assert "grant" not in await worker.denied()
+    await worker.said(b"Operation not permitted")
+    await worker.end()
+
+
+@on_both_backends
+@requirement("denials/grants:sockets")
+async def test_a_connection_that_is_not_granted_is_refused(worker, place, backend):
+    await worker.start(place.sandbox(backend), denialHoldMs=HOLD)
+    await worker.ask("connect", place.outside / "listening")
+    await worker.grant(await worker.denied(), "never")
+    await worker.said(b"Operation not permitted")
+    place.listener.setblocking(False)
+    try:
+        with pytest.raises(BlockingIOError):
+            place.listener.accept()
+    finally:
+        place.listener.setblocking(True)
+    await worker.end()
+
+
+def answer(place: Place, text: str) -> None:
+    """Accept a connection of the command, and send *text*."""
+    place.listener.settimeout(PATIENCE)
+    connection, _ = place.listener.accept()
+    with connection:
+        connection.sendall(text.encode())
 
 
 @needs_bubblewrap
@@ -241,12 +348,15 @@ async def test_only_what_a_record_offers_can_be_granted(worker, place):
 @on_both_backends
 @requirement("denials/supervisor:death-closes")
 async def test_the_death_of_the_supervisor_ends_the_command_and_says_so(worker, place, backend):
-    supervisor = await started_supervisor(worker, place, backend)
+    supervisor = await started_supervisor(worker, place, backend, report=True)
     os.kill(supervisor, signal.SIGKILL)
     done = Finished(await worker.wire.events_until_closed("p"))
     assert done.exit_code == 128 + signal.SIGKILL
     text = b"exec-server: the supervisor of the sandbox died, so the command was ended\n"
     assert done.stderr == text
+    (exited,) = [e["params"] for e in done.events if e["method"] == "process/exited"]
+    assert exited["end"]["cause"] == "sandbox"
+    assert exited["end"]["evidence"].encode() == text.strip()
 
 
 @on_both_backends
@@ -259,10 +369,34 @@ async def test_a_supervisor_ends_with_its_command(worker, place, backend):
             await worker.wire.call("process/denials", {"processId": "p"})
 
 
-async def started_supervisor(worker: Worker, place: Place, backend: str) -> int:
+@needs_landlock
+@requirement("denials/supervisor:ends-with-keeper")
+async def test_a_supervisor_ends_with_its_keeper():
+    """Server and keeper are killed at once, so that no one else can end it."""
+    with tempfile.TemporaryDirectory(prefix="denials-") as folder, start_server() as server:
+        place = Place(server, Path(folder))
+        with place.listener:
+            async with Wire(server.url) as wire:
+                await wire.initialize()
+                worker = Worker(wire)
+                supervisor = await started_supervisor(worker, place, "landlock")
+                (keeper,) = children_of(server.pid)
+                watched = os.pidfd_open(supervisor)
+                try:
+                    os.kill(server.pid, signal.SIGSTOP)
+                    os.kill(keeper, signal.SIGKILL)
+                    ended, _, _ = select.select([watched], [], [], PATIENCE)
+                finally:
+                    os.close(watched)
+                    os.kill(server.pid, signal.SIGCONT)
+                assert ended
+                await worker.wire.events_until_closed("p")
+
+
+async def started_supervisor(worker: Worker, place: Place, backend: str, **params: Any) -> int:
     """Start the worker; the pid of its supervisor."""
     before = supervisors(place)
-    await worker.start(place.sandbox(backend))
+    await worker.start(place.sandbox(backend), **params)
     (found,) = supervisors(place) - before
     return found
 

@@ -118,7 +118,10 @@ async def test_a_record_names_its_rule_and_what_the_server_protects_cannot_be_gr
         "config": ("protected name", None),
         "new": ("outside the writable directories", f"write={place.outside}/new"),
         "inet stream": ("no network", None),
-        "listening": ("no unix sockets of the host", None),
+        "listening": (
+            "no unix sockets of the host",
+            f"socket=unix:{place.outside}/listening",
+        ),
     }
     assert set(results.values()) <= {str(errno.EACCES), str(errno.EROFS), str(errno.EPERM)}
 

@@ -30,7 +30,7 @@ _ANSWERS: dict[str, GrantScope] = {
     # The end of the input, as Ctrl-D types it.
     "": "never",
 }
-_VERBS = {"write": "write to", "read": "read"}
+_VERBS = {"write": "write to", "read": "read", "socket": "connect to", "host": "connect to"}
 
 
 class Questions:

@@ -10,25 +10,47 @@ import msgspec
 from exec_server.cli.process.asking import Questions
 from exec_server.cli.process.connection_notices import say
 from exec_server.cli.process.run_options import RunOptions
-from exec_server.cli.sandbox.denial_advice import Advice, advice, lines
+from exec_server.cli.sandbox.denial_advice import Advice, advice, lines, one_line
+from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.printable import printable
 
 
-async def tell_denials(process: RemoteProcess, options: RunOptions, questions: Questions) -> None:
-    """Say on stderr which options would have allowed what was refused, or what was learned."""
+async def is_recorded(client: ExecServerClient, options: RunOptions) -> bool:
+    """True if the server should record what the sandbox refuses to the command of *options*."""
+    if options.ask or options.learn:
+        return True
+    if options.sandbox is None or options.output == "json":
+        return False
+    return await client.offers("processDenials")
+
+
+async def tell_denials(
+    process: RemoteProcess, options: RunOptions, questions: Questions, *, has_failed: bool
+) -> bool:
+    """Say on stderr which options would have allowed what was refused, or what was learned.
+
+    True if something was said. If the command has not failed, it could do without what was refused,
+    and only `--ask` wants to know of it.
+    """
     if process.denials_unavailable is not None:
-        # It was said at the start.
-        return
+        # It was said at the start, if that was asked for.
+        return False
     if options.learn:
         learned = await _learned(process, options, questions)
         say(f"the narrowest sandbox for this: {printable(learned.command_line, limit=4096)}")
         for each in learned.impossible:
             say(f"no sandbox allows: {each}")
-    elif options.ask and options.sandbox is not None:
-        denials = await questions.refused(process)
-        for line in lines(denials, advice(denials, options.sandbox)):
-            say(line)
+        return True
+    if options.sandbox is None or not (options.ask or has_failed):
+        return False
+    denials = await questions.refused(process)
+    if not denials:
+        return False
+    advised = advice(denials, options.sandbox)
+    for line in lines(denials, advised) if options.ask else (one_line(denials, advised),):
+        say(line)
+    return True
 
 
 async def denial_facts(

@@ -75,10 +75,13 @@ def report_facts(
     return facts
 
 
-def tell_end(process: RemoteProcess, *, is_known: bool = False) -> None:
+def tell_end(
+    process: RemoteProcess, *, is_known: bool = False, knows_denials: bool = False
+) -> None:
     """Print one line about the end of *process*, if it was not an ordinary one.
 
-    *is_known* says that the user has ended it, and knows.
+    *is_known* says that the user has ended it, and knows; *knows_denials* that it was said what the
+    sandbox refused.
     """
     end = process.end
     if end is None or is_known or process.lost is not None:
@@ -87,7 +90,7 @@ def tell_end(process: RemoteProcess, *, is_known: bool = False) -> None:
         # The output of a command that the sandbox has ended says so already.
         return
     line = end_line(end)
-    if line is None and process.sandbox_denied:
+    if line is None and process.sandbox_denied and not knows_denials:
         line = _DENIED
     if line is not None:
         say(line)

@@ -19,7 +19,7 @@ from exec_server.cli.output_format import asks_for_json, printable_json
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.asking import Questions
 from exec_server.cli.process.connection_notices import Notices
-from exec_server.cli.process.denial_report import denial_facts, tell_denials
+from exec_server.cli.process.denial_report import denial_facts, is_recorded, tell_denials
 from exec_server.cli.process.end_words import print_stats, report_facts, tell_end
 from exec_server.cli.process.limit_options import limit_facts, tell_limits
 from exec_server.cli.process.run_options import RunOptions, parse_run
@@ -123,8 +123,9 @@ async def run_on(
     if bridge.is_timed_out and not is_json:
         print_error(f"the command took longer than {options.time_limit:g} seconds")
     if not is_json:
-        tell_end(process, is_known=bridge.is_timed_out or bridge.has_interrupted)
-        await tell_denials(process, options, questions)
+        is_known = bridge.is_timed_out or bridge.has_interrupted
+        is_told = await tell_denials(process, options, questions, has_failed=status != 0)
+        tell_end(process, is_known=is_known, knows_denials=is_told)
     if options.stats:
         print_stats(process.usage)
     return status
@@ -235,7 +236,7 @@ async def start_command(
             durable=durable,
             ensure=True,
             on_gap=on_gap,
-            denials=asks is not None,
+            denials=questions is not None and await is_recorded(client, options),
             denial_hold=0.0 if asks is None else asks.hold,
             on_denied=None if asks is None else asks.on_denied,
             learn=options.learn,

@@ -75,6 +75,8 @@ def advice(denials: Iterable[Denial], given: Confinement, *, own: str | None = N
 def described(denial: Denial) -> str:
     """One denial in words."""
     verb = denial.kind if denial.kind in ("write", "read") else denial.operation
+    if denial.kind == "host":
+        verb = "connect to"
     return f"{verb} {printable(denial.target)} ({denial.rule})"
 
 
@@ -87,6 +89,17 @@ def lines(denials: list[Denial], advised: Advice) -> Iterable[str]:
         yield f"the sandbox refused {len(denials) - _SHOWN} other things"
     if len(advised.impossible) < len(denials):
         yield f"to allow it: {printable(advised.command_line, limit=4096)}"
+
+
+def one_line(denials: list[Denial], advised: Advice) -> str:
+    """The same in one line: the first refusal, how many others there were, and the options."""
+    text = f"the sandbox refused: {described(denials[0])}"
+    if len(denials) > 1:
+        others = len(denials) - 1
+        text += f" and {others} other {'thing' if others == 1 else 'things'}"
+    if len(advised.impossible) == len(denials):
+        return f"{text}; no option allows this"
+    return f"{text}; to allow it: {printable(advised.command_line, limit=4096)}"
 
 
 def _writable_folder(target: str) -> str:

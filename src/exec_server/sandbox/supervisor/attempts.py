@@ -58,11 +58,33 @@ PATH_CALLS: dict[str, tuple[str, tuple[tuple[int | None, int], ...], int, int]] 
     "removexattr": ("removexattr", ((None, 0),), _CHANGE, 0),
     "lremovexattr": ("removexattr", ((None, 0),), _CHANGE_LINK, 0),
 }
-# The arguments with the mode of a new directory, and with flags.
-_EXTRAS = {"mkdir": 1, "mkdirat": 2, "unlinkat": 2, "renameat2": 4}
+# The arguments with a mode, a length or flags.
+_EXTRAS = {
+    "mkdir": 1,
+    "mkdirat": 2,
+    "unlinkat": 2,
+    "renameat2": 4,
+    "linkat": 4,
+    "chmod": 1,
+    "fchmodat": 2,
+    "fchmodat2": 2,
+    "truncate": 1,
+    "utimensat": 3,
+}
+# The argument with the text of a symbolic link.
+_LINK_TEXTS = {"symlink": 0, "symlinkat": 0}
+# The arguments with the directory and the path of a file that gets a second name.
+_LINKED: dict[str, tuple[int | None, int]] = {"link": (None, 0), "linkat": (0, 1)}
 _REMOVES_DIRECTORY = 0x200
+# The bits of a mode that give a program the rights of the file's owner or group.
+_GIVES_RIGHTS = stat.S_ISUID | stat.S_ISGID
+_TIMES_BYTES = 32
 # Operations that a supervisor can do for a program.
-DOABLE = frozenset(("open", "mkdir", "unlink", "rmdir", "rename"))
+DOABLE = frozenset(
+    "open mkdir unlink rmdir rename symlink link chmod truncate utime connect".split()
+)
+# Calls for which it does not: they are old, and what they ask for has another form.
+_OLD_CALLS = frozenset(("utime", "utimes", "futimesat"))
 # The calls whose second argument is an address, or whose fifth one is.
 _ADDRESSES = {"connect": (1, 2), "bind": (1, 2), "sendto": (4, 5)}
 _SOCKET_CALLS = frozenset(
@@ -80,6 +102,8 @@ _X32 = 0x40000000
 _TYPE_MASK = 0xF
 # Paths that lead to the descriptors of the process that opens them.
 _OWN_DESCRIPTORS = (b"/dev/fd", b"/dev/stdin", b"/dev/stdout", b"/dev/stderr", b"/proc")
+# The target of a socket of this machine begins with this.
+_UNIX = b"unix:"
 _FCNTL = {1024: "F_SETLEASE", 1040: "F_SETDELEG"}
 _IOCTL = {0x5412: "TIOCSTI", 0x541C: "TIOCLINUX"}
 
@@ -93,12 +117,14 @@ class PathAttempt:
 
     __slots__ = (
         "_exists",
+        "detail",
         "extra",
         "flags",
         "is_special",
         "operation",
         "path",
         "renames",
+        "source",
         "writes",
     )
 
@@ -110,9 +136,12 @@ class PathAttempt:
         self._exists = exists
         self.writes = writes
         self.renames = renames
-        # The flags of an open; the mode of a new file or directory.
+        # The flags of an open; the mode of a file or directory, or its new length.
         self.flags: int | None = None
         self.extra = 0
+        # The text of a symbolic link, or new times; the file that gets a second name.
+        self.detail: bytes | None = None
+        self.source: bytes | None = None
         # True if the call asks for more than its operation and its paths say.
         self.is_special = False
 
@@ -149,17 +178,38 @@ def path_attempts(name: str, call: Any) -> list[PathAttempt]:
         renames = does in (_MAKE, _REMOVE, _MOVE)
         found.append(PathAttempt(operation, path, writes=True, exists=exists, renames=renames))
     if name in _EXTRAS:
-        _add_extra(name, _at(call, _EXTRAS[name]) & 0xFFFFFFFF, found)
+        _add_extra(name, _at(call, _EXTRAS[name]), found)
     return found
 
 
+def add_details(name: str, call: Any, found: list[PathAttempt]) -> None:
+    """Add what only a supervisor that does the call has to know, to the attempts of `call`.
+
+    Raises Unseen.
+    """
+    first = found[0]
+    first.is_special = first.is_special or name in _OLD_CALLS
+    if name in _LINK_TEXTS:
+        first.detail = _text(call.pid, _at(call, _LINK_TEXTS[name]))
+    elif name in _LINKED:
+        first.source, exists = _resolved(call, *_LINKED[name], follows=False)
+        first.is_special = first.is_special or not exists
+    elif name == "utimensat" and _at(call, 2):
+        first.detail = _memory(call.pid, _at(call, 2), _TIMES_BYTES)
+        first.is_special = first.is_special or len(first.detail) != _TIMES_BYTES
+
+
 def _add_extra(name: str, extra: int, found: list[PathAttempt]) -> None:
+    if name != "truncate":
+        extra &= 0xFFFFFFFF
     for attempt in found:
         attempt.extra = extra
         if name == "unlinkat" and extra == _REMOVES_DIRECTORY:
             attempt.operation = "rmdir"
-        elif name == "renameat2":
+        elif name in ("renameat2", "linkat", "utimensat"):
             attempt.is_special = bool(extra)
+        elif name in ("chmod", "fchmodat", "fchmodat2"):
+            attempt.is_special = bool(extra & _GIVES_RIGHTS)
 
 
 def _opening(
@@ -223,14 +273,21 @@ def _resolved(
     None stands for a path that leads nowhere, or into the process itself.
     """
     name = _text(call.pid, _at(call, text)) if _at(call, text) else b""
+    if not name:
+        # It is about a file that the program has open.
+        return None, False
+    fd = _HERE if directory is None else _signed(_at(call, directory))
+    return _led(call, fd, name, follows=follows)
+
+
+def _led(call: Any, fd: int, name: bytes, *, follows: bool) -> tuple[bytes | None, bool]:
+    """Where *name* leads for the process of *call*, from its directory *fd*."""
     if name.startswith(b"/"):
         above = _link(b"/proc/%d/root" % call.pid)
         joined = name if above == b"/" else above + name
     else:
-        fd = _HERE if directory is None else _signed(_at(call, directory))
         place = b"cwd" if fd == _HERE else b"fd/%d" % fd
-        above = _link(b"/proc/%d/%b" % (call.pid, place))
-        joined = above + b"/" + name if name else above
+        joined = _link(b"/proc/%d/%b" % (call.pid, place)) + b"/" + name
     if not joined.startswith(b"/") or _is_own_descriptor(joined):
         return None, False
     return _located(joined, follows=follows)
@@ -303,7 +360,31 @@ def is_unix(target: bytes) -> bool:
 
 def is_missing_socket(target: bytes) -> bool:
     """True for the path of a unix socket where there is none, so that nothing was refused."""
-    return target.startswith(b"unix:/") and not os.path.exists(target[5:])
+    if not target.startswith(_UNIX + b"/"):
+        return False
+    try:
+        return not stat.S_ISSOCK(os.stat(target[len(_UNIX) :]).st_mode)
+    except OSError:
+        return True
+
+
+class ConnectAttempt:
+    """An attempt to connect the socket *fd* of a process to the one at the path of *target*."""
+
+    __slots__ = ("fd", "path")
+
+    operation = "connect"
+
+    def __init__(self, call: Any, target: bytes) -> None:
+        self.fd = _signed(_at(call, 0))
+        self.path = target[len(_UNIX) :]
+
+
+def connect_attempt(operation: str, target: bytes, call: Any) -> ConnectAttempt | None:
+    """What *call* tries, as `refused_call` tells it, if a supervisor could do it."""
+    if operation != "connect" or not target.startswith(_UNIX + b"/"):
+        return None
+    return ConnectAttempt(call, target)
 
 
 def _socket_target(name: str, call: Any) -> bytes:
@@ -314,7 +395,7 @@ def _socket_target(name: str, call: Any) -> bytes:
         try:
             size = min(_at(call, length) & 0xFFFFFFFF, _ADDRESS_BYTES)
             if _at(call, address) and size >= 2:
-                return _address(_memory(call.pid, _at(call, address), size))
+                return _address(call, _memory(call.pid, _at(call, address), size))
         except Unseen:
             pass
     return b"socket"
@@ -334,13 +415,15 @@ def _kind(number: int) -> bytes:
         return b"%d" % (number & _TYPE_MASK)
 
 
-def _address(raw: bytes) -> bytes:
+def _address(call: Any, raw: bytes) -> bytes:
     family = int.from_bytes(raw[:2], "little")
     if family == socket.AF_UNIX:
-        path = raw[2:]
-        if path[:1] == b"\0":
-            return b"unix:@" + path[1:].rstrip(b"\0")
-        return b"unix:" + path.partition(b"\0")[0]
+        name = raw[2:]
+        if name[:1] == b"\0":
+            return _UNIX + b"@" + name[1:].rstrip(b"\0")
+        name = name.partition(b"\0")[0]
+        path, _ = _led(call, _HERE, name, follows=True) if name else (None, False)
+        return _UNIX + (name if path is None else path)
     if family == socket.AF_INET and len(raw) >= 8:
         host = socket.inet_ntop(socket.AF_INET, raw[4:8])
         return f"{host}:{int.from_bytes(raw[2:4], 'big')}".encode()
@@ -376,6 +459,16 @@ def status_of(pid: int) -> tuple[int, int]:
     except (OSError, ValueError):
         pass
     return process, mask
+
+
+def has_signal(pid: int) -> bool:
+    """True if a signal waits for the thread *pid*, which gets it when its call returns."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as lines:
+            found = [line for line in lines if line.startswith((b"SigPnd", b"ShdPnd"))]
+    except OSError:
+        return True
+    return any(line.split()[1].strip(b"0") for line in found)
 
 
 def _link(path: bytes) -> bytes:

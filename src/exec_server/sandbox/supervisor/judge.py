@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-WRITE, READ, CLOSED = "write", "read", "closed"
+WRITE, READ, CLOSED, SOCKET = "write", "read", "closed", "socket"
 
 OUTSIDE_WRITABLE = "outside the writable directories"
 OUTSIDE_READABLE = "outside the readable directories"
@@ -24,7 +24,8 @@ NO_NETWORK = "no network"
 UNIX_SOCKETS = "no unix sockets of the host"
 SYSTEM_CALL = "refused system call"
 
-# Rules of the policy itself: the client chose them and may widen them. All others stay.
+# Rules of the policy itself about paths: the client chose them and may widen them. Besides, the
+# sockets of the host that have a path can be granted, one by one. All others stay.
 GRANTABLE = frozenset((OUTSIDE_WRITABLE, OUTSIDE_READABLE, READ_ONLY_PATH, DENIED_PATH))
 
 # A command that is refused very often at very many places fills no memory.
@@ -74,7 +75,7 @@ class Places:
         return READ_ONLY_PATH if renames and path in self._places else None
 
     def grant(self, path: bytes, access: str) -> None:
-        """From now on *path*, and everything below it, was allowed."""
+        """From now on *path*, and everything below it, was allowed; or a unix socket was."""
         self._granted[path] = access
 
     def is_granted(self, path: bytes, *, writes: bool) -> bool:
@@ -87,9 +88,20 @@ class Places:
                 return False
             above = _parent(above)
 
-    def can_be_granted(self, path: bytes, rule: str) -> bool:
-        """True if a client may allow *path*, which *rule* refuses."""
-        if rule not in GRANTABLE or self._protected.intersection(path.split(b"/")):
+    def is_connectable(self, target: bytes) -> bool:
+        """True if programs may connect to the unix socket *target*, as a record names it."""
+        return self._granted.get(target) == SOCKET
+
+    def can_be_granted(self, target: bytes, rule: str) -> bool:
+        """True if a client may allow *target*, a path or a unix socket, which *rule* refuses."""
+        path = target
+        if rule == UNIX_SOCKETS:
+            scheme, _, path = target.partition(b":")
+            if scheme != b"unix" or not path.startswith(b"/"):
+                return False
+        elif rule not in GRANTABLE:
+            return False
+        if self._protected.intersection(path.split(b"/")):
             return False
         if any(is_within(path, tree) for tree in _NEVER_GRANTED):
             return False

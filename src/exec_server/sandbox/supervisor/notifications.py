@@ -9,6 +9,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import signal
 import struct
 
 # A stand-in for `typing.TYPE_CHECKING`, without the import.
@@ -16,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _SET_MODE_FILTER = 1
 _NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
@@ -48,6 +50,13 @@ class _FilterProgram(ctypes.Structure):
     """`struct sock_fprog`."""
 
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel end this process together with its *parent*; OSError if that is gone."""
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    if os.getppid() != parent:
+        raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
 
 
 def install(filter_: bytes) -> int:
@@ -120,7 +129,7 @@ class CallListener:
 
     def refuse(self, call: Call, number: int) -> None:
         """Have *call* fail with the error *number*."""
-        self._send(_ANSWER.pack(call.id, 0, -number, 0))
+        self.answer(call, number)
 
     def give(self, call: Call, fd: int, *, closes_on_exec: bool) -> None:
         """Have *call* return a descriptor of what *fd* is open for; OSError if that fails."""
@@ -129,7 +138,11 @@ class CallListener:
 
     def succeed(self, call: Call) -> None:
         """Have *call* return 0: it was done elsewhere."""
-        self._send(_ANSWER.pack(call.id, 0, 0, 0))
+        self.answer(call, 0)
+
+    def answer(self, call: Call, number: int) -> None:
+        """Have *call* fail with the error *number*, or return 0."""
+        self._send(_ANSWER.pack(call.id, 0, -number, 0))
 
     def is_waiting(self, call: Call) -> bool:
         """True if *call* still waits, so that what was read of its process belongs to it."""

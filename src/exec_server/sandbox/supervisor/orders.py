@@ -31,7 +31,8 @@ class Watching(NamedTuple):
     channel: int
     # How many seconds a refused open waits for a grant.
     hold: float = 0.0
-    # What was granted before, to the session: paths, each with "write" or "read".
+    # What was granted before, to the session: paths, each with "write" or "read", and unix sockets,
+    # each with "socket".
     granted: tuple[tuple[bytes, str], ...] = ()
 
 

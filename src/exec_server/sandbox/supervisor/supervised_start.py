@@ -56,11 +56,15 @@ def fork_supervisor(
     """
     parts = _parts()
     ours, theirs = socket.socketpair()
+    keeper = os.getpid()
     pid = os.fork()
     if not pid:
         status = _FAILED
         try:
             ours.close()
+            # A command behind Landlock may outlive the keeper. With its supervisor gone the kernel
+            # fails its calls; one that no keeper watches over must not go on granting.
+            parts["notifications"].end_with(keeper)
             status = _supervise(orders, channel, theirs, flag, parts)
         finally:
             os._exit(status)

@@ -19,7 +19,8 @@ To the supervisor::
     ("sync", number)
     ("grant", id, scope)           scope: "once" for the held calls, else from now on
     ("refuse", id)                 the held calls fail, and no later one is held; without an id
-                                   all held calls fail, and later ones are held again
+                                   a signal is on its way: all held calls fail when it is there,
+                                   and later ones are held again
 
 The keeper loads this file by its path, so it imports the standard library only.
 """
@@ -27,7 +28,6 @@ The keeper loads this file by its path, so it imports the standard library only.
 from __future__ import annotations
 
 import errno
-import os
 import select
 import time
 
@@ -41,6 +41,8 @@ _MAX_HELD = 64
 _MAX_READABLE = 1 << 15
 # The calls that may only read.
 _READERS = frozenset(("open", "openat"))
+# A signal is looked for so often, and for so long; a program may also ignore it.
+_SIGNAL_STEP, _SIGNAL_SECONDS = 0.002, 1.0
 # A path has no more.
 _SHOWN_BYTES = 4096
 
@@ -62,8 +64,8 @@ class Supervisor:
         parts: dict[str, Any],
     ) -> None:
         self._judge, self._attempts = parts["judge"], parts["attempts"]
-        self._work = parts["granted_work"]
         self._listener = parts["notifications"].CallListener(listener)
+        self._worker = parts["granted_work"].Worker(self._listener, self._attempts.status_of)
         self._names: dict[int, str] = orders["calls"]
         self._refused = frozenset(orders["refused"])
         self._architecture: int = orders["architecture"]
@@ -83,6 +85,8 @@ class Supervisor:
         # its deadline. The records about which nothing is asked any more.
         self._held: dict[str, list[tuple[Any, Any, float]]] = {}
         self._settled: set[str] = set()
+        # Until when a signal to programs with held calls is expected.
+        self._interrupted_until: float | None = None
         # Paths that may be read by every process of the command, and are judged once. Compilers and
         # interpreters open the same files again and again.
         self._readable: set[bytes] = set()
@@ -104,6 +108,7 @@ class Supervisor:
                     poll.unregister(fd)
             if self._held:
                 self._expire()
+                self._release_interrupted()
             if self._channel.due is not None:
                 self._channel.tell_when_due(self._told)
 
@@ -114,6 +119,8 @@ class Supervisor:
         times = [deadline for calls in self._held.values() for _, _, deadline in calls]
         if self._channel.due is not None:
             times.append(self._channel.due)
+        if self._interrupted_until is not None:
+            times.append(time.monotonic() + _SIGNAL_STEP)
         return max(0.0, min(times) - time.monotonic()) * 1000 + 1 if times else None
 
     # Calls.
@@ -139,12 +146,26 @@ class Supervisor:
         if kind == "socket":
             is_unix = self._attempts.is_unix(target)
             rule = self._judge.UNIX_SOCKETS if is_unix else self._judge.NO_NETWORK
+        attempt = self._attempts.connect_attempt(operation, target, call)
+        if attempt is not None and not self._learns and self._places.is_connectable(target):
+            self._worker.do(call, [attempt])
+            return
         if not self._attempts.is_missing_socket(target):
-            self._record(call, kind, operation, target, rule)
+            asks = attempt is not None and not self._learns
+            record = self._record(call, kind, operation, target, rule, asks=asks)
+            if asks and self._is_held(record, call, [attempt]):
+                return
         if self._learns:
             self._listener.let_kernel_decide(call)
         else:
             self._listener.refuse(call, errno.EPERM)
+
+    def _is_held(self, record: Any, call: Any, attempts: list[Any]) -> bool:
+        """True if *call* waits for a decision about *record* from now on."""
+        if record is None or record.denial_id not in self._held:
+            return False
+        self._held[record.denial_id].append((call, attempts, time.monotonic() + self._hold))
+        return True
 
     def _look(self, name: str, call: Any) -> None:
         """Record what *call* tries if the sandbox refuses it, and let the kernel refuse it."""
@@ -164,7 +185,7 @@ class Supervisor:
         if refused and not all(attempt.is_permitted() for attempt in attempts):
             # It fails without any sandbox.
             refused = []
-        if not refused or not self._is_answered(call, attempts, refused):
+        if not refused or not self._is_answered(name, call, attempts, refused):
             self._listener.let_kernel_decide(call)
         if path is not None and not refused:
             self._remember(path)
@@ -180,7 +201,9 @@ class Supervisor:
         )
         return rule
 
-    def _is_answered(self, call: Any, attempts: list[Any], refused: list[tuple[Any, str]]) -> bool:
+    def _is_answered(
+        self, name: str, call: Any, attempts: list[Any], refused: list[tuple[Any, str]]
+    ) -> bool:
         """Handle what the sandbox refuses; False if the kernel has to say so itself.
 
         True means that *call* has its answer, or is held.
@@ -189,9 +212,13 @@ class Supervisor:
             for attempt, rule in refused:
                 self._learn(call, attempt, rule)
             return False
+        try:
+            self._attempts.add_details(name, call, attempts)
+        except self._attempts.Unseen:
+            attempts[0].is_special = True
         closed = [each for each in refused if not self._is_granted(*each)]
         if not closed:
-            self._do(call, attempts)
+            self._worker.do(call, attempts)
             return True
         attempt, rule = closed[0]
         is_open = attempt.flags is not None
@@ -199,10 +226,9 @@ class Supervisor:
         if is_fifo:
             rule = self._judge.HOST_FIFO
         kind = "write" if attempt.writes else "read"
-        asks = attempt.is_doable and len(closed) == 1
+        asks = attempt.is_doable and len(closed) == 1 and self._is_source_open(attempt)
         record = self._record(call, kind, attempt.operation, attempt.path, rule, asks=asks)
-        if asks and record is not None and record.denial_id in self._held:
-            self._held[record.denial_id].append((call, attempts, time.monotonic() + self._hold))
+        if asks and self._is_held(record, call, attempts):
             return True
         if is_fifo:
             # A read-only mount does not keep a program from writing to a FIFO.
@@ -230,7 +256,18 @@ class Supervisor:
         if not attempt.is_doable or not self._places.is_granted(path, writes=writes):
             return False
         # A protected name may be below what was granted.
-        return bool(self._places.can_be_granted(path, rule))
+        return self._places.can_be_granted(path, rule) and self._is_source_open(attempt)
+
+    def _is_source_open(self, attempt: Any) -> bool:
+        """True unless a file that the command may not change gets a second name, to change it."""
+        source = attempt.source
+        if source is None:
+            return True
+        rule = self._places.refusal(source, writes=True)
+        if rule is None:
+            return True
+        is_granted = self._places.is_granted(source, writes=True)
+        return bool(is_granted and self._places.can_be_granted(source, rule))
 
     def _record(
         self,
@@ -250,7 +287,7 @@ class Supervisor:
         if record.count == 1:
             record.pid, _ = self._attempts.status_of(call.pid)
             record.exe = self._attempts.program_of(call.pid)[:_SHOWN_BYTES]
-            # Only the kinds with paths have rules that can be granted.
+            # Only the kinds with paths, and unix sockets, have rules that can be granted.
             record.is_grantable = self._places.can_be_granted(target, rule)
         is_held = asks and self._can_hold(record)
         if is_held:
@@ -265,27 +302,6 @@ class Supervisor:
         if not self._hold or not record.is_grantable or record.denial_id in self._settled:
             return False
         return sum(map(len, self._held.values())) < _MAX_HELD
-
-    def _do(self, call: Any, attempts: list[Any]) -> None:
-        """Do what was granted, outside of the sandbox, and have *call* return the result."""
-        first = attempts[0]
-        _, umask = self._attempts.status_of(call.pid)
-        try:
-            if first.flags is not None:
-                self._give(call, first, umask)
-            else:
-                paths = [attempt.path for attempt in attempts]
-                self._work.changed(first.operation, paths, first.extra, umask=umask)
-                self._listener.succeed(call)
-        except OSError as exc:
-            self._listener.refuse(call, exc.errno or errno.EACCES)
-
-    def _give(self, call: Any, attempt: Any, umask: int) -> None:
-        fd = self._work.opened(attempt.path, attempt.flags, attempt.extra, umask=umask)
-        try:
-            self._listener.give(call, fd, closes_on_exec=bool(attempt.flags & os.O_CLOEXEC))
-        finally:
-            os.close(fd)
 
     # Decisions.
 
@@ -303,9 +319,23 @@ class Supervisor:
             self._settled.add(message[1])
             self._release(message[1], is_allowed=False)
         elif message[0] == "refuse":
-            for denial_id in tuple(self._held):
-                self._release(denial_id, is_allowed=False)
+            self._interrupted_until = time.monotonic() + _SIGNAL_SECONDS
         return True
+
+    def _release_interrupted(self) -> None:
+        """Refuse the held calls of processes that a signal waits for.
+
+        A call that returned before the signal comes would let its program go on: a shell would
+        start its next command, and some shells lose a signal at that moment.
+        """
+        if self._interrupted_until is None:
+            return
+        is_over = time.monotonic() >= self._interrupted_until
+        for denial_id, calls in tuple(self._held.items()):
+            if is_over or any(self._attempts.has_signal(call.pid) for call, _, _ in calls):
+                self._release(denial_id, is_allowed=False)
+        if is_over or not self._held:
+            self._interrupted_until = None
 
     def _grant(self, denial_id: str, scope: str) -> None:
         record = next((r for r in self._ledger.records.values() if r.denial_id == denial_id), None)
@@ -329,7 +359,10 @@ class Supervisor:
         self._channel.put(("decided", denial_id, is_allowed))
         for call, attempts, _ in self._held.pop(denial_id, ()):
             if is_allowed and self._listener.is_waiting(call):
-                self._do(call, attempts)
+                self._worker.do(call, attempts)
+            elif attempts[0].operation == "connect":
+                # Only this filter refuses it.
+                self._listener.refuse(call, errno.EPERM)
             else:
                 # The kernel says itself how it refuses this.
                 self._listener.let_kernel_decide(call)
