@@ -32,6 +32,7 @@ RULES = {
     "protocol": "errors limits",
     "state": "protocol errors limits",
     "relay": "errors limits",
+    "terminal": "",
     # The edge: the event loop, sockets, and calls over them.
     "timers": "",
     "audit": "errors printable",
@@ -81,6 +82,7 @@ PURE = {
     "protocol",
     "state",
     "relay",
+    "terminal",
 }
 IMPURE_IMPORTS = set(
     "asyncio concurrent fcntl multiprocessing os picows pty random secrets select selectors signal "
@@ -88,10 +90,13 @@ IMPURE_IMPORTS = set(
 )
 # Packages of others that only one package of ours may import.
 SOLE_IMPORTERS = {
+    "PIL": "terminal",
+    "bittty": "terminal",
     "google.protobuf": "relay",
     "nats": "hub",
     "picows": "transport",
     "psycopg": "hub",
+    "pyghostty": "terminal",
 }
 # Files that run where only the standard library can be found: programs that are started with
 # `python -I -S`, and what these load by path.
