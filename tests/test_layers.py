@@ -64,9 +64,10 @@ RULES = {
     "remote_server": "audit.audit_file server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
+    "web": "access client transport protocol errors",
     "cli": "access audit errors limits printable protocol transport sandbox relay server client "
     "remote hub local_server client_urls remote_server schema conformance version "
-    "integrations.mcp ssh_door",
+    "integrations.mcp ssh_door web",
     # Channels of OpenSSH on the client.
     "ssh_door": "client protocol version errors",
     "__init__": "errors limits version protocol transport server client remote local_server "

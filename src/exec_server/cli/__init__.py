@@ -17,6 +17,7 @@ os_error_text.py     the number of an operating system's error in a server's mes
 help_command.py      `help`
 audit_command.py     `audit`
 env.py               `env`
+web_command.py       `web`
 stop.py              `stop`
 keygen.py            `keygen`
 fingerprint.py       `fingerprint`

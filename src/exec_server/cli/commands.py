@@ -58,6 +58,12 @@ GROUPS = (
                 "shell", "SERVER", "open a terminal on a server", "process.shell:shell_command"
             ),
             CommandEntry(
+                "web",
+                "[NAME...]",
+                "open a page with terminals, processes and files of your servers",
+                "web_command:web_command",
+            ),
+            CommandEntry(
                 "sandbox",
                 "-- COMMAND",
                 "run a command on this machine in a sandbox, without a server",

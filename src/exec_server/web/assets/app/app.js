@@ -1,0 +1,328 @@
+// The page: environments at the side, tabs in the middle, and the commands of both.
+
+import { button, fill, h, icon, iconButton } from "./dom.js";
+import { FilesView } from "./files_view.js";
+import { FileView } from "./file_view.js";
+import { KeysRow } from "./keys_row.js";
+import { failed, notice } from "./notices.js";
+import { OverviewView } from "./overview_view.js";
+import { openPalette } from "./palette.js";
+import { ProcessesView } from "./processes_view.js";
+import { Sidebar } from "./sidebar.js";
+import { signOut } from "./session.js";
+import { Tabs } from "./tabs.js";
+import { TerminalTab } from "./terminal_tab.js";
+import { setTheme, themeButton } from "./theme.js";
+import { Uploads } from "./uploads.js";
+
+const BANNERS = {
+  connecting: "Connecting to the program…",
+  away: "The connection to the program was lost. Reconnecting…",
+  ended: "The program has ended. Start `exec-server web` again and open the URL that it prints.",
+  "signed out": "You are signed out. Open the URL that the program prints.",
+};
+
+export class App {
+  constructor(link) {
+    this.link = link;
+    this.places = new Map();
+    this.chosen = null;
+    this.uploads = new Uploads(link);
+    this.keys = new KeysRow(() => this.currentPane);
+    this.sidebar = new Sidebar(this);
+    this.tabs = new Tabs({ onClose: (view) => this.closeView(view), onEmpty: () => this._drawEmpty(), onNew: () => this.newTerminal(), onChange: (view) => this._changed(view) });
+    this._empty = h("div", { class: "welcome" });
+    this._banner = h("div", { class: "banner", role: "alert", hidden: true });
+    this._commands = this._allCommands();
+    this._draw();
+    link.on("welcome", (facts) => this._welcomed(facts));
+    link.on("state", (state) => this._stateChanged(state));
+    link.on("place", (place) => this._placeChanged(place));
+    link.on("shown", (facts) => this._shownChanged(facts));
+    link.on("gone", ({ id }) => this._shownGone(id));
+    link.on("inputRefused", () => notice("The program does not read its input; what you typed was dropped.", { kind: "bad" }));
+    addEventListener("keydown", (event) => this._key(event));
+    addEventListener("beforeunload", (event) => this.tabs.all.some((view) => view.isChanged) && event.preventDefault());
+  }
+
+  _draw() {
+    const menuButton = iconButton("menu", "Environments", () => document.body.classList.toggle("shows-side"), { class: "icon-button only-narrow" });
+    const bar = h(
+      "header",
+      { class: "top" },
+      menuButton,
+      h("span", { class: "brand" }, "exec-server"),
+      h("span", { class: "grow" }),
+      h("button", { type: "button", class: "find", onclick: () => this.openPalette() }, icon("search"), h("span", {}, "Commands"), h("kbd", {}, "F1")),
+      iconButton("keyboard", "Show or hide the row of keys", () => document.body.classList.toggle("has-keys")),
+      themeButton(),
+    );
+    const main = h("main", { class: "main" }, this.tabs.bar, this._empty, this.tabs.area, this.keys.element);
+    const shade = h("div", { class: "shade", onclick: () => this._hideSide() });
+    fill(document.getElementById("app"), bar, this._banner, h("div", { class: "body" }, this.sidebar.element, shade, main), this.uploads.element);
+    if (matchMedia("(pointer: coarse)").matches) document.body.classList.add("has-keys");
+  }
+
+  _hideSide() {
+    document.body.classList.remove("shows-side");
+  }
+
+  // The program.
+
+  async _welcomed(facts) {
+    this.places = new Map(facts.places.map((place) => [place.id, place]));
+    const isFirst = this.chosen === null;
+    if (isFirst) this.chosen = (facts.places.find((place) => place.default) ?? facts.places[0])?.id ?? null;
+    this.sidebar.draw();
+    try {
+      await this._showAll(await this.link.call("shown.list"));
+    } catch (error) {
+      failed(error);
+    }
+    if (isFirst && !this.tabs.all.length) this._drawEmpty();
+  }
+
+  // After a reload the terminals are there again; after a lost connection they continue.
+  async _showAll(listed) {
+    const open = new Map(this.panes.map((pane) => [pane.facts.id, pane]));
+    for (const facts of listed) if (!open.has(facts.id)) this.openShown(facts);
+    await Promise.all([...open.values()].map((pane) => pane.follow()));
+  }
+
+  _stateChanged(state) {
+    this._banner.hidden = state === "open";
+    this._banner.textContent = BANNERS[state] ?? "";
+    document.body.classList.toggle("is-away", state !== "open");
+  }
+
+  _placeChanged(place) {
+    this.places.set(place.id, place);
+    this.sidebar.draw();
+    for (const view of this.tabs.all) if (view.kind === "overview" && view.place === place.id) view.draw();
+    if (!this.tabs.all.length) this._drawEmpty();
+  }
+
+  _shownChanged(facts) {
+    for (const pane of this.panes) if (pane.facts.id === facts.id) pane.update(facts);
+  }
+
+  _shownGone(id) {
+    for (const pane of this.panes) if (pane.facts.id === id) this._removePane(pane);
+  }
+
+  // Views.
+
+  get panes() {
+    return this.tabs.all.flatMap((view) => view.panes ?? []);
+  }
+
+  get currentPane() {
+    return this.tabs.current?.current ?? null;
+  }
+
+  choose(id) {
+    this.chosen = id;
+    this.sidebar.draw();
+    const place = this.places.get(id);
+    if (place.state === "idle" || place.state === "failed") this.link.call("place.connect", { place: id }).catch(() => {});
+    if (!this.tabs.all.length) this._drawEmpty();
+  }
+
+  async newTerminal(id = this.chosen, cwd = undefined) {
+    this._hideSide();
+    await this._open({ place: id, terminal: true, cwd }, (facts) => this.openShown(facts));
+  }
+
+  async _open(words, then) {
+    if (!words.place) return;
+    this.chosen = words.place;
+    this.sidebar.draw();
+    try {
+      then(await this.link.call("process.start", { columns: 80, rows: 24, ...words }));
+    } catch (error) {
+      failed(error);
+    }
+  }
+
+  openShown(facts) {
+    const pane = this.panes.find((each) => each.facts.id === facts.id);
+    if (pane) {
+      this.tabs.show(this.tabs.all.find((view) => view.panes?.includes(pane)));
+      return;
+    }
+    this._empty.hidden = true;
+    const tab = new TerminalTab(this, facts);
+    this.tabs.add(tab, tab.current.title, facts.terminal ? "terminal" : "play");
+    tab.start().then(() => tab.current.onTitle(tab.current.title, null));
+    tab.current.focus();
+  }
+
+  async split(pane, direction) {
+    const tab = this.tabs.all.find((view) => view.panes?.includes(pane));
+    await this._open({ place: pane.facts.place, terminal: true }, (facts) => tab.split(pane, facts, direction));
+  }
+
+  _openView(kind, id, make, title, iconName) {
+    this._hideSide();
+    this.chosen = id;
+    this.sidebar.draw();
+    const there = this.tabs.all.find((view) => view.kind === kind && view.place === id);
+    if (there) return this.tabs.show(there);
+    this._empty.hidden = true;
+    this.tabs.add(make(), title, iconName);
+  }
+
+  async _connected(id) {
+    await this.link.call("place.connect", { place: id });
+    return this.places.get(id);
+  }
+
+  openProcesses(id) {
+    this._connected(id).then((place) => this._openView("processes", id, () => new ProcessesView(this, id), `Processes · ${place.name}`, "list"), failed);
+  }
+
+  openFiles(id) {
+    this._connected(id).then((place) => {
+      const start = place.info?.home ?? place.info?.cwd ?? "/";
+      this._openView("files", id, () => new FilesView(this, id, start), "Files", "folder");
+    }, failed);
+  }
+
+  openOverview(id) {
+    this._openView("overview", id, () => new OverviewView(this, id), this.places.get(id).name, "info");
+  }
+
+  openFile(place, path, name, isPicture) {
+    const there = this.tabs.all.find((view) => view.kind === "file" && view.place === place && view.path === path);
+    if (there) return this.tabs.show(there);
+    this.tabs.add(new FileView(this, { place, path, name, isPicture }), name, "file");
+  }
+
+  async ticketUrl(place, path, isPicture = false) {
+    const { ticket } = await this.link.call("file.ticket", { place, path, picture: isPicture });
+    return `/download/${ticket}/${encodeURIComponent(path.split("/").at(-1))}`;
+  }
+
+  async download(place, path) {
+    try {
+      const link = h("a", { href: await this.ticketUrl(place, path), download: path.split("/").at(-1) });
+      document.body.append(link);
+      link.click();
+      link.remove();
+    } catch (error) {
+      failed(error);
+    }
+  }
+
+  // Closing.
+
+  async closeView(view) {
+    if (view.mayClose && !(await view.mayClose())) return;
+    if (view.panes) for (const pane of [...view.panes]) this.closePane(pane);
+    else this.tabs.remove(view);
+  }
+
+  closePane(pane) {
+    if (this.link.state === "open" && pane.facts.state !== "left") this.link.call("shown.close", { id: pane.facts.id }).catch(() => {});
+    this._removePane(pane);
+  }
+
+  _removePane(pane) {
+    const tab = this.tabs.all.find((view) => view.panes?.includes(pane));
+    if (tab && !tab.remove(pane)) this.tabs.remove(tab);
+  }
+
+  _changed(view) {
+    const place = this.places.get(view.place ?? view.current?.facts.place);
+    document.title = `${view.tab.name.textContent} – ${place?.name ?? "exec-server"}`;
+    document.body.classList.toggle("is-terminal", view.kind === "terminal");
+  }
+
+  _drawEmpty() {
+    const place = this.places.get(this.chosen);
+    document.title = "exec-server";
+    document.body.classList.remove("is-terminal");
+    this._empty.hidden = false;
+    if (!place) return;
+    fill(
+      this._empty,
+      h("h1", {}, place.name),
+      h("p", { class: "where" }, place.where),
+      place.problem && h("p", { class: "problem", role: "alert" }, place.problem),
+      h(
+        "div",
+        { class: "cards" },
+        button("New terminal", () => this.newTerminal(place.id), { class: "button primary" }),
+        button("Processes", () => this.openProcesses(place.id)),
+        button("Files", () => this.openFiles(place.id)),
+        button("Overview", () => this.openOverview(place.id)),
+      ),
+      h("p", { class: "hint" }, h("kbd", {}, "F1"), " shows all commands, ", h("kbd", {}, "Alt+Shift+T"), " opens a terminal."),
+    );
+  }
+
+  // Commands and their keys.
+
+  _allCommands() {
+    const pane = (act) => () => this.currentPane && act(this.currentPane);
+    return [
+      { label: "New terminal", keys: "Alt+Shift+T", code: "KeyT", act: () => this.newTerminal() },
+      { label: "Split right", keys: "Alt+Shift+D", code: "KeyD", act: pane((each) => this.split(each, "row")) },
+      { label: "Split down", keys: "Alt+Shift+S", code: "KeyS", act: pane((each) => this.split(each, "column")) },
+      { label: "Close the terminal or tab", keys: "Alt+Shift+W", code: "KeyW", act: () => this._closeCurrent() },
+      { label: "Next tab", keys: "Alt+Shift+→", code: "ArrowRight", act: () => this.tabs.step(1) },
+      { label: "Previous tab", keys: "Alt+Shift+←", code: "ArrowLeft", act: () => this.tabs.step(-1) },
+      { label: "Next pane", keys: "Alt+Shift+N", code: "KeyN", act: () => this._nextPane() },
+      { label: "Processes", keys: "Alt+Shift+P", code: "KeyP", act: () => this.openProcesses(this.chosen) },
+      { label: "Files", keys: "Alt+Shift+F", code: "KeyF", act: () => this.openFiles(this.chosen) },
+      { label: "Overview of the environment", act: () => this.openOverview(this.chosen) },
+      { label: "Search in the terminal", keys: "Ctrl+Shift+F", act: pane((each) => each.search.show()) },
+      { label: "Copy", keys: "Ctrl+Shift+C", act: pane((each) => each.copy()) },
+      { label: "Paste", keys: "Ctrl+Shift+V", act: pane((each) => each.pasteClipboard()) },
+      { label: "Theme: dark", act: () => setTheme("dark") },
+      { label: "Theme: light", act: () => setTheme("light") },
+      { label: "Theme: as the system", act: () => setTheme("auto") },
+      { label: "Screen reader mode of terminals on or off", act: () => this._toggleReader() },
+      { label: "Sign out of this browser", act: () => signOut().catch(failed) },
+    ];
+  }
+
+  openPalette() {
+    const places = [...this.places.values()].map((place) => ({ label: `Environment: ${place.name}`, act: () => this.choose(place.id) }));
+    openPalette([...this._commands, ...places]);
+  }
+
+  _toggleReader() {
+    const isOn = localStorage.getItem("screenReader") !== "yes";
+    localStorage.setItem("screenReader", isOn ? "yes" : "no");
+    for (const pane of this.panes) pane.terminal.options.screenReaderMode = isOn;
+  }
+
+  _nextPane() {
+    const panes = this.tabs.current?.panes ?? [];
+    const at = panes.indexOf(this.currentPane);
+    panes[(at + 1) % panes.length]?.focus();
+  }
+
+  _closeCurrent() {
+    if (this.currentPane) this.closePane(this.currentPane);
+    else if (this.tabs.current) this.closeView(this.tabs.current);
+  }
+
+  _command(event) {
+    if (event.key === "F1") return { act: () => this.openPalette() };
+    if (!event.altKey || !event.shiftKey || event.ctrlKey || event.metaKey) return null;
+    return this._commands.find((command) => command.code === event.code) ?? null;
+  }
+
+  isShortcut(event) {
+    return this._command(event) !== null;
+  }
+
+  _key(event) {
+    const command = document.querySelector("dialog[open]") ? null : this._command(event);
+    if (!command) return;
+    event.preventDefault();
+    command.act();
+  }
+}

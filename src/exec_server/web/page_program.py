@@ -1,0 +1,172 @@
+"""The program behind the page: it listens, and serves until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+
+import msgspec
+from aiohttp import web
+
+from exec_server.access.principals_file import PrincipalsFile
+from exec_server.errors import ConfigurationError
+from exec_server.transport.address import TcpAddress
+from exec_server.transport.certificate import Certificate
+from exec_server.web.page_access import PageAccess, PageSession
+from exec_server.web.page_routes import PageRoutes
+from exec_server.web.places import PlaceFacts, Places
+
+_BACKLOG = 128
+# How long answers that are under way have at the end.
+_SHUTDOWN_SECONDS = 2.0
+_ANY = ("0.0.0.0", "::")
+
+
+class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the page is served, and to whom."""
+
+    listen: TcpAddress
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    # The file of principals; without it one-time links let people in, on loopback only.
+    principals: str | None = None
+
+
+class Page:
+    """The page while it is served."""
+
+    def __init__(self, url: str, access: PageAccess, places: Places) -> None:
+        # The address without a secret.
+        self.url = url
+        self.places = places
+        self._access = access
+
+    def new_link(self) -> str:
+        """A URL that lets one browser in, once; the secret is behind the #, so no server logs it.
+
+        If people sign in with a token, it is the plain address.
+        """
+        if self._access.wants_token:
+            return self.url
+        return f"{self.url}#token={self._access.new_link()}"
+
+
+def check_options(options: PageOptions) -> None:
+    """Refuse what would not be safe. Raises ConfigurationError."""
+    if (options.tls_certificate is None) != (options.tls_key is None):
+        raise ConfigurationError("--tls-cert and --tls-key go together")
+    if options.listen.is_loopback:
+        return
+    if options.tls_certificate is None:
+        raise ConfigurationError(
+            f"a page on {options.listen.host} can be reached from other machines: it needs "
+            "--tls-cert and --tls-key"
+        )
+    if options.principals is None:
+        raise ConfigurationError(
+            f"a page on {options.listen.host} can be reached from other machines: it needs "
+            "--principals, and people sign in with the token of an admin among them"
+        )
+
+
+@contextlib.asynccontextmanager
+async def serve_page(
+    options: PageOptions,
+    facts: Iterable[PlaceFacts],
+    *,
+    on_sign_in: Callable[[PageSession], None] = lambda session: None,
+    clock: Callable[[], float] = time.time,
+) -> AsyncIterator[Page]:
+    """Serve the page for the length of the block. Raises ConfigurationError."""
+    check_options(options)
+    certificate = None
+    if options.tls_certificate is not None and options.tls_key is not None:
+        certificate = Certificate(options.tls_certificate, options.tls_key)
+    principals = None
+    if options.principals is not None:
+        principals = PrincipalsFile(options.principals)
+        principals.records()
+    sock = _listening_socket(options.listen)
+    with contextlib.closing(sock):
+        host, port = sock.getsockname()[:2]
+        access = PageAccess(clock=clock, principals=principals)
+        places = Places(facts)
+        hosts = _hosts(host, port, options.tls_certificate)
+        routes = PageRoutes(
+            access,
+            places,
+            hosts=hosts,
+            is_secure=certificate is not None,
+            cookie_name=_cookie_name(port, is_secure=certificate is not None),
+            on_sign_in=on_sign_in,
+        )
+        runner = web.AppRunner(
+            await asyncio.to_thread(routes.application),
+            handle_signals=False,
+            access_log=None,
+            shutdown_timeout=_SHUTDOWN_SECONDS,
+        )
+        await runner.setup()
+        try:
+            context = None if certificate is None else certificate.context
+            await web.SockSite(runner, sock, ssl_context=context, backlog=_BACKLOG).start()
+            scheme = "http" if certificate is None else "https"
+            yield Page(f"{scheme}://{hosts[0]}/", access, places)
+        finally:
+            await routes.close()
+            await places.close()
+            await runner.cleanup()
+
+
+def _listening_socket(address: TcpAddress) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+    except OSError as exc:
+        raise ConfigurationError(f"cannot listen on {address.host}:{address.port}: {exc}") from exc
+
+
+def _cookie_name(port: int, *, is_secure: bool) -> str:
+    """Cookies of all ports of a host are together; that of another page must not be replaced."""
+    name = f"exec-server-web-{port}"
+    return f"__Host-{name}" if is_secure else name
+
+
+def _hosts(host: str, port: int, certificate: str | None) -> list[str]:
+    """The values of `Host` under which the page answers, the one to print first."""
+    names = [] if host in _ANY else [f"[{host}]" if ":" in host else host]
+    if certificate is None:
+        names.append("localhost")
+    else:
+        names += _certified(certificate)
+    if not names:
+        raise ConfigurationError(f"`{certificate}` names no host, so no browser would accept it")
+    hosts = [f"{name}:{port}" for name in dict.fromkeys(names)]
+    # Browsers leave out the usual port.
+    usual = 80 if certificate is None else 443
+    return [*hosts, *(names if port == usual else ())]
+
+
+def _certified(path: str) -> list[str]:
+    """The names and addresses that a certificate is for."""
+    from cryptography import x509
+
+    try:
+        with open(path, "rb") as file:
+            found = x509.load_pem_x509_certificate(file.read())
+        listed = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    except (OSError, ValueError) as exc:
+        raise ConfigurationError(f"cannot read `{path}`: {exc}") from None
+    names = [name for name in listed.get_values_for_type(x509.DNSName) if "*" not in name]
+    for address in listed.get_values_for_type(x509.IPAddress):
+        if isinstance(address, ipaddress.IPv6Address):
+            names.append(f"[{address}]")
+        elif isinstance(address, ipaddress.IPv4Address):
+            names.append(str(address))
+    return names

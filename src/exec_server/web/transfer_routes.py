@@ -1,0 +1,222 @@
+"""Downloads with ranges, and uploads in pieces that can be continued after any interruption.
+
+An upload goes to a file beside its target, whose name contains the size and time of the source.
+The size of that file says where to continue, also from another tab and after a restart. When it is
+complete, it is renamed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import posixpath
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import web
+
+from exec_server.errors import ExecServerError, InvalidRequest, NotFound
+from exec_server.web.page_access import PageAccess, PageSession
+
+if TYPE_CHECKING:
+    from exec_server.client.files.remote_files import RemoteFiles
+    from exec_server.protocol.fs import Metadata
+    from exec_server.web.places import Places
+
+# One piece of an upload, which is held in memory, and how long it may take to arrive.
+PIECE_BYTES = 8 * 1024 * 1024
+_PIECE_SECONDS = 120.0
+_READ_BYTES = 1024 * 1024
+# A block of a download that the browser does not take for so long ends the download; the browser
+# can continue it.
+_STALL_SECONDS = 600.0
+
+_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})")
+# Pictures that the page shows; they can contain no script.
+PICTURES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+}
+
+
+class FileTicket(msgspec.Struct, frozen=True):
+    """What the ticket of a download stands for."""
+
+    place_id: str
+    path: str
+    is_picture: bool = False
+
+
+class TransferRoutes:
+    """The routes that carry the content of files."""
+
+    def __init__(self, access: PageAccess, places: Places) -> None:
+        self._access = access
+        self._places = places
+
+    async def download(self, request: web.Request, session: PageSession) -> web.StreamResponse:
+        """The content of the file that the ticket stands for, or the range that is asked for."""
+        ticket = self._access.subject_of(session, request.match_info["ticket"])
+        if not isinstance(ticket, FileTicket):
+            raise web.HTTPNotFound(text="this download is over; ask for it again on the page")
+        files = self._files(ticket.place_id)
+        try:
+            facts = await files.get_metadata(ticket.path)
+        except ExecServerError as exc:
+            raise web.HTTPNotFound(text=str(exc)) from None
+        if not facts.is_file:
+            raise web.HTTPConflict(text="this is no regular file")
+        start, end = _wanted(request, facts)
+        response = web.StreamResponse(status=200 if end is None else 206)
+        response.headers.update(_download_headers(ticket, facts))
+        length = (facts.size if end is None else end) - start
+        response.headers["Content-Length"] = str(length)
+        if end is not None:
+            response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{facts.size}"
+        await response.prepare(request)
+        async with files.read_stream(ticket.path, offset=start, length=length) as stream:
+            async for block in stream:
+                async with asyncio.timeout(_STALL_SECONDS):
+                    await response.write(block)
+        await response.write_eof()
+        return response
+
+    async def upload(self, request: web.Request) -> web.StreamResponse:
+        """Append one piece to a file that `begin_upload` has named, at its offset."""
+        files = self._files(request.match_info["place"])
+        path, offset = request.query.get("path", ""), request.query.get("offset", "")
+        length = request.content_length
+        if not is_part(path) or not offset.isdecimal() or len(offset) > 18:
+            raise web.HTTPBadRequest(text="`path` or `offset` is wrong")
+        if length is None or not 0 < length <= PIECE_BYTES:
+            raise web.HTTPRequestEntityTooLarge(PIECE_BYTES, length or 0)
+        data = await _body(request, length)
+        try:
+            if await _size_of(files, path) != int(offset):
+                raise web.HTTPConflict(text="the upload is at another place; ask where it is")
+            size = await files.append(path, data)
+        except ExecServerError as exc:
+            raise web.HTTPBadGateway(text=str(exc)) from None
+        if size != int(offset) + length:
+            raise web.HTTPConflict(text="another upload writes the same file")
+        return web.json_response({"offset": size})
+
+    def _files(self, place_id: str) -> RemoteFiles:
+        place = self._places.find(place_id)
+        if place is None:
+            raise web.HTTPNotFound(text="there is no such environment")
+        try:
+            return place.client.fs
+        except ExecServerError as exc:
+            raise web.HTTPBadGateway(text=str(exc)) from None
+
+
+# Uploads, as calls of the page.
+
+
+async def begin_upload(
+    files: RemoteFiles, path: str, *, size: int, stamp: int, overwrite: bool
+) -> dict[str, Any]:
+    """Where an upload goes, and how much of it is there already."""
+    if not overwrite and await files.exists(path):
+        raise InvalidRequest(f"`{posixpath.basename(path)}` exists already")
+    part = _part_of(path, size=size, stamp=stamp)
+    offset = await _size_of(files, part)
+    if offset > size:
+        await files.remove(part, force=True)
+        offset = 0
+    return {"part": part, "offset": offset, "piece": PIECE_BYTES}
+
+
+async def finish_upload(files: RemoteFiles, path: str, *, size: int, stamp: int) -> None:
+    """Give a complete upload its name."""
+    part = _part_of(path, size=size, stamp=stamp)
+    if size == 0:
+        await files.write_file(part, b"")
+    found = await _size_of(files, part)
+    if found != size:
+        raise InvalidRequest(f"{found} of {size} bytes have arrived")
+    await files.rename(part, path)
+
+
+async def drop_upload(files: RemoteFiles, path: str, *, size: int, stamp: int) -> None:
+    """Remove what has arrived of an upload."""
+    await files.remove(_part_of(path, size=size, stamp=stamp), force=True)
+
+
+def is_part(path: str) -> bool:
+    """True if *path* is one that `begin_upload` has named: nothing else is appended to."""
+    return _PART.fullmatch(posixpath.basename(path)) is not None and "\0" not in path
+
+
+_PART = re.compile(r"\..{1,240}\.[0-9a-f]{12}\.part", re.DOTALL)
+
+
+def _part_of(path: str, *, size: int, stamp: int) -> str:
+    folder, name = posixpath.split(path)
+    digest = hashlib.sha256(f"{size} {stamp} {name}".encode("utf-8", "surrogateescape"))
+    # A name has at most 255 bytes.
+    short = name.encode("utf-8", "surrogateescape")[:200].decode("utf-8", "ignore")
+    return posixpath.join(folder, f".{short}.{digest.hexdigest()[:12]}.part")
+
+
+async def _size_of(files: RemoteFiles, path: str) -> int:
+    try:
+        return (await files.get_metadata(path)).size
+    except NotFound:
+        return 0
+
+
+async def _body(request: web.Request, length: int) -> bytes:
+    data = bytearray()
+    try:
+        async with asyncio.timeout(_PIECE_SECONDS):
+            while len(data) < length:
+                part = await request.content.read(min(_READ_BYTES, length - len(data)))
+                if not part:
+                    break
+                data += part
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(text="the piece took too long") from None
+    if len(data) != length:
+        raise web.HTTPBadRequest(text="the piece is not complete")
+    return bytes(data)
+
+
+# Downloads.
+
+
+def _etag(facts: Metadata) -> str:
+    return f'"{facts.size:x}-{facts.modified_at_ms:x}"'
+
+
+def _wanted(request: web.Request, facts: Metadata) -> tuple[int, int | None]:
+    """The first byte that is wanted, and the one after the last; None means all."""
+    found = _RANGE.fullmatch(request.headers.get("Range", ""))
+    if found is None or request.headers.get("If-Range", _etag(facts)) != _etag(facts):
+        return 0, None
+    start = int(found[1])
+    end = min(int(found[2]) + 1 if found[2] else facts.size, facts.size)
+    if start >= end:
+        raise web.HTTPRequestRangeNotSatisfiable(text="the file is shorter")
+    return start, end
+
+
+def _download_headers(ticket: FileTicket, facts: Metadata) -> dict[str, str]:
+    name = posixpath.basename(ticket.path)
+    kind = PICTURES.get(posixpath.splitext(name)[1].lower()) if ticket.is_picture else None
+    headers = {
+        "Content-Type": kind or "application/octet-stream",
+        "Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'",
+        "Accept-Ranges": "bytes",
+        "ETag": _etag(facts),
+        "Cache-Control": "private, no-store",
+    }
+    if kind is None:
+        headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    return headers
