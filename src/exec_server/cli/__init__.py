@@ -28,6 +28,7 @@ serve/               the server itself, and `forward`
 process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`, `jobs`
 files/               `cp`, `ls`, `tree`, `find`, `stat`, `cat`, `mkdir`, `rm`
 sandbox/             `sandbox`, `doctor`
+port/                `port`
 mcp/                 `mcp`
 registry/            `registry`
 pair/                `pair`

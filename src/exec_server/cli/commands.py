@@ -70,6 +70,12 @@ GROUPS = (
                 "process.ssh:ssh_command",
             ),
             CommandEntry(
+                "port",
+                "SERVER -L PORT",
+                "reach ports of a server from this machine, and the other way round",
+                "port.port_command:port_command",
+            ),
+            CommandEntry(
                 "mcp",
                 "[SERVER]",
                 "give agents that speak MCP tools to work on a server",
