@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -50,6 +51,24 @@ async def test_grep_prints_as_rg_does(server, code):
         "ranges": [[0, 3]],
         "isContext": False,
     }
+
+
+@requirement("cli/files:grep")
+async def test_grep_has_headings_and_colours_on_a_terminal(server, code):
+    (code / "a.py").write_text("two \x1b[2J\n")
+    ours, theirs = os.openpty()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *OURS, "grep", "-g", "*.py", "two", f"{server.url}:{code}", stdout=theirs
+        )
+        async with asyncio.timeout(PATIENCE):
+            assert await process.wait() == 0
+        printed = os.read(ours, 65536).decode().replace("\r\n", "\n")
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    heading = f"\x1b[35m{code}/a.py\x1b[0m\n"
+    assert printed == heading + "\x1b[32m1\x1b[0m:\x1b[1;31mtwo\x1b[0m ?[2J\n"
 
 
 @requirement("cli/files:grep")
