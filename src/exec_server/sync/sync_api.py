@@ -665,10 +665,12 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         offset: int = 0,
         length: int = SPAN_BYTES,
         chunks: bool = True,
+        block_bytes: int = 0,
         follow_symlinks: bool = True,
     ) -> SignatureResult:
         """`fs/signature`: the checksums of a part of a file, of at most 128 MiB.
 
+        Chunks end where the content says so, or after *block_bytes* each, if that is not 0.
         `exec_server.protocol.file_delta.unpack_chunks` reads the chunks.
         """
         return self._portal.wait(
@@ -677,6 +679,7 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
                 offset=offset,
                 length=length,
                 chunks=chunks,
+                block_bytes=block_bytes,
                 follow_symlinks=follow_symlinks,
             )
         )

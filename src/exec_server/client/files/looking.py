@@ -82,15 +82,23 @@ class LookingMethods(LinkMethods):
         offset: int = 0,
         length: int = SPAN_BYTES,
         chunks: bool = True,
+        block_bytes: int = 0,
         follow_symlinks: bool = True,
     ) -> SignatureResult:
         """`fs/signature`: the checksums of a part of a file, of at most 128 MiB.
 
+        Chunks end where the content says so, or after *block_bytes* each, if that is not 0.
         `exec_server.protocol.file_delta.unpack_chunks` reads the chunks.
         """
         await self._require("fsDelta")
         params = SignatureParams(
-            await self.uri(path), offset, length, chunks, unless(follow_symlinks), self._sandbox
+            await self.uri(path),
+            offset,
+            length,
+            chunks,
+            block_bytes,
+            unless(follow_symlinks),
+            self._sandbox,
         )
         return await self._call(SIGNATURE, params)
 

@@ -1,11 +1,15 @@
-"""Which parts of a changed file the other side has already."""
+"""Which parts of a changed file are in its old version.
+
+Most changes are in one place, so the beginning and the end are compared first, in fixed blocks.
+What lies between is cut into chunks where the content says so.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from exec_server.protocol.file_delta import (
     MOST_RANGES,
@@ -19,6 +23,8 @@ from exec_server.state.content_chunks import chunks
 if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
 
+# The blocks in which the beginning and the end of two versions are compared.
+BLOCK_BYTES = 4 * 1024 * 1024
 # If more than this part of a file is new, it is sent whole.
 _WORTH = 0.75
 _PIECE_BYTES = 1024 * 1024
@@ -33,61 +39,152 @@ class DeltaRange(NamedTuple):
     source: int | None
 
 
-class LocalChunks(NamedTuple):
-    """The chunks of a file of this machine, and the SHA-256 of each span of it."""
+class Version(Protocol):
+    """A version of a file, on this machine or on a server.
 
-    chunks: list[ContentChunk]
-    span_digests: list[str]
+    Raises OSError, RpcError, and ValueError if a server sends nonsense.
+    """
+
+    size: int
+
+    async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
+        """The checksums of the blocks of a part, of at most SPAN_BYTES."""
+
+    async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
+        """The chunks of a part, of any length."""
 
 
-def local_chunks(fd: int, size: int) -> LocalChunks:
-    """Read an open file. It blocks."""
-    digests: list[str] = []
-    found = [
-        ContentChunk(len(data), chunk_digest(data)) for data in chunks(_pieces(fd, size, digests))
-    ]
-    return LocalChunks(found, digests)
+class LocalVersion:
+    """An open file of this machine."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd = fd
+        self.size = size
+
+    async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
+        return await asyncio.to_thread(self._blocks, offset, length)
+
+    def _blocks(self, offset: int, length: int) -> list[ContentChunk]:
+        pieces = _pieces(self._fd, offset, length, BLOCK_BYTES)
+        return [ContentChunk(len(data), chunk_digest(data)) for data in pieces]
+
+    async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
+        return await asyncio.to_thread(self._chunks, offset, length)
+
+    def _chunks(self, offset: int, length: int) -> list[ContentChunk]:
+        pieces = _pieces(self._fd, offset, length, _PIECE_BYTES)
+        return [ContentChunk(len(data), chunk_digest(data)) for data in chunks(pieces)]
 
 
-def _pieces(fd: int, size: int, digests: list[str]) -> Iterator[bytes]:
-    offset, digest = 0, hashlib.sha256()
-    while offset < size:
-        left = SPAN_BYTES - offset % SPAN_BYTES
-        data = os.pread(fd, min(_PIECE_BYTES, left, size - offset), offset)
+def _pieces(fd: int, offset: int, length: int, size: int) -> Iterator[bytes]:
+    end = offset + length
+    while offset < end:
+        data = os.pread(fd, min(size, end - offset), offset)
         if not data:
-            break
-        digest.update(data)
+            return
         yield data
         offset += len(data)
-        if offset % SPAN_BYTES == 0:
-            digests.append(digest.hexdigest())
-            digest = hashlib.sha256()
-    if offset % SPAN_BYTES:
-        digests.append(digest.hexdigest())
 
 
-async def remote_chunks(
-    files: RemoteFiles, path: bytes, size: int, *, follow_symlinks: bool
-) -> list[ContentChunk]:
-    """The chunks of a file of the server. Raises RpcError, and ValueError for nonsense."""
-    found: list[ContentChunk] = []
-    offset = 0
-    while offset < size:
-        answer = await files.signature(path, offset=offset, follow_symlinks=follow_symlinks)
-        part = list(unpack_chunks(answer.chunks_base64.data))
-        is_last = offset + SPAN_BYTES >= size
-        if not is_last:
-            # The last chunk was cut by the end of the span, and not by its content.
-            part = part[:-1]
-        if not part:
-            raise ValueError("the server sent no chunks")
-        found += part
-        offset += sum(chunk.size for chunk in part)
-    return found
+class RemoteVersion:
+    """A file of the server."""
+
+    def __init__(
+        self, files: RemoteFiles, path: bytes, size: int, *, follow_symlinks: bool
+    ) -> None:
+        self._files = files
+        self._path = path
+        self._follow = follow_symlinks
+        self.size = size
+
+    async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
+        return await self._ask(offset, length, block_bytes=BLOCK_BYTES)
+
+    async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
+        found: list[ContentChunk] = []
+        end = offset + length
+        while offset < end:
+            size = min(SPAN_BYTES, end - offset)
+            part = await self._ask(offset, size, block_bytes=0)
+            if offset + size < end:
+                # The last chunk was cut by the end of the span, and not by its content.
+                part = part[:-1]
+            if not part:
+                raise ValueError("the server sent no chunks")
+            found += part
+            offset += sum(chunk.size for chunk in part)
+        return found
+
+    async def _ask(self, offset: int, length: int, *, block_bytes: int) -> list[ContentChunk]:
+        answer = await self._files.signature(
+            self._path,
+            offset=offset,
+            length=length,
+            block_bytes=block_bytes,
+            follow_symlinks=self._follow,
+        )
+        return list(unpack_chunks(answer.chunks_base64.data))
+
+
+async def compare(new: Version, old: Version) -> list[DeltaRange]:
+    """The new version in ranges, each of which is in the old version or has to be sent."""
+    first = await _same_beginning(new, old)
+    last = await _same_end(new, old, first)
+    ranges = list(_spans(0, first, 0))
+    inner_new, inner_old = new.size - first - last, old.size - first - last
+    ours, theirs = await asyncio.gather(new.chunks(first, inner_new), old.chunks(first, inner_old))
+    for start, size, source in compared(ours, theirs):
+        ranges.append(DeltaRange(first + start, size, None if source is None else first + source))
+    ranges += _spans(new.size - last, last, old.size - last)
+    return ranges
+
+
+async def _same_beginning(new: Version, old: Version) -> int:
+    """The number of bytes at the beginning that are the same, in whole blocks."""
+    same, most = 0, min(new.size, old.size)
+    while same < most:
+        size = min(SPAN_BYTES, most - same)
+        ours, theirs = await asyncio.gather(new.blocks(same, size), old.blocks(same, size))
+        equal = _equal(ours, theirs)
+        same += equal
+        if equal < size:
+            break
+    return same
+
+
+async def _same_end(new: Version, old: Version, first: int) -> int:
+    """The number of bytes at the end that are the same, in whole blocks, behind *first*."""
+    same, most = 0, min(new.size, old.size) - first
+    while size := min(SPAN_BYTES, (most - same) // BLOCK_BYTES * BLOCK_BYTES):
+        before = same + size
+        ours, theirs = await asyncio.gather(
+            new.blocks(new.size - before, size), old.blocks(old.size - before, size)
+        )
+        equal = _equal(ours[::-1], theirs[::-1])
+        same += equal
+        if equal < size:
+            break
+    return same
+
+
+def _equal(ours: list[ContentChunk], theirs: list[ContentChunk]) -> int:
+    """The size of the blocks before the first difference."""
+    size = 0
+    for one, other in zip(ours, theirs, strict=False):
+        if one != other:
+            break
+        size += one.size
+    return size
+
+
+def _spans(start: int, size: int, source: int) -> Iterator[DeltaRange]:
+    """A range that is in the old version, in parts that one request can copy."""
+    for done in range(0, size, SPAN_BYTES):
+        yield DeltaRange(start + done, min(SPAN_BYTES, size - done), source + done)
 
 
 def compared(new: Iterable[ContentChunk], old: Iterable[ContentChunk]) -> list[DeltaRange]:
-    """The new file in ranges; neighbours that come from one place are one range."""
+    """The chunks of *new* in ranges; neighbours that come from one place are one range."""
     places: dict[ContentChunk, int] = {}
     offset = 0
     for chunk in old:
@@ -114,6 +211,16 @@ def _add(ranges: list[DeltaRange], item: DeltaRange) -> None:
             ranges[-1] = last._replace(size=last.size + item.size)
             return
     ranges.append(item)
+
+
+async def is_equal(one: Version, other: Version) -> bool:
+    """True if both files have the same content; they have the same size."""
+    for offset in range(0, one.size, SPAN_BYTES):
+        size = min(SPAN_BYTES, one.size - offset)
+        ours, theirs = await asyncio.gather(one.blocks(offset, size), other.blocks(offset, size))
+        if _equal(ours, theirs) != size:
+            return False
+    return True
 
 
 def is_worth_it(ranges: Iterable[DeltaRange]) -> bool:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from exec_server.client.files.transfer import local_tree
 from exec_server.client.files.transfer.changed_parts import (
     DeltaRange,
-    compared,
+    LocalVersion,
+    RemoteVersion,
+    compare,
+    is_equal,
     is_worth_it,
-    local_chunks,
-    remote_chunks,
 )
 from exec_server.client.files.transfer.local_tree import Changed, LocalPlace
 from exec_server.client.files.transfer.tree import TreeEntry, delta_part_name
-from exec_server.protocol.file_delta import ContentChunk, chunk_digest
 
 if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
@@ -38,19 +38,16 @@ class DeltaDownload:
     async def receive(self, path: bytes, size: int, *, old: int, part: int) -> int | None:
         """Write the new version to the descriptor *part*; returns the bytes that did not travel.
 
-        None means that the file has to be sent whole. Each chunk is compared with its checksum.
+        None means that the file has to be sent whole. The result is compared by its checksums.
         Raises OSError, RpcError and Changed.
         """
-        reading = asyncio.create_task(asyncio.to_thread(local_chunks, old, os.fstat(old).st_size))
+        new = RemoteVersion(self._files, path, size, follow_symlinks=self._follow)
         try:
-            theirs = await remote_chunks(self._files, path, size, follow_symlinks=self._follow)
+            ranges = await compare(new, LocalVersion(old, os.fstat(old).st_size))
         except ValueError:
             return None
-        finally:
-            ours = await reading
-        if sum(chunk.size for chunk in theirs) != size:
+        if sum(item.size for item in ranges) != size:
             raise Changed
-        ranges = compared(theirs, ours.chunks)
         if not is_worth_it(ranges):
             return None
         matched = 0
@@ -61,7 +58,7 @@ class DeltaDownload:
                 await asyncio.to_thread(_copy, old, part, item)
                 matched += item.size
                 self._tracker.keep(files=0, bytes=item.size)
-        if not await asyncio.to_thread(_is_right, part, theirs):
+        if not await is_equal(new, LocalVersion(part, size)):
             self._tracker.advance(bytes=-size)
             return None
         return matched
@@ -94,16 +91,6 @@ def _write_at(fd: int, data: bytes, offset: int) -> None:
     while view:
         written = os.pwrite(fd, view, offset)
         view, offset = view[written:], offset + written
-
-
-def _is_right(part: int, chunks: list[ContentChunk]) -> bool:
-    """True if each chunk that was written has its checksum."""
-    offset = 0
-    for chunk in chunks:
-        if chunk_digest(os.pread(part, chunk.size, offset)) != chunk.digest:
-            return False
-        offset += chunk.size
-    return True
 
 
 async def receive_changes(

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from exec_server.client.files.file_streams import BLOCK_BYTES, WINDOW
 from exec_server.client.files.transfer.changed_parts import (
-    LocalChunks,
-    compared,
+    LocalVersion,
+    RemoteVersion,
+    compare,
     copy_batches,
+    is_equal,
     is_worth_it,
-    local_chunks,
-    remote_chunks,
 )
 from exec_server.client.files.transfer.local_tree import Changed
 from exec_server.client.files.transfer.task_pool import each
-from exec_server.protocol.file_delta import SPAN_BYTES
 
 if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
@@ -43,17 +41,14 @@ class DeltaUpload:
         fd = content.descriptor
         if fd is None:
             return None
-        reading = asyncio.create_task(asyncio.to_thread(local_chunks, fd, size))
+        new = LocalVersion(fd, size)
+        before = RemoteVersion(self._files, old, old_size, follow_symlinks=self._follow)
         try:
-            theirs = await remote_chunks(self._files, old, old_size, follow_symlinks=self._follow)
+            ranges = await compare(new, before)
         except ValueError:
-            theirs = []
-        finally:
-            # The descriptor must not be closed while the thread reads.
-            ours = await reading
-        if sum(chunk.size for chunk in ours.chunks) != size:
+            return None
+        if sum(item.size for item in ranges) != size:
             raise Changed
-        ranges = compared(ours.chunks, theirs)
         if not is_worth_it(ranges):
             return None
         missing = [(item.start, item.size) for item in ranges if item.source is None]
@@ -61,7 +56,8 @@ class DeltaUpload:
         matched = size - sum(length for _, length in missing)
         for batch in copy_batches(ranges):
             await self._files.copy_ranges(old, part, batch, follow_symlinks=self._follow)
-        if not await self._is_equal(ours, part):
+        made = RemoteVersion(self._files, part, size, follow_symlinks=self._follow)
+        if not await is_equal(new, made):
             self._tracker.advance(bytes=matched - size)
             return None
         self._tracker.keep(files=0, bytes=matched)
@@ -87,13 +83,3 @@ class DeltaUpload:
             await each(blocks, write, width=WINDOW)
         finally:
             await self._files.close(handle)
-
-    async def _is_equal(self, ours: LocalChunks, part: bytes) -> bool:
-        """True if the server has made the same file."""
-        for number, digest in enumerate(ours.span_digests):
-            answer = await self._files.signature(
-                part, offset=number * SPAN_BYTES, chunks=False, follow_symlinks=self._follow
-            )
-            if answer.digest != digest:
-                return False
-        return True
