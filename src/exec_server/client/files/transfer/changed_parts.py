@@ -109,10 +109,11 @@ class RemoteVersion:
             if offset + size < end:
                 # The last chunk was cut by the end of the span, and not by its content.
                 part = part[:-1]
-            if not part:
-                raise ValueError("the server sent no chunks")
             found += part
-            offset += sum(chunk.size for chunk in part)
+            read = sum(chunk.size for chunk in part)
+            if not read:
+                raise ValueError("the server sent no chunks")
+            offset += read
         return found
 
     async def _ask(self, offset: int, length: int, *, block_bytes: int) -> list[ContentChunk]:
