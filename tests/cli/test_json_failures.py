@@ -34,6 +34,7 @@ WORDS = {
     "find": "find {} URL:/",
     "tree": "tree {} URL:/",
     "stat": "stat {} URL:/",
+    "sync": "sync {} STATE URL:/",
     "grep": "grep {} x URL:/",
     "watch": "watch {} URL:/",
     "conformance": "conformance {} URL",

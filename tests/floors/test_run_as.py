@@ -325,3 +325,23 @@ def test_a_start_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
         os.close(null)
     assert caught.value.errno == errno.ETIMEDOUT
     assert children() == before
+
+
+@needs_bubblewrap
+@requirement("floors/run-as:files")
+async def test_searches_and_watches_are_those_of_the_user(no_leaks, home, helper_python):
+    (home / "own").write_text("found\n")
+    (home / "closed").write_text("found\n")
+    (home / "closed").chmod(0o600)
+    (home / "locked").mkdir(mode=0o700)
+    async with serving(principal(run_as=USER)) as (running, _, _), connect(running.url) as client:
+        hits = [hit async for hit in client.fs.search(home, "found")]
+        assert [hit.path for hit in hits] == [str(home / "own")]
+        with pytest.raises(PermissionError):
+            async with client.fs.watch(home / "locked"):
+                pass
+        async with client.fs.watch(home) as watch:
+            (home / "locked" / "unseen").write_text("x")
+            (home / "seen").mkdir()
+            seen = {change.path for change in (await anext(watch)).changes}
+            assert seen == {str(home / "seen")}

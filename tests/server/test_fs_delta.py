@@ -31,6 +31,12 @@ async def test_a_signature_has_the_chunks_and_the_digest(wire, tmp_path):
     found = await wire.call("fs/signature", part)
     assert found["digest"] == hashlib.sha256(data[MIB : MIB + 1000]).hexdigest()
     assert found["chunksBase64"] == ""
+    fixed = {"path": uri(tmp_path / "file"), "blockBytes": MIB}
+    listed = base64.b64decode((await wire.call("fs/signature", fixed))["chunksBase64"])
+    blocks = [data[start : start + MIB] for start in range(0, len(data), MIB)]
+    assert [tuple(chunk) for chunk in unpack_chunks(listed)] == [
+        (len(each), hashlib.sha256(each).digest()[:16]) for each in blocks
+    ]
     behind = await wire.call("fs/signature", {**part, "offset": 9 * MIB})
     assert behind["digest"] == hashlib.sha256(b"").hexdigest()
 
@@ -47,6 +53,7 @@ async def test_what_is_no_file_has_no_signature(wire, tmp_path):
     assert (await wire.call("fs/signature", link))["size"] == 1
     assert await code(wire, "fs/signature", {**link, "followSymlinks": False}) == FAILED
     assert await code(wire, "fs/signature", {**link, "length": SPAN_BYTES + 1}) == INVALID
+    assert await code(wire, "fs/signature", {**link, "blockBytes": 1}) == INVALID
 
 
 @requirement("fs/copyRanges:result")

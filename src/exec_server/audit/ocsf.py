@@ -56,6 +56,9 @@ _FILE_ACTIVITIES = {
     "fs/createDirectory": 1,
     "fs/symlink": 1,
     "fs/copy": 1,
+    "fs/signature": 2,
+    "fs/search": 2,
+    "fs/copyRanges": 3,
     "fs/getMetadata": 8,
     "fs/lstat": 8,
 }

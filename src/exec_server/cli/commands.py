@@ -140,6 +140,18 @@ GROUPS = (
                 "files.cp:cp_command",
             ),
             CommandEntry(
+                "sync",
+                "SRC DST",
+                "make one directory like another one, on a server or here",
+                "files.sync:sync_command",
+            ),
+            CommandEntry(
+                "mv",
+                "SRC... DST",
+                "rename files on a server, or move them to it or from it",
+                "files.mv:mv_command",
+            ),
+            CommandEntry(
                 "ls", "SERVER:/PATH", "list a directory", "files.ls_tree_find_stat:ls_command"
             ),
             CommandEntry("cat", "SERVER:/PATH", "print a file", "files.cat_rm_mkdir:cat_command"),

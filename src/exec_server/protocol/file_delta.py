@@ -19,6 +19,8 @@ from exec_server.protocol.sandbox import OldSandbox
 
 # The most bytes of a file that one request reads or copies, so that each is soon answered.
 SPAN_BYTES = 128 * 1024 * 1024
+# The smallest fixed block: an answer must not be as long as the file.
+_LEAST_BLOCK = 4096
 # The most ranges in one request.
 MOST_RANGES = 16_384
 
@@ -38,6 +40,8 @@ class SignatureParams(Confined, rename="camel", omit_defaults=True):
     length: Count = SPAN_BYTES
     # False leaves out the chunks.
     chunks: bool = True
+    # If it is not 0, every chunk but the last one has this size, whatever the content says.
+    block_bytes: Count = 0
     follow_symlinks: bool | None = None
     sandbox: Sandbox = None
     sandbox_policy: OldSandbox | None = None
@@ -46,12 +50,14 @@ class SignatureParams(Confined, rename="camel", omit_defaults=True):
         super().__post_init__()
         if not fits_u64(self.offset, self.length) or self.length > SPAN_BYTES:
             raise InvalidParams(f"invalid length: at most {SPAN_BYTES} bytes at once")
+        if self.block_bytes and not _LEAST_BLOCK <= self.block_bytes <= SPAN_BYTES:
+            raise InvalidParams(f"invalid blockBytes: at least {_LEAST_BLOCK} bytes")
 
 
 class SignatureResult(msgspec.Struct, rename="camel"):
     # For each chunk its size in 4 bytes, the lowest first, and the first 16 bytes of its SHA-256.
     chunks_base64: Blob
-    # The SHA-256 of the part, in hexadecimal.
+    # The SHA-256 of the part, in hexadecimal; with `blockBytes` the one of the blocks' SHA-256s.
     digest: str
     # The size and the time of the whole file.
     size: int

@@ -14,7 +14,18 @@ from exec_server.audit.masking import Masker
 from exec_server.errors import RpcError
 from exec_server.printable import printable, short_digest
 from exec_server.process.child import Child
-from exec_server.protocol import denials, fs, http, jobs, lifecycle, process, sharing, streams
+from exec_server.protocol import (
+    denials,
+    file_search,
+    file_watch,
+    fs,
+    http,
+    jobs,
+    lifecycle,
+    process,
+    sharing,
+    streams,
+)
 from exec_server.protocol.base64 import Blob, LazyBlob
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.method import Encoded
@@ -27,7 +38,7 @@ from exec_server.protocol.sandbox import SandboxContext
 Facts = dict[str, Any]
 
 # Requests that neither start, change nor read anything of the machine, or that are parts of
-# another one: blocks belong to `fs/open`, and input to `process/start`.
+# another one: blocks belong to `fs/open`, input to `process/start`, and the end to a search.
 UNAUDITED = frozenset(
     (
         "process/read",
@@ -45,6 +56,8 @@ UNAUDITED = frozenset(
         fs.READ_BLOCK.name,
         fs.WRITE_BLOCK.name,
         fs.CLOSE.name,
+        file_search.CANCEL_SEARCH.name,
+        file_watch.UNWATCH.name,
     )
 )
 # The most names of variables, and of paths, in one line.

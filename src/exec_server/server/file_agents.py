@@ -15,13 +15,13 @@ from exec_server.files.confined.interpreter import (
     agent_arguments,
     helper_plan,
 )
-from exec_server.process.spawn import Launch, Spawner
+from exec_server.process.spawn import Launch, Spawner, SpawnFailed
 from exec_server.process.start_terms import UserAccount
 from exec_server.sandbox.launch import ConfinedCommand, RequestedCommand, confine
 from exec_server.sandbox.model import Policy, Unenforceable
 from exec_server.sandbox.placeholders import Folder
 from exec_server.sandbox.user_reach import for_user
-from exec_server.server.file_helpers import FilesOwner, Running
+from exec_server.server.file_helpers import FilesOwner, Running, not_started
 
 _ROOT = b"/"
 
@@ -42,7 +42,10 @@ class FileAgents:
         else:
             launch = await self._confined(argv, order.policy, account)
         running = Running(self._spawner)
-        spawned = await self._spawner.spawn(launch, running.on_exit)
+        try:
+            spawned = await self._spawner.spawn(launch, running.on_exit)
+        except SpawnFailed as exc:
+            raise not_started(exc, argv[0], account) from exc
         stdout, stderr, stdin = spawned.fds
         running.take(spawned.pid, stderr)
         try:

@@ -68,17 +68,21 @@ class FileHelpers:
         try:
             spawned = await self._spawner.spawn(launch, running.on_exit)
         except SpawnFailed as exc:
-            if account is None:
-                raise
-            program = os.fsdecode(argv[0])
-            raise InternalError(
-                f"fs sandbox helper failed: the user `{account.name}` cannot run {program}, which "
-                f"has to be readable by all users: {exc.message}"
-            ) from exc
+            raise not_started(exc, argv[0], account) from exc
         stdout, stderr, stdin = spawned.fds
         os.close(stdout)
         running.take(spawned.pid, stderr)
         return Started(socket.socket(fileno=stdin), running)
+
+
+def not_started(exc: SpawnFailed, program: bytes, account: UserAccount | None) -> InternalError:
+    """The error of a helper or an agent that could not be started, as *account*."""
+    if account is None:
+        return exc
+    return InternalError(
+        f"fs sandbox helper failed: the user `{account.name}` cannot run {os.fsdecode(program)}, "
+        f"which has to be readable by all users: {exc.message}"
+    )
 
 
 class Running:

@@ -63,6 +63,7 @@ from exec_server.protocol import environment, fs, process
 from exec_server.protocol.denials import Denial, DenialsResult, GrantResult, GrantScope
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.env_policy import EnvPolicy
+from exec_server.protocol.file_delta import SPAN_BYTES, SignatureResult
 from exec_server.protocol.file_search import SearchEnd
 from exec_server.protocol.fs import Metadata
 from exec_server.protocol.jobs import JobInfo
@@ -672,6 +673,51 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
             ),
         )
 
+    def signature(
+        self,
+        path: AnyPath,
+        *,
+        offset: int = 0,
+        length: int = SPAN_BYTES,
+        chunks: bool = True,
+        block_bytes: int = 0,
+        follow_symlinks: bool = True,
+    ) -> SignatureResult:
+        """`fs/signature`: the checksums of a part of a file, of at most 128 MiB.
+
+        Chunks end where the content says so, or after *block_bytes* each, if that is not 0.
+        `exec_server.protocol.file_delta.unpack_chunks` reads the chunks.
+        """
+        return self._portal.wait(
+            self._inner.signature(
+                unwrapped(path),
+                offset=offset,
+                length=length,
+                chunks=chunks,
+                block_bytes=block_bytes,
+                follow_symlinks=follow_symlinks,
+            )
+        )
+
+    def copy_ranges(
+        self,
+        source: AnyPath,
+        destination: AnyPath,
+        ranges: Sequence[tuple[int, int, int]],
+        *,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """`fs/copyRanges`: copy parts of one file of the server into another one, which exists.
+
+        A range is the offset in the source, the offset in the destination, and the length. All
+        together are at most 128 MiB.
+        """
+        self._portal.wait(
+            self._inner.copy_ranges(
+                unwrapped(source), unwrapped(destination), ranges, follow_symlinks=follow_symlinks
+            )
+        )
+
     def watch(
         self, path: AnyPath, *, recursive: bool = True, ignore: Iterable[str] = ()
     ) -> FileWatch:
@@ -759,16 +805,30 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         *,
         verify: Verify = "size",
         on_progress: OnProgress | None = None,
+        exclude: Iterable[str] = (),
+        delete: bool = False,
+        checksum: bool = False,
+        whole_files: bool = False,
     ) -> TransferResult:
         """Copy a local file, or a directory with everything in it, to exactly *destination*.
 
         Modes, times and symbolic links are kept as far as the server can. A file that is already
         there with the same size and time is left alone, so calling it again finishes a copy that
-        was interrupted. Raises TransferFailed if some of it could not be copied.
+        was interrupted. Of a large file that has changed only the changes are sent, unless
+        *whole_files* is true. *exclude* has patterns as in .gitignore. With *delete* what is not
+        in the source is removed, and with *checksum* files with the same size and time are
+        compared. Raises TransferFailed if some of it could not be copied.
         """
         return self._portal.wait(
             self._inner.upload(
-                source, unwrapped(destination), verify=verify, on_progress=on_progress
+                source,
+                unwrapped(destination),
+                verify=verify,
+                on_progress=on_progress,
+                exclude=exclude,
+                delete=delete,
+                checksum=checksum,
+                whole_files=whole_files,
             )
         )
 
@@ -779,11 +839,22 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         *,
         verify: Verify = "size",
         on_progress: OnProgress | None = None,
+        exclude: Iterable[str] = (),
+        delete: bool = False,
+        checksum: bool = False,
+        whole_files: bool = False,
     ) -> TransferResult:
         """Copy a file or directory of the server to exactly *destination*; see `upload`."""
         return self._portal.wait(
             self._inner.download(
-                unwrapped(source), destination, verify=verify, on_progress=on_progress
+                unwrapped(source),
+                destination,
+                verify=verify,
+                on_progress=on_progress,
+                exclude=exclude,
+                delete=delete,
+                checksum=checksum,
+                whole_files=whole_files,
             )
         )
 

@@ -122,3 +122,15 @@ def start_limited(most: int) -> Iterator[str]:
     )
     with start_server(command=[sys.executable, "-c", program, *OURS]) as running:
         yield running.url
+
+
+@requirement("cli/files:cp-again")
+async def test_the_destination_may_be_written_in_another_way(server, tmp_path, source):
+    copy = tmp_path / "copy"
+    relative = os.path.relpath(copy, os.getcwd())
+    with start_limited(MIB) as url:
+        assert (await run("cp", "-r", source, f"{url}:{copy}/")).status == 1
+        assert (await run("cp", "-r", f"{source}/", f"{url}:{relative}")).status == 1
+    await done("cp", "-r", source, f"{server.url}:{tmp_path}/./copy")
+    assert described(copy) == described(source)
+    assert sorted(os.listdir(tmp_path)) == ["copy", "source"]

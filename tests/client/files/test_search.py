@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,7 @@ def engine(request, monkeypatch):
 
 def with_ripgrep(root: Path, *words: str) -> set[tuple[str, int, str]]:
     """The lines that `rg` finds."""
-    command = ["rg", "--json", "--no-config", *words, "--", root]
+    command = ["rg", "--json", "--no-config", *words, "--", str(root)]
     printed = subprocess.run(command, capture_output=True, check=False).stdout
     found = set()
     for line in map(json.loads, printed.splitlines()):
@@ -73,7 +74,7 @@ def with_ripgrep(root: Path, *words: str) -> set[tuple[str, int, str]]:
     return found
 
 
-CASES = [
+CASES: list[tuple[list[str], dict[str, Any]]] = [
     (["Error"], {"pattern": "Error"}),
     (["-i", "error"], {"pattern": "error", "ignore_case": True}),
     (["-w", "Error"], {"pattern": "Error", "whole_words": True}),

@@ -1,6 +1,11 @@
 """Commands for files on a server.
 
 cp.py                 `cp`
+mv.py                 `mv`
+sync.py               `sync`
+copy_reports.py       what these three say about a copy
+stream_copy.py        standard input and output as a file of `cp`
+remote_globs.py       patterns in remote paths
 ls_tree_find_stat.py  `ls`, `tree`, `find`, `stat`
 cat_rm_mkdir.py       `cat`, `rm`, `mkdir`
 grep.py               `grep`

@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from typing import Any
 
+from exec_server.cli.files.copy_reports import summary, tell_result, told_problems
 from exec_server.cli.files.file_command import (
     complain,
     each_target,
@@ -18,9 +20,10 @@ from exec_server.cli.files.file_command import (
     reason,
     run_file_command,
     say,
-    warn,
 )
-from exec_server.cli.files.progress_bar import duration, progress_line, size
+from exec_server.cli.files.progress_bar import progress_line
+from exec_server.cli.files.remote_globs import expand_globs
+from exec_server.cli.files.stream_copy import is_stream, send_stdin, show_stdout
 from exec_server.cli.files.targets import (
     Servers,
     Target,
@@ -32,8 +35,8 @@ from exec_server.cli.files.unfinished_copy import UnfinishedCopy
 from exec_server.cli.parser import Flag, Parser
 from exec_server.client.files.transfer.download import Download
 from exec_server.client.files.transfer.progress import OnProgress
-from exec_server.client.files.transfer.result import TransferResult
 from exec_server.client.files.transfer.transfer import Transfer, persist
+from exec_server.client.files.transfer.transfer_options import TransferOptions
 from exec_server.client.files.transfer.upload import Upload
 from exec_server.errors import InvalidRequest, NotFound, RpcError, TransferFailed
 
@@ -54,6 +57,13 @@ _EXAMPLES = """\
   Copy from one server to another:
       exec-server cp -r ws://127.0.0.1:41181:/srv/app unix:///run/exec.sock:/srv/
 
+  Copy what a pattern matches there, and a file of an environment's home directory:
+      exec-server cp 'build:src/*.py' build:~/notes.txt .
+
+  From standard input, and to standard output:
+      tar -cz src | exec-server cp - ws://127.0.0.1:41181:/srv/src.tar.gz
+      exec-server cp ws://127.0.0.1:41181:/srv/src.tar.gz - | tar -tz
+
   Copy over ssh; nothing listens on the far side:
       exec-server cp big.iso 'stdio:ssh build exec-server --listen stdio:/tmp/'
 """
@@ -61,9 +71,10 @@ _EXAMPLES = """\
 _DESCRIPTION = """\
 Copy files to a server, from it, within one server, or from one server to another through this
 machine. As with cp, a copy goes into the destination if that is a directory. Files that exist with
-the same size and time are not copied again, and large files continue where they stopped: repeat the
-command to finish a copy that was interrupted. A directory that the interrupted copy has made counts
-as its copy then, and not as a directory to copy into.
+the same size and time are not copied again, and of large files that have changed only the changes
+are sent. Large files continue where they stopped: repeat the command to finish a copy that was
+interrupted. A directory that the interrupted copy has made counts as its copy then, and not as a
+directory to copy into.
 """
 
 
@@ -72,31 +83,46 @@ def cp_command(words: list[str]) -> int:
         "cp", usage="[OPTIONS] <SRC>... <DST>", description=_DESCRIPTION, examples=_EXAMPLES
     )
     parser.add_argument(
+        "-r", "--recursive", action=Flag, help="copy directories with everything in them"
+    )
+    add_copy_options(parser, what="copy")
+
+    async def cp(values: argparse.Namespace, servers: Servers) -> int:
+        *sources, destination = await copy_targets(parser, values, servers)
+        copying = Copying(values, servers, destination, has_many=len(sources) > 1)
+        return await each_target(sources, copying.copy)
+
+    return run_file_command(parser, words, cp)
+
+
+def add_copy_options(parser: Parser, *, what: str) -> None:
+    """The options and words that `cp` and `mv` share; *what* is the verb for their help."""
+    add = parser.add_argument
+    add(
         "paths",
         metavar="<SRC>... <DST>",
         nargs="+",
-        help="the files to copy, and their destination",
+        help=f"the files to {what}, and their destination",
     )
-    parser.add_argument(
-        "-r", "--recursive", action=Flag, help="copy directories with everything in them"
-    )
-    parser.add_argument("--dry-run", action=Flag, help="only print the files that would be copied")
-    parser.add_argument(
+    add("--dry-run", action=Flag, help="only print what would be done")
+    add(
         "--verify",
         metavar="<HOW>",
         choices=("size", "hash"),
         default="size",
         help="size compares sizes at the end; hash also compares contents [default: size]",
     )
-    parser.add_argument("-q", "--quiet", action=Flag, help="show no progress and no summary")
+    add("-W", "--whole-file", action=Flag, help="send changed files whole, not their changes")
+    add("-q", "--quiet", action=Flag, help="show no progress and no summary")
 
-    async def cp(values: argparse.Namespace, servers: Servers) -> int:
-        targets = [await servers.expanded(target) for target in _targets(parser, values)]
-        *sources, destination = targets
-        copying = _Copying(values, servers, destination, has_many=len(sources) > 1)
-        return await each_target(sources, copying.copy)
 
-    return run_file_command(parser, words, cp)
+async def copy_targets(
+    parser: Parser, values: argparse.Namespace, servers: Servers
+) -> list[Target]:
+    """The sources, with patterns replaced by what they match, and the destination."""
+    *sources, destination = [await servers.expanded(each) for each in _targets(parser, values)]
+    found = [match for source in sources for match in await expand_globs(servers, source)]
+    return [*found, destination]
 
 
 def _targets(parser: Parser, values: argparse.Namespace) -> list[Target]:
@@ -129,31 +155,46 @@ def _naming(destination: Target) -> Iterator[None]:
         raise InvalidRequest(f"cannot be copied to {destination}: {reason(exc)}") from exc
 
 
-class _Copying:
+class Copying:
+    """Copies one source after the other to one destination."""
+
     def __init__(
         self, values: argparse.Namespace, servers: Servers, destination: Target, *, has_many: bool
     ) -> None:
-        self._values = values
-        self._servers = servers
+        self.values = values
+        self.servers = servers
         self._destination = destination
         self._has_many = has_many
 
     async def copy(self, source: Target) -> None:
+        if is_stream(source) or is_stream(self._destination):
+            await self._copy_stream(source)
+            return
         is_tree = await self._is_directory(source)
-        if is_tree and not self._values.recursive:
+        if is_tree and not self.values.recursive:
             raise InvalidRequest("is a directory; use -r to copy it with everything in it")
-        unfinished = UnfinishedCopy(self._servers, source, self._destination) if is_tree else None
+        unfinished = UnfinishedCopy(self.servers, source, self._destination) if is_tree else None
         with _naming(self._destination):
-            destination = await self._exact(source, unfinished)
+            destination = await self.exact(source, unfinished)
         with _naming(destination):
             await self._copy_to(source, destination, unfinished)
+
+    async def _copy_stream(self, source: Target) -> None:
+        """Copy from standard input, or to standard output."""
+        if self.values.dry_run:
+            say(str(self._destination))
+        elif is_stream(self._destination):
+            await show_stdout(self.servers, source)
+        else:
+            with _naming(self._destination):
+                await send_stdin(self.servers, self._destination)
 
     async def _copy_to(
         self, source: Target, destination: Target, unfinished: UnfinishedCopy | None
     ) -> None:
         if unfinished is None:
             await self._check_parent(destination)
-        elif destination != self._destination or self._values.dry_run:
+        elif destination != self._destination or self.values.dry_run:
             unfinished = None
         elif not await self._is_directory(destination, may_miss=True):
             await unfinished.begin()
@@ -170,7 +211,7 @@ class _Copying:
         if parent and not await self._is_directory(Target(destination.url, parent), may_miss=True):
             raise NotFound(f"the directory {parent} does not exist")
 
-    async def _exact(self, source: Target, unfinished: UnfinishedCopy | None) -> Target:
+    async def exact(self, source: Target, unfinished: UnfinishedCopy | None = None) -> Target:
         """The path of the copy of *source*: in a directory, or exactly as given.
 
         A directory that an unfinished copy has made is the copy itself.
@@ -182,7 +223,7 @@ class _Copying:
         if is_directory:
             # A source without a name, such as "..", is copied into the directory itself.
             return destination if source.name in ("", ".", "..") else destination.below(source.name)
-        if self._has_many or (destination.path.endswith("/") and not self._values.recursive):
+        if self._has_many or (destination.path.endswith("/") and not self.values.recursive):
             raise NotFound("is not a directory")
         return destination
 
@@ -190,7 +231,7 @@ class _Copying:
         try:
             if not target.is_remote:
                 return stat.S_ISDIR(os.stat(target.path).st_mode)
-            files = await self._servers.files(target)
+            files = await self.servers.files(target)
             return (await files.get_metadata(target.path or ".")).is_directory
         except (FileNotFoundError, NotFound):
             if may_miss:
@@ -198,50 +239,45 @@ class _Copying:
             raise
 
     async def _copy_within(self, source: Target, destination: Target) -> None:
-        if self._values.dry_run:
+        if self.values.dry_run:
             say(destination.path)
             return
-        files = await self._servers.files(source)
-        await files.copy(source.path, destination.path, recursive=self._values.recursive)
+        files = await self.servers.files(source)
+        await files.copy(source.path, destination.path, recursive=self.values.recursive)
 
     async def _transfer(self, source: Target, destination: Target) -> None:
-        line = None if self._values.quiet else progress_line()
+        line = None if self.values.quiet else progress_line()
         started = time.monotonic()
         prepare = await self._preparation(source, destination, line.update if line else None)
-        if self._values.dry_run:
+        if self.values.dry_run:
             _show_plan(await prepare())
             return
         try:
-            result = await persist(prepare, verify=self._values.verify)
+            result = await persist(prepare, verify=self.values.verify)
         except TransferFailed as exc:
-            _tell(exc.result)
-            for problem in exc.result.problems:
-                shown = str(source.below(problem.path))
-                if problem.path == ".":
-                    shown = f"{source}: cannot be copied to {destination}"
-                complain(f"{shown}: {reason(Exception(problem.text))}")
-            count = len(exc.result.problems)
-            plural = "problem" if count == 1 else "problems"
-            raise _Incomplete(f"not everything was copied ({count} {plural})") from exc
+            tell_result(exc.result)
+            raise _Incomplete(told_problems(exc.result, source, destination)) from exc
         finally:
             if line is not None:
                 line.clear()
-        _tell(result)
+        tell_result(result)
         if line is not None:
-            print(_summary(result, time.monotonic() - started), file=sys.stderr)
+            print(summary(result, time.monotonic() - started), file=sys.stderr)
 
     async def _preparation(
         self, source: Target, destination: Target, on_progress: OnProgress | None
     ) -> Callable[[], Awaitable[Transfer]]:
+        options = TransferOptions(whole_files=self.values.whole_file)
+        how: Any = {"on_progress": on_progress, "options": options}
         if destination.is_remote:
-            files, path = await self._servers.files(destination), destination.path or "."
+            files, path = await self.servers.files(destination), destination.path or "."
             if source.is_remote:
-                origin = (await self._servers.files(source), source.path or ".")
+                origin = (await self.servers.files(source), source.path or ".")
                 between = Upload.prepare_between
-                return partial(between, *origin, files, path, on_progress=on_progress)
-            return partial(Upload.prepare, files, source.path, path, on_progress=on_progress)
-        files, path = await self._servers.files(source), source.path or "."
-        return partial(Download.prepare, files, path, destination.path, on_progress=on_progress)
+                return partial(between, *origin, files, path, **how)
+            return partial(Upload.prepare, files, source.path, path, **how)
+        files, path = await self.servers.files(source), source.path or "."
+        return partial(Download.prepare, files, path, destination.path, **how)
 
 
 def _show_plan(transfer: Transfer) -> None:
@@ -252,19 +288,3 @@ def _show_plan(transfer: Transfer) -> None:
         say(f"{name}/" if copy.entry.kind == "directory" else name)
     for path, text in plan.obstacles:
         complain(f"{os.fsdecode(path) or '.'}: {text}")
-
-
-def _tell(result: TransferResult) -> None:
-    for path, text in result.skipped:
-        warn(f"{path}: skipped, because it {text}" if text.startswith("is ") else f"{path}: {text}")
-    if result.not_kept:
-        lost = ", ".join(sorted(result.not_kept))
-        warn(f"not preserved, because the server cannot set them: {lost}")
-
-
-def _summary(result: TransferResult, seconds: float) -> str:
-    files = f"{result.files} {'file' if result.files == 1 else 'files'}"
-    kept = f", {result.kept} already there" if result.kept else ""
-    sent = result.bytes - result.resumed_bytes
-    rate = f"{size(sent / seconds)}/s" if seconds > 0 else ""
-    return f"copied {files}{kept}: {size(result.bytes)} in {duration(seconds)}, {rate}"

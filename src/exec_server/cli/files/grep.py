@@ -173,7 +173,7 @@ class _Printer:
             pass
         elif self._values.files_with_matches or hit.line is None:
             if is_next_file:
-                say(self._coloured(hit.path, _PATH))
+                self._say(self._coloured(hit.path, _PATH))
         else:
             self._show_line(hit, is_next_file=is_next_file)
         self._path, self._line = hit.path, hit.line or 0
@@ -186,7 +186,9 @@ class _Printer:
         number = self._coloured(str(hit.line), _LINE)
         if self._is_terminal:
             if is_next_file:
-                say(("\n" if self._path else "") + self._coloured(hit.path, _PATH))
+                if self._path:
+                    say("")
+                self._say(self._coloured(hit.path, _PATH))
             self._print(f"{number}{mark}", hit)
         else:
             self._print(f"{self._coloured(hit.path, _PATH)}{mark}{number}{mark}", hit)
@@ -199,7 +201,14 @@ class _Printer:
         for start, end in hit.ranges:
             shown += [self._clean(text[last:start]), self._coloured(text[start:end], _MATCH)]
             last = end
-        _say_raw(f"{head}{''.join(shown)}{self._clean(text[last:])}")
+        self._say(f"{head}{''.join(shown)}{self._clean(text[last:])}")
+
+    def _say(self, line: str) -> None:
+        """Print a line; in one with colours, what comes from the server is clean already."""
+        if self._has_colour:
+            sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape") + b"\n")
+        else:
+            say(line)
 
     def _clean(self, text: str) -> str:
         return readable(text.replace("\t", "    ")) if self._is_terminal else text
@@ -217,11 +226,6 @@ class _Printer:
             say_json(self._entries, is_list=True)
         else:
             self._finish_file()
-
-
-def _say_raw(text: str) -> None:
-    """Print a line with colours; what comes from the server is clean already."""
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape") + b"\n")
 
 
 def _as_json(hit: SearchHit) -> dict[str, Any]:

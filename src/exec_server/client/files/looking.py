@@ -1,23 +1,31 @@
-"""The file methods that find and follow: searches and watches, which are extensions."""
+"""The file methods that find, follow and compare files, which are extensions."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from exec_server.client.files.change_reports import FileWatch
-from exec_server.client.files.file_methods import AnyPath
+from exec_server.client.files.file_methods import AnyPath, unless
 from exec_server.client.files.link_methods import LinkMethods
 from exec_server.client.files.search_results import FileSearch
+from exec_server.protocol.file_delta import (
+    COPY_RANGES,
+    SIGNATURE,
+    SPAN_BYTES,
+    CopyRangesParams,
+    SignatureParams,
+    SignatureResult,
+)
 from exec_server.protocol.file_search import SearchParams
 from exec_server.protocol.file_watch import WatchParams
 
 
 class LookingMethods(LinkMethods):
-    """The part of `client.fs` that finds files and follows their changes.
+    """The part of `client.fs` that finds files, follows their changes and compares contents.
 
-    Servers without `fsSearch` and `fsWatch` raise MethodNotFound.
+    Servers without `fsSearch`, `fsWatch` and `fsDelta` raise MethodNotFound.
     """
 
     def search(
@@ -66,6 +74,56 @@ class LookingMethods(LinkMethods):
             )
 
         return FileSearch(self._session, search_id, prepare)
+
+    async def signature(
+        self,
+        path: AnyPath,
+        *,
+        offset: int = 0,
+        length: int = SPAN_BYTES,
+        chunks: bool = True,
+        block_bytes: int = 0,
+        follow_symlinks: bool = True,
+    ) -> SignatureResult:
+        """`fs/signature`: the checksums of a part of a file, of at most 128 MiB.
+
+        Chunks end where the content says so, or after *block_bytes* each, if that is not 0.
+        `exec_server.protocol.file_delta.unpack_chunks` reads the chunks.
+        """
+        await self._require("fsDelta")
+        params = SignatureParams(
+            await self.uri(path),
+            offset,
+            length,
+            chunks,
+            block_bytes,
+            unless(follow_symlinks),
+            self._sandbox,
+        )
+        return await self._call(SIGNATURE, params)
+
+    async def copy_ranges(
+        self,
+        source: AnyPath,
+        destination: AnyPath,
+        ranges: Sequence[tuple[int, int, int]],
+        *,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """`fs/copyRanges`: copy parts of one file of the server into another one, which exists.
+
+        A range is the offset in the source, the offset in the destination, and the length. All
+        together are at most 128 MiB.
+        """
+        await self._require("fsDelta")
+        params = CopyRangesParams(
+            await self.uri(source),
+            await self.uri(destination),
+            list(ranges),
+            unless(follow_symlinks),
+            self._sandbox,
+        )
+        await self._call(COPY_RANGES, params)
 
     def watch(
         self, path: AnyPath, *, recursive: bool = True, ignore: Iterable[str] = ()

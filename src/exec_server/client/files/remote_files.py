@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from exec_server.client.arguments import as_bytes
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
     from exec_server.client.files.transfer.progress import OnProgress
     from exec_server.client.files.transfer.result import TransferResult, Verify
+    from exec_server.client.files.transfer.transfer_options import TransferOptions
 
 # A file up to this size is read in one message, a larger one in blocks. The answer must fit into
 # one frame of 16 MiB, because other servers do not split theirs.
@@ -119,18 +121,28 @@ class RemoteFiles(LookingMethods):
         *,
         verify: Verify = "size",
         on_progress: OnProgress | None = None,
+        exclude: Iterable[str] = (),
+        delete: bool = False,
+        checksum: bool = False,
+        whole_files: bool = False,
     ) -> TransferResult:
         """Copy a local file, or a directory with everything in it, to exactly *destination*.
 
         Modes, times and symbolic links are kept as far as the server can. A file that is already
         there with the same size and time is left alone, so calling it again finishes a copy that
-        was interrupted. Raises TransferFailed if some of it could not be copied.
+        was interrupted. Of a large file that has changed only the changes are sent, unless
+        *whole_files* is true. *exclude* has patterns as in .gitignore. With *delete* what is not
+        in the source is removed, and with *checksum* files with the same size and time are
+        compared. Raises TransferFailed if some of it could not be copied.
         """
         from exec_server.client.files.transfer.upload import upload
 
         # The error of a source that does not exist names it as the caller does.
         await asyncio.to_thread(os.lstat, source)
-        return await upload(self, source, destination, verify=verify, on_progress=on_progress)
+        options = _options(exclude, delete, checksum, whole_files)
+        return await upload(
+            self, source, destination, verify=verify, on_progress=on_progress, options=options
+        )
 
     async def download(
         self,
@@ -139,8 +151,27 @@ class RemoteFiles(LookingMethods):
         *,
         verify: Verify = "size",
         on_progress: OnProgress | None = None,
+        exclude: Iterable[str] = (),
+        delete: bool = False,
+        checksum: bool = False,
+        whole_files: bool = False,
     ) -> TransferResult:
         """Copy a file or directory of the server to exactly *destination*; see `upload`."""
         from exec_server.client.files.transfer.download import download
 
-        return await download(self, source, destination, verify=verify, on_progress=on_progress)
+        options = _options(exclude, delete, checksum, whole_files)
+        return await download(
+            self, source, destination, verify=verify, on_progress=on_progress, options=options
+        )
+
+
+def _options(
+    exclude: Iterable[str], delete: bool, checksum: bool, whole_files: bool
+) -> TransferOptions:
+    from exec_server.client.files.transfer.transfer_options import TransferOptions
+
+    if isinstance(exclude, str):
+        raise TypeError("exclude must be several patterns, not one str")
+    return TransferOptions(
+        exclude=tuple(exclude), delete=delete, checksum=checksum, whole_files=whole_files
+    )

@@ -16,7 +16,7 @@ import msgspec
 
 from exec_server.errors import InternalError, RpcError
 from exec_server.files.confined import packets, work
-from exec_server.files.confined.interpreter import HIDDEN
+from exec_server.files.confined.interpreter import HIDDEN, hide
 from exec_server.files.confined.packets import FileContent, HelperAnswer, HelperCall
 from exec_server.files.operations import changes
 from exec_server.files.operations.oserrors import rpc_error
@@ -24,7 +24,6 @@ from exec_server.files.operations.table import OpenedFile
 
 # The number of long tasks that run at a time; further ones wait.
 _THREADS = 4
-_PR_SET_DUMPABLE = 4
 # A helper sends this once, before any answer, when it can take calls.
 READY = b"ready"
 
@@ -100,17 +99,10 @@ def _file_of(parts: tuple[bytes, ...]) -> int:
     return fd
 
 
-def _hide() -> None:
-    """Keep other processes of this user from tracing this one, and from its descriptors."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-
-
 def main() -> None:
     try:
         if os.environ.get(HIDDEN):
-            _hide()
+            hide()
         # The type is given, because the sandbox's filter refuses to ask the kernel for it.
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=sys.stdin.fileno())
         changes.keep_closed(map(os.fsencode, sys.argv[1:]))

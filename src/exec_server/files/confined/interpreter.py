@@ -14,6 +14,7 @@ from exec_server.sandbox.policy import MINIMAL_READS
 HIDDEN = "EXEC_SERVER_HIDDEN_HELPER"
 # The variables that a helper inherits from the server.
 PASSED_ON = ("PATH", "TMPDIR", "TMP", "TEMP")
+_PR_SET_DUMPABLE = 4
 _SETTINGS, _LIBRARY_CACHE = b"/etc", b"/etc/ld.so.cache"
 # The interpreter runs isolated and without the `site` module, so it is given its path.
 _START = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
@@ -36,6 +37,13 @@ def _interpreter(module: str) -> tuple[bytes, ...]:
     start = _START.format(path=_path(), module=module)
     words = (os.path.realpath(sys.executable), "-I", "-S", "-c", start)
     return tuple(map(os.fsencode, words))
+
+
+def hide() -> None:
+    """Keep other processes of this user from tracing this one, and from its descriptors."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def helper_plan(policy: Policy) -> Plan:

@@ -8,6 +8,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from exec_server.errors import InvalidRequest
 from exec_server.files.operations import changes, local, nofollow
@@ -25,46 +26,76 @@ _NOFOLLOW = os.O_NOFOLLOW | local.QUIET
 _CANNOT_COPY = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM)
 
 
+class _Part(NamedTuple):
+    """The part of a file that is asked about."""
+
+    offset: int
+    length: int
+    # False if only the digest of the whole part is wanted.
+    wants_chunks: bool
+    # 0 if the content says where chunks end.
+    block_bytes: int
+
+
 def signature(
-    path: bytes, offset: int, length: int, wants_chunks: bool, is_cancelled: IsCancelled
-) -> Encoded:
-    return _signature(path, offset, length, wants_chunks, is_cancelled, follows=True)
-
-
-def signature_nofollow(
-    path: bytes, offset: int, length: int, wants_chunks: bool, is_cancelled: IsCancelled
-) -> Encoded:
-    return _signature(path, offset, length, wants_chunks, is_cancelled, follows=False)
-
-
-def _signature(
     path: bytes,
     offset: int,
     length: int,
     wants_chunks: bool,
+    block_bytes: int,
     is_cancelled: IsCancelled,
-    *,
-    follows: bool,
 ) -> Encoded:
-    digest, packed = hashlib.sha256(), bytearray()
-    with _opened(path, os.O_RDONLY, follows=follows) as fd:
-        pieces = _pieces(fd, offset, length, digest, is_cancelled)
-        if wants_chunks:
-            for data in chunks(pieces):
+    with _opened(path, os.O_RDONLY, follows=True) as fd:
+        return _signature(fd, _Part(offset, length, wants_chunks, block_bytes), is_cancelled)
+
+
+def signature_nofollow(
+    path: bytes,
+    offset: int,
+    length: int,
+    wants_chunks: bool,
+    block_bytes: int,
+    is_cancelled: IsCancelled,
+) -> Encoded:
+    with _opened(path, os.O_RDONLY, follows=False) as fd:
+        return _signature(fd, _Part(offset, length, wants_chunks, block_bytes), is_cancelled)
+
+
+def _signature(fd: int, part: _Part, is_cancelled: IsCancelled) -> Encoded:
+    whole, packed = hashlib.sha256(), bytearray()
+    if part.block_bytes and part.wants_chunks:
+        for size, digest in _blocks(fd, part, is_cancelled):
+            packed += pack_chunk(ContentChunk(size, digest[:16]))
+            whole.update(digest)
+        # The digest of the digests: the content is read once.
+    else:
+        pieces = _pieces(fd, part, whole, is_cancelled)
+        for data in chunks(pieces) if part.wants_chunks else pieces:
+            if part.wants_chunks:
                 packed += pack_chunk(ContentChunk(len(data), chunk_digest(data)))
-        else:
-            for _ in pieces:
-                pass
-        found = os.fstat(fd)
+    found = os.fstat(fd)
     head, middle = b'{"chunksBase64":"', b'","digest":"%b","size":%d,"modifiedAtMs":%d}'
-    facts = digest.hexdigest().encode(), found.st_size, found.st_mtime_ns // 1_000_000
+    facts = whole.hexdigest().encode(), found.st_size, found.st_mtime_ns // 1_000_000
     return Encoded((head, encode_base64(bytes(packed)), middle % facts))
 
 
+def _blocks(fd: int, part: _Part, is_cancelled: IsCancelled) -> Iterator[tuple[int, bytes]]:
+    """The size and the SHA-256 of each block of a fixed size."""
+    done = 0
+    while done < part.length:
+        size = min(part.block_bytes, part.length - done)
+        block, digest = part._replace(offset=part.offset + done, length=size), hashlib.sha256()
+        read = sum(len(data) for data in _pieces(fd, block, digest, is_cancelled))
+        if not read:
+            return
+        yield read, digest.digest()
+        done += read
+
+
 def _pieces(
-    fd: int, offset: int, length: int, digest: hashlib._Hash, is_cancelled: IsCancelled
+    fd: int, part: _Part, digest: hashlib._Hash, is_cancelled: IsCancelled
 ) -> Iterator[bytes]:
-    end = min(offset + length, (1 << 63) - 1)
+    offset, end = part.offset, min(part.offset + part.length, (1 << 63) - 1)
     while offset < end and not is_cancelled():
         data = os.pread(fd, min(_PIECE_BYTES, end - offset), offset)
         if not data:

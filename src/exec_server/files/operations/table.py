@@ -99,7 +99,13 @@ APPEND = Operation(
 
 SIGNATURE = BulkOperation(
     file_delta.SIGNATURE,
-    lambda params, _: (params.path.native, params.offset, params.length, params.chunks),
+    lambda params, _: (
+        params.path.native,
+        params.offset,
+        params.length,
+        params.chunks,
+        params.block_bytes,
+    ),
     delta.signature,
     delta.signature_nofollow,
 )

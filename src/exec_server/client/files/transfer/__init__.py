@@ -2,10 +2,14 @@
 
 tree.py            one entry of a tree, on either side
 transfer_plan.py   what has to be copied: decided from two listings, without I/O
+transfer_options.py  what the caller wants
 transfer.py        what uploads and downloads have in common
 upload.py          to a server
 upload_checks.py   the decisions of an upload that need no I/O
 download.py        from a server
+changed_parts.py   which parts of a changed file the other side has
+delta_upload.py    sending only what has changed in a file
+delta_download.py  receiving only that
 source.py          where an upload reads: this machine, or another server
 local_tree.py      reading and writing on this machine, without following links
 remote_tree.py     the tree on the server

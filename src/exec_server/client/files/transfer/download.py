@@ -1,4 +1,8 @@
-"""Download: copy from a server to this machine."""
+"""Download: copy from a server to this machine.
+
+The module is long because a file may come by three ways (an archive, one read, blocks), and each of
+them has to continue after a lost connection and to leave nothing behind after a failure.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVarTuple
 from exec_server.client.files.file_streams import BLOCK_BYTES
 from exec_server.client.files.transfer import local_tree, pack
 from exec_server.client.files.transfer.checksum import Digest, local_digest
+from exec_server.client.files.transfer.delta_download import DeltaDownload, receive_changes
 from exec_server.client.files.transfer.local_tree import (
     Changed,
     LocalPlace,
@@ -34,10 +39,17 @@ from exec_server.client.files.transfer.transfer import (
     is_handle_lost,
     persist,
 )
+from exec_server.client.files.transfer.transfer_options import (
+    DEFAULT_OPTIONS,
+    TransferOptions,
+    without_excluded,
+)
 from exec_server.client.files.transfer.transfer_plan import (
     SMALL_BYTES,
     Copy,
     TransferPlan,
+    extraneous,
+    is_changed_file,
     make_plan,
     stale_parts,
     stale_siblings,
@@ -74,9 +86,12 @@ async def download(
     *,
     verify: Verify = "size",
     on_progress: OnProgress | None = None,
+    options: TransferOptions = DEFAULT_OPTIONS,
 ) -> TransferResult:
     """See RemoteFiles.download."""
-    prepare = partial(Download.prepare, files, source, destination, on_progress=on_progress)
+    prepare = partial(
+        Download.prepare, files, source, destination, on_progress=on_progress, options=options
+    )
     return await persist(prepare, verify=verify)
 
 
@@ -99,6 +114,7 @@ class Download(Transfer):
         super().__init__(there, plan, on_progress)
         self._here = here
         self._existing = existing
+        self._delta: DeltaDownload | None = None
         for path, text in listing.errors:
             self._fail(path, text)
         if not listing.is_full:
@@ -112,6 +128,7 @@ class Download(Transfer):
         destination: str | bytes | os.PathLike[str],
         *,
         on_progress: OnProgress | None = None,
+        options: TransferOptions = DEFAULT_OPTIONS,
     ) -> Download:
         """List both sides and make a plan. Raises NotFound if there is no *source*."""
         there = await RemoteTree.find(files, source)
@@ -121,8 +138,13 @@ class Download(Transfer):
         here = await asyncio.to_thread(LocalTree, destination)
         with here.named():
             existing = await asyncio.to_thread(_existing, here)
-        plan = make_plan(listing.entries, existing)
-        return cls(here, there, plan, listing, existing, on_progress)
+        wanted = without_excluded(listing.entries, options.exclude)
+        plan = make_plan(wanted, existing)
+        if options.delete and listing.entries[0].kind == "directory":
+            plan.extra = extraneous(wanted, without_excluded(existing.values(), options.exclude))
+        transfer = cls(here, there, plan, listing, existing, on_progress)
+        transfer.options = options
+        return transfer
 
     @property
     def _roots(self) -> tuple[bytes, bytes]:
@@ -134,6 +156,8 @@ class Download(Transfer):
         await asyncio.to_thread(self._remove_stale_parts)
         todo = await self._unpack([copy for copy in self.plan.files if copy.is_small])
         await each(todo, self._copy_small, width=SMALL_WIDTH)
+        if not self.options.whole_files and await self._files.offers("fsDelta"):
+            self._delta = DeltaDownload(self._files, self._tracker, follow_symlinks=self._follow)
         large = [copy for copy in self.plan.files if not copy.is_small]
         await each(large, self._copy_large, width=LARGE_WIDTH)
         await asyncio.to_thread(self._finish)
@@ -277,12 +301,25 @@ class Download(Transfer):
         try:
             with await asyncio.to_thread(self._here.places) as places:
                 place = await asyncio.to_thread(places.of, entry.path)
-                await self._receive_large(place, entry)
+                if not await self._receive_changes(place, copy):
+                    await self._receive_large(place, entry)
             self._count(entry)
         except (OSError, RpcError, Changed) as exc:
             check_handle(exc)
             self._fail(entry.path, exc)
         self._tracker.advance(files=1)
+
+    async def _receive_changes(self, place: LocalPlace, copy: Copy) -> bool:
+        """Receive only what has changed in a file; False if it has to be sent whole."""
+        if self._delta is None or not is_changed_file(copy):
+            return False
+        path = self._there.at(copy.entry.path)
+        check = partial(self._check_unchanged, copy.entry)
+        matched = await receive_changes(self._delta, path, place, copy.entry, check=check)
+        if matched is None:
+            return False
+        self.result.matched_bytes += matched
+        return True
 
     async def _receive_large(self, place: LocalPlace, entry: TreeEntry) -> None:
         part = LocalPlace(place.directory, part_name(entry, place.name))
@@ -316,6 +353,16 @@ class Download(Transfer):
             raise Changed
 
     # At the end.
+
+    async def _remove(self, entries: list[TreeEntry]) -> None:
+        await asyncio.to_thread(self._remove_all, entries)
+
+    def _remove_all(self, entries: list[TreeEntry]) -> None:
+        with self._here.places() as places:
+            for entry in entries:
+                # A directory stays if it contains excluded names.
+                if self._try(entry, local_tree.remove_entry, places.of(entry.path), entry):
+                    self.result.removed += 1
 
     def _finish(self) -> None:
         """Make links, and set the attributes of directories, which copying changes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -24,6 +25,10 @@ class Changed(Exception):
 
 class WithoutSize(Changed):
     """A file has content although its size is 0, as those of /proc have."""
+
+
+class MostlyNew(Changed):
+    """Too little of a file is in its old version to send only the rest."""
 
 
 class LocalScan(NamedTuple):
@@ -293,6 +298,20 @@ def make_link(place: LocalPlace, entry: TreeEntry) -> None:
         os.unlink(part, dir_fd=place.directory)
     os.symlink(entry.target, part, dir_fd=place.directory)
     os.rename(part, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
+
+
+def remove_entry(place: LocalPlace, entry: TreeEntry) -> None:
+    """Remove a file, a link, or a directory unless something is left in it."""
+    try:
+        if entry.kind == "directory":
+            os.rmdir(place.name, dir_fd=place.directory)
+        else:
+            os.unlink(place.name, dir_fd=place.directory)
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        if exc.errno != errno.ENOTEMPTY:
+            raise
 
 
 def set_attributes(place: LocalPlace, entry: TreeEntry) -> None:

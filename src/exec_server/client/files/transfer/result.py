@@ -33,6 +33,10 @@ class TransferResult(msgspec.Struct, kw_only=True):
     kept: int = 0
     # The part of `bytes` that an earlier attempt had copied.
     resumed_bytes: int = 0
+    # The part of `bytes` that was in the old version of a file, and was not sent again.
+    matched_bytes: int = 0
+    # The number of files, links and directories that were removed.
+    removed: int = 0
     # Entries that are neither a file, a directory nor a link.
     skipped: list[Remark] = []
     problems: list[Remark] = []

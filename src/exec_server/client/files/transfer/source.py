@@ -20,6 +20,10 @@ from exec_server.errors import NotFound
 class Content(Protocol):
     """The content of one large file."""
 
+    @property
+    def descriptor(self) -> int | None:
+        """The open file, if it is on this machine."""
+
     async def read(self, offset: int, size: int) -> bytes:
         """At most *size* bytes from *offset* on."""
 
@@ -95,6 +99,10 @@ class _LocalContent:
         self._fd = fd
         self._size = size
 
+    @property
+    def descriptor(self) -> int | None:
+        return self._fd
+
     async def read(self, offset: int, size: int) -> bytes:
         return await asyncio.to_thread(os.pread, self._fd, size, offset)
 
@@ -156,6 +164,8 @@ class RemoteSource:
 
 
 class _RemoteContent:
+    descriptor = None
+
     def __init__(self, tree: RemoteTree, entry: TreeEntry) -> None:
         self._files = tree.files
         self._path = tree.at(entry.path)

@@ -13,7 +13,8 @@ from exec_server.client.files.transfer.local_tree import Changed, WithoutSize
 from exec_server.client.files.transfer.progress import OnProgress, Tracker
 from exec_server.client.files.transfer.remote_tree import RemoteTree
 from exec_server.client.files.transfer.result import TransferResult, Verify, remark
-from exec_server.client.files.transfer.transfer_plan import TransferPlan
+from exec_server.client.files.transfer.transfer_options import DEFAULT_OPTIONS
+from exec_server.client.files.transfer.transfer_plan import Copy, TransferPlan
 from exec_server.client.files.transfer.tree import TreeEntry
 from exec_server.errors import ConnectionClosed, NotFound, RpcError, SessionLost
 
@@ -83,6 +84,7 @@ class Transfer(ABC):
         self._files: RemoteFiles = there.files
         self._follow = there.follow_symlinks
         self._tracker = Tracker(on_progress)
+        self.options = DEFAULT_OPTIONS
         # The paths that were given up; the result says why.
         self._failed: set[bytes] = set()
 
@@ -93,10 +95,15 @@ class Transfer(ABC):
 
     async def run(self, *, verify: Verify = "size") -> TransferResult:
         """Do the transfer. Raises TransferFailed if some of it could not be done."""
+        if self.options.checksum:
+            await self._compare_kept()
         self._begin()
         await self._copy()
         if verify == "hash":
             await self._compare()
+        if self.plan.extra and not self.result.problems:
+            # After a problem nothing is removed: what could not be read looks as if it were gone.
+            await self._remove(self.plan.extra)
         self.result.check(*map(os.fsdecode, self._roots))
         return self.result
 
@@ -108,6 +115,20 @@ class Transfer(ABC):
     @abstractmethod
     async def _copy(self) -> None:
         """Copy what the plan lists."""
+
+    @abstractmethod
+    async def _remove(self, entries: list[TreeEntry]) -> None:
+        """Remove from the destination what is not in the source, the deepest first."""
+
+    async def _compare_kept(self) -> None:
+        """Copy the files with the same size and time whose content differs."""
+        plan = self.plan
+        theirs = await remote_digest(self._there, plan.kept)
+        ours = await self._digest(plan.kept)
+        found = {entry.path for entry, _ in await differing(ours, theirs, plan.kept)}
+        plan.files += [Copy(entry, entry) for entry in plan.kept if entry.path in found]
+        plan.kept = [entry for entry in plan.kept if entry.path not in found]
+        plan.modes = [entry for entry in plan.modes if entry.path not in found]
 
     def _begin(self) -> None:
         plan, result = self.plan, self.result

@@ -12,6 +12,8 @@ from exec_server.client.files.transfer.tree import TreeEntry, below, is_same, pa
 
 # A file up to this size is sent whole, together with others; a larger one alone, in blocks.
 SMALL_BYTES = 256 * 1024
+# Smaller files are sent whole: asking for checksums would take as long.
+DELTA_FROM = 1024 * 1024
 # The name of a part, as `part_name` makes it.
 _PART = re.compile(rb"(.+)\.[0-9a-f]{8}\.part", re.DOTALL)
 
@@ -47,6 +49,8 @@ class TransferPlan(msgspec.Struct):
     modes: list[TreeEntry] = []
     skipped: list[TreeEntry] = []
     obstacles: list[Obstacle] = []
+    # What is at the destination and not in the source, the deepest first, if it is to be removed.
+    extra: list[TreeEntry] = []
 
     @property
     def bytes(self) -> int:
@@ -71,6 +75,21 @@ def make_plan(source: Iterable[TreeEntry], destination: Mapping[bytes, TreeEntry
         else:
             _add(plan, entry, found)
     return plan
+
+
+def is_changed_file(copy: Copy) -> bool:
+    """True if a large file replaces a large file, so that parts of it may be the same."""
+    found = copy.replaces
+    if found is None or found.kind != "file":
+        return False
+    return min(copy.entry.size, found.size) >= DELTA_FROM
+
+
+def extraneous(source: Iterable[TreeEntry], destination: Iterable[TreeEntry]) -> list[TreeEntry]:
+    """The entries of *destination* that are not in *source*, the deepest first."""
+    wanted = {entry.path for entry in source}
+    found = [entry for entry in destination if entry.path and entry.path not in wanted]
+    return sorted(found, key=lambda entry: (-entry.path.count(b"/"), entry.path))
 
 
 def stale_parts(plan: TransferPlan, existing: Iterable[bytes]) -> list[bytes]:

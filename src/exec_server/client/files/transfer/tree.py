@@ -81,5 +81,12 @@ def part_name(entry: TreeEntry, name: bytes) -> bytes:
     return b".%b.part" % _digest(name + b"\0" + version, 16)
 
 
+def delta_part_name(entry: TreeEntry, name: bytes) -> bytes:
+    """The name of a copy that is made from an old version; it is never continued later."""
+    # The name of the part of another version.
+    other = TreeEntry(b"", "file", entry.size, entry.mtime_ns + 1_000_000)
+    return part_name(other, name)
+
+
 def _digest(data: bytes, size: int) -> bytes:
     return hashlib.blake2b(data, digest_size=size).hexdigest().encode()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING
 from exec_server.client.files.file_streams import BLOCK_BYTES, WINDOW
 from exec_server.client.files.transfer.archives import Archives
 from exec_server.client.files.transfer.checksum import Digest
+from exec_server.client.files.transfer.delta_upload import DeltaUpload
 from exec_server.client.files.transfer.leftovers import discard, discard_incomplete
-from exec_server.client.files.transfer.local_tree import Changed, LocalTree
+from exec_server.client.files.transfer.local_tree import Changed, LocalTree, MostlyNew
 from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.remote_links import make_links
 from exec_server.client.files.transfer.remote_listing import Listing, look_at
@@ -34,14 +36,21 @@ from exec_server.client.files.transfer.transfer import (
     is_handle_lost,
     persist,
 )
+from exec_server.client.files.transfer.transfer_options import (
+    DEFAULT_OPTIONS,
+    TransferOptions,
+    without_excluded,
+)
 from exec_server.client.files.transfer.transfer_plan import (
     Copy,
     TransferPlan,
+    extraneous,
+    is_changed_file,
     make_plan,
     stale_parts,
     stale_siblings,
 )
-from exec_server.client.files.transfer.tree import TreeEntry, part_name
+from exec_server.client.files.transfer.tree import TreeEntry, delta_part_name, part_name
 from exec_server.client.files.transfer.upload_checks import (
     difference,
     has_arrived,
@@ -69,9 +78,12 @@ async def upload(
     *,
     verify: Verify = "size",
     on_progress: OnProgress | None = None,
+    options: TransferOptions = DEFAULT_OPTIONS,
 ) -> TransferResult:
     """See RemoteFiles.upload."""
-    prepare = partial(Upload.prepare, files, source, destination, on_progress=on_progress)
+    prepare = partial(
+        Upload.prepare, files, source, destination, on_progress=on_progress, options=options
+    )
     return await persist(prepare, verify=verify)
 
 
@@ -95,6 +107,7 @@ class Upload(Transfer):
         self._existing = existing
         self._archives = Archives(there, origin=source.origin)
         self._has_rename = self._has_append = self._has_permissions = False
+        self._delta: DeltaUpload | None = None
 
     @classmethod
     async def prepare(
@@ -104,12 +117,13 @@ class Upload(Transfer):
         destination: AnyPath,
         *,
         on_progress: OnProgress | None = None,
+        options: TransferOptions = DEFAULT_OPTIONS,
     ) -> Upload:
         """List both sides and make a plan. Raises OSError if there is no *source*."""
         here = await asyncio.to_thread(LocalTree, source)
         scan = await asyncio.to_thread(here.scan)
         there = await RemoteTree.find(files, destination)
-        transfer = await cls._planned(LocalSource(here), scan.entries, there, on_progress)
+        transfer = await cls._planned(LocalSource(here), scan.entries, there, on_progress, options)
         for path, error in scan.errors:
             transfer._fail(path, error)
         return transfer
@@ -123,6 +137,7 @@ class Upload(Transfer):
         destination: AnyPath,
         *,
         on_progress: OnProgress | None = None,
+        options: TransferOptions = DEFAULT_OPTIONS,
     ) -> Upload:
         """Like `prepare`, from another server; the content passes through here, a few blocks at a
         time. Raises NotFound if there is no *source*."""
@@ -131,7 +146,9 @@ class Upload(Transfer):
         if not listing.entries:
             raise origin.missing()
         there = await RemoteTree.find(files, destination)
-        transfer = await cls._planned(RemoteSource(origin), listing.entries, there, on_progress)
+        transfer = await cls._planned(
+            RemoteSource(origin), listing.entries, there, on_progress, options
+        )
         for path, text in listing.errors:
             transfer._fail(path, text)
         if not listing.is_full:
@@ -145,11 +162,17 @@ class Upload(Transfer):
         entries: list[TreeEntry],
         there: RemoteTree,
         on_progress: OnProgress | None,
+        options: TransferOptions,
     ) -> Upload:
         is_tree = entries[0].kind == "directory"
         existing = await there.list(is_full=is_tree) if there.exists else Listing()
-        plan = make_plan(entries, existing.by_path())
-        return cls(source, there, plan, existing, on_progress)
+        wanted = without_excluded(entries, options.exclude)
+        plan = make_plan(wanted, existing.by_path())
+        if options.delete and is_tree:
+            plan.extra = extraneous(wanted, without_excluded(existing.entries, options.exclude))
+        transfer = cls(source, there, plan, existing, on_progress)
+        transfer.options = options
+        return transfer
 
     @property
     def _roots(self) -> tuple[bytes, bytes]:
@@ -162,6 +185,8 @@ class Upload(Transfer):
         self._has_rename = await self._files.offers("fsRename")
         self._has_append = await self._files.offers("fsAppend")
         self._has_permissions = await self._files.offers("fsSetPermissions")
+        if not self.options.whole_files and await self._files.offers("fsDelta"):
+            self._delta = DeltaUpload(self._files, self._tracker, follow_symlinks=self._follow)
         if self.plan.directories:
             await self._open_directories()
         elif self.plan.files:
@@ -272,6 +297,10 @@ class Upload(Transfer):
         await self._try(copy.entry, self._put(copy, send))
 
     async def _copy_large(self, copy: Copy) -> None:
+        if self._delta is not None and is_changed_file(copy):
+            if await self._copy_changes(self._delta, copy):
+                return
+
         async def send(path: bytes) -> None:
             async with self._source.open(copy.entry) as content:
                 await self._send_large(content, copy.entry, path)
@@ -279,21 +308,49 @@ class Upload(Transfer):
 
         await self._try(copy.entry, self._put(copy, send))
 
-    async def _put(self, copy: Copy, send: Callable[[bytes], Awaitable[None]]) -> None:
+    async def _copy_changes(self, delta: DeltaUpload, copy: Copy) -> bool:
+        """Send only what has changed in a file; False if it has to be sent whole."""
+        entry, replaced = copy.entry, copy.replaces
+        assert replaced is not None
+
+        async def send(path: bytes) -> None:
+            old = self._there.at(entry.path)
+            async with self._source.open(entry) as content:
+                matched = await delta.send(
+                    content, entry.size, old=old, old_size=replaced.size, part=path
+                )
+            if matched is None:
+                raise MostlyNew
+            self.result.matched_bytes += matched
+            self._tracker.advance(files=1)
+
+        try:
+            await self._put(copy, send, is_delta=True)
+        except (MostlyNew, OSError, RpcError) as exc:
+            check_handle(exc)
+            return False
+        except Changed as exc:
+            self._fail(entry.path, exc)
+        return True
+
+    async def _put(
+        self, copy: Copy, send: Callable[[bytes], Awaitable[None]], *, is_delta: bool = False
+    ) -> None:
         """Write a file with *send*, perhaps under another name; then set attributes and name."""
         entry = copy.entry
         path, part = entry.path, None
         is_risky = copy.replaces is not None or not copy.is_small
         if is_risky and self._has_rename:
             names = os.path.split(self._there.at(path))
-            part = os.path.join(names[0], part_name(entry, names[1]))
+            named = delta_part_name if is_delta else part_name
+            part = os.path.join(names[0], named(entry, names[1]))
         elif copy.replaces is not None and copy.replaces.kind == "symlink":
             await self._files.remove(self._there.at(path))
         target = self._there.at(path)
         try:
             await send(part or target)
         except (Changed, asyncio.CancelledError) as exc:
-            if part is None or isinstance(exc, Changed):
+            if part is None or is_delta or isinstance(exc, Changed):
                 # It cannot be continued later, and must not be taken for a complete file.
                 await discard(self._files, part or target)
             raise
@@ -361,6 +418,20 @@ class Upload(Transfer):
             self._skip(entry.path, "the server has no way to make a link")
 
     # At the end.
+
+    async def _remove(self, entries: list[TreeEntry]) -> None:
+        for level in levels(entries):
+            await each(level, self._remove_entry, width=SMALL_WIDTH)
+
+    async def _remove_entry(self, entry: TreeEntry) -> None:
+        try:
+            await self._files.remove(self._there.at(entry.path), force=True)
+        except RpcError as exc:
+            # A directory stays if it contains excluded names.
+            if entry.kind != "directory" or exc.errno != errno.ENOTEMPTY:
+                self._fail(entry.path, exc)
+            return
+        self.result.removed += 1
 
     def _check(self, copy: Copy, problem: str | None) -> None:
         """Count what was copied, and record what is wrong."""

@@ -1,0 +1,247 @@
+"""Which parts of a changed file are in its old version.
+
+Most changes are in one place, so the beginning and the end are compared first, in fixed blocks.
+What lies between is cut into chunks where the content says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from exec_server.protocol.file_delta import (
+    MOST_RANGES,
+    SPAN_BYTES,
+    ContentChunk,
+    chunk_digest,
+    unpack_chunks,
+)
+from exec_server.state.content_chunks import chunks
+
+if TYPE_CHECKING:
+    from exec_server.client.files.remote_files import RemoteFiles
+
+# The blocks in which the beginning and the end of two versions are compared.
+BLOCK_BYTES = 4 * 1024 * 1024
+# If more than this part of a file is new, it is sent whole.
+_WORTH = 0.75
+_PIECE_BYTES = 1024 * 1024
+
+
+class DeltaRange(NamedTuple):
+    """A part of the new file: where it is there, and where in the old file, if it is."""
+
+    start: int
+    size: int
+    # None if it has to be sent.
+    source: int | None
+
+
+class Version(Protocol):
+    """A version of a file, on this machine or on a server.
+
+    Raises OSError, RpcError, and ValueError if a server sends nonsense.
+    """
+
+    size: int
+
+    async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
+        """The checksums of the blocks of a part, of at most SPAN_BYTES."""
+
+    async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
+        """The chunks of a part, of any length."""
+
+
+class LocalVersion:
+    """An open file of this machine."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd = fd
+        self.size = size
+
+    async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
+        return await asyncio.to_thread(self._blocks, offset, length)
+
+    def _blocks(self, offset: int, length: int) -> list[ContentChunk]:
+        pieces = _pieces(self._fd, offset, length, BLOCK_BYTES)
+        return [ContentChunk(len(data), chunk_digest(data)) for data in pieces]
+
+    async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
+        return await asyncio.to_thread(self._chunks, offset, length)
+
+    def _chunks(self, offset: int, length: int) -> list[ContentChunk]:
+        pieces = _pieces(self._fd, offset, length, _PIECE_BYTES)
+        return [ContentChunk(len(data), chunk_digest(data)) for data in chunks(pieces)]
+
+
+def _pieces(fd: int, offset: int, length: int, size: int) -> Iterator[bytes]:
+    end = offset + length
+    while offset < end:
+        data = os.pread(fd, min(size, end - offset), offset)
+        if not data:
+            return
+        yield data
+        offset += len(data)
+
+
+class RemoteVersion:
+    """A file of the server."""
+
+    def __init__(
+        self, files: RemoteFiles, path: bytes, size: int, *, follow_symlinks: bool
+    ) -> None:
+        self._files = files
+        self._path = path
+        self._follow = follow_symlinks
+        self.size = size
+
+    async def blocks(self, offset: int, length: int) -> list[ContentChunk]:
+        return await self._ask(offset, length, block_bytes=BLOCK_BYTES)
+
+    async def chunks(self, offset: int, length: int) -> list[ContentChunk]:
+        found: list[ContentChunk] = []
+        end = offset + length
+        while offset < end:
+            size = min(SPAN_BYTES, end - offset)
+            part = await self._ask(offset, size, block_bytes=0)
+            if offset + size < end:
+                # The last chunk was cut by the end of the span, and not by its content.
+                part = part[:-1]
+            found += part
+            read = sum(chunk.size for chunk in part)
+            if not read:
+                raise ValueError("the server sent no chunks")
+            offset += read
+        return found
+
+    async def _ask(self, offset: int, length: int, *, block_bytes: int) -> list[ContentChunk]:
+        answer = await self._files.signature(
+            self._path,
+            offset=offset,
+            length=length,
+            block_bytes=block_bytes,
+            follow_symlinks=self._follow,
+        )
+        return list(unpack_chunks(answer.chunks_base64.data))
+
+
+async def compare(new: Version, old: Version) -> list[DeltaRange]:
+    """The new version in ranges, each of which is in the old version or has to be sent."""
+    first = await _same_beginning(new, old)
+    last = await _same_end(new, old, first)
+    ranges = list(_spans(0, first, 0))
+    inner_new, inner_old = new.size - first - last, old.size - first - last
+    ours, theirs = await asyncio.gather(new.chunks(first, inner_new), old.chunks(first, inner_old))
+    for start, size, source in compared(ours, theirs):
+        ranges.append(DeltaRange(first + start, size, None if source is None else first + source))
+    ranges += _spans(new.size - last, last, old.size - last)
+    return ranges
+
+
+async def _same_beginning(new: Version, old: Version) -> int:
+    """The number of bytes at the beginning that are the same, in whole blocks."""
+    same, most = 0, min(new.size, old.size)
+    while same < most:
+        size = min(SPAN_BYTES, most - same)
+        ours, theirs = await asyncio.gather(new.blocks(same, size), old.blocks(same, size))
+        equal = _equal(ours, theirs)
+        same += equal
+        if equal < size:
+            break
+    return same
+
+
+async def _same_end(new: Version, old: Version, first: int) -> int:
+    """The number of bytes at the end that are the same, in whole blocks, behind *first*."""
+    same, most = 0, min(new.size, old.size) - first
+    while size := min(SPAN_BYTES, (most - same) // BLOCK_BYTES * BLOCK_BYTES):
+        before = same + size
+        ours, theirs = await asyncio.gather(
+            new.blocks(new.size - before, size), old.blocks(old.size - before, size)
+        )
+        equal = _equal(ours[::-1], theirs[::-1])
+        same += equal
+        if equal < size:
+            break
+    return same
+
+
+def _equal(ours: list[ContentChunk], theirs: list[ContentChunk]) -> int:
+    """The size of the blocks before the first difference."""
+    size = 0
+    for one, other in zip(ours, theirs, strict=False):
+        if one != other:
+            break
+        size += one.size
+    return size
+
+
+def _spans(start: int, size: int, source: int) -> Iterator[DeltaRange]:
+    """A range that is in the old version, in parts that one request can copy."""
+    for done in range(0, size, SPAN_BYTES):
+        yield DeltaRange(start + done, min(SPAN_BYTES, size - done), source + done)
+
+
+def compared(new: Iterable[ContentChunk], old: Iterable[ContentChunk]) -> list[DeltaRange]:
+    """The chunks of *new* in ranges; neighbours that come from one place are one range."""
+    places: dict[ContentChunk, int] = {}
+    offset = 0
+    for chunk in old:
+        places.setdefault(chunk, offset)
+        offset += chunk.size
+    ranges: list[DeltaRange] = []
+    start = 0
+    for chunk in new:
+        _add(ranges, DeltaRange(start, chunk.size, places.get(chunk)))
+        start += chunk.size
+    return ranges
+
+
+def _add(ranges: list[DeltaRange], item: DeltaRange) -> None:
+    last = ranges[-1] if ranges else None
+    if last is not None and last.size + item.size <= SPAN_BYTES:
+        is_new = last.source is None and item.source is None
+        follows = (
+            last.source is not None
+            and item.source is not None
+            and last.source + last.size == item.source
+        )
+        if is_new or follows:
+            ranges[-1] = last._replace(size=last.size + item.size)
+            return
+    ranges.append(item)
+
+
+async def is_equal(one: Version, other: Version) -> bool:
+    """True if both files have the same content; they have the same size."""
+    for offset in range(0, one.size, SPAN_BYTES):
+        size = min(SPAN_BYTES, one.size - offset)
+        ours, theirs = await asyncio.gather(one.blocks(offset, size), other.blocks(offset, size))
+        if _equal(ours, theirs) != size:
+            return False
+    return True
+
+
+def is_worth_it(ranges: Iterable[DeltaRange]) -> bool:
+    """True if enough of the new file is in the old one."""
+    ranges = list(ranges)
+    missing = sum(item.size for item in ranges if item.source is None)
+    return missing <= _WORTH * sum(item.size for item in ranges)
+
+
+def copy_batches(ranges: Iterable[DeltaRange]) -> Iterator[list[tuple[int, int, int]]]:
+    """The ranges that are in the old file, as many at once as a request may have."""
+    batch: list[tuple[int, int, int]] = []
+    room = SPAN_BYTES
+    for start, size, source in ranges:
+        if source is None:
+            continue
+        if size > room or len(batch) == MOST_RANGES:
+            yield batch
+            batch, room = [], SPAN_BYTES
+        batch.append((source, start, size))
+        room -= size
+    if batch:
+        yield batch

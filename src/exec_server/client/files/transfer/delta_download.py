@@ -1,0 +1,127 @@
+"""Receive only what has changed in a large file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from exec_server.client.files.transfer import local_tree
+from exec_server.client.files.transfer.changed_parts import (
+    DeltaRange,
+    LocalVersion,
+    RemoteVersion,
+    compare,
+    is_equal,
+    is_worth_it,
+)
+from exec_server.client.files.transfer.local_tree import Changed, LocalPlace
+from exec_server.client.files.transfer.tree import TreeEntry, delta_part_name
+
+if TYPE_CHECKING:
+    from exec_server.client.files.remote_files import RemoteFiles
+    from exec_server.client.files.transfer.progress import Tracker
+
+_COPY_BYTES = 16 * 1024 * 1024
+
+
+class DeltaDownload:
+    """Makes the new version of a file here, from its old version and from what is received."""
+
+    def __init__(self, files: RemoteFiles, tracker: Tracker, *, follow_symlinks: bool) -> None:
+        self._files = files
+        self._tracker = tracker
+        self._follow = follow_symlinks
+
+    async def receive(self, path: bytes, size: int, *, old: int, part: int) -> int | None:
+        """Write the new version to the descriptor *part*; returns the bytes that did not travel.
+
+        None means that the file has to be sent whole. The result is compared by its checksums.
+        Raises OSError, RpcError and Changed.
+        """
+        new = RemoteVersion(self._files, path, size, follow_symlinks=self._follow)
+        try:
+            ranges = await compare(new, LocalVersion(old, os.fstat(old).st_size))
+        except ValueError:
+            return None
+        if sum(item.size for item in ranges) != size:
+            raise Changed
+        if not is_worth_it(ranges):
+            return None
+        matched = 0
+        for item in ranges:
+            if item.source is None:
+                await self._fetch(path, item, part)
+            else:
+                await asyncio.to_thread(_copy, old, part, item)
+                matched += item.size
+                self._tracker.keep(files=0, bytes=item.size)
+        if not await is_equal(new, LocalVersion(part, size)):
+            self._tracker.advance(bytes=-size)
+            return None
+        return matched
+
+    async def _fetch(self, path: bytes, item: DeltaRange, part: int) -> None:
+        offset = item.start
+        async with self._files.read_stream(path, offset=offset, length=item.size) as stream:
+            async for data in stream:
+                await asyncio.to_thread(_write_at, part, data, offset)
+                offset += len(data)
+                self._tracker.advance(bytes=len(data))
+        if offset != item.start + item.size:
+            raise Changed
+
+
+def _copy(old: int, part: int, item: DeltaRange) -> None:
+    assert item.source is not None
+    done = 0
+    while done < item.size:
+        size = min(item.size - done, _COPY_BYTES)
+        data = os.pread(old, size, item.source + done)
+        if not data:
+            raise Changed
+        _write_at(part, data, item.start + done)
+        done += len(data)
+
+
+def _write_at(fd: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
+
+
+async def receive_changes(
+    delta: DeltaDownload,
+    path: bytes,
+    place: LocalPlace,
+    entry: TreeEntry,
+    *,
+    check: Callable[[], Awaitable[None]],
+) -> int | None:
+    """Replace the file at *place* by its new version; returns as `DeltaDownload.receive` does.
+
+    *check* raises Changed if the file of the server is no longer as it was listed.
+    """
+    part = LocalPlace(place.directory, delta_part_name(entry, place.name))
+    fd = await asyncio.to_thread(local_tree.open_part, part, os.O_TRUNC)
+    try:
+        old = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=place.directory)
+        try:
+            matched = await delta.receive(path, entry.size, old=old, part=fd)
+        finally:
+            os.close(old)
+        if matched is None:
+            os.unlink(part.name, dir_fd=part.directory)
+        else:
+            await check()
+            await asyncio.to_thread(local_tree.finish_part, fd, part, place, entry)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part.name, dir_fd=part.directory)
+        raise
+    finally:
+        os.close(fd)
+    return matched

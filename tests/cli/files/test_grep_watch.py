@@ -1,0 +1,134 @@
+"""`exec-server grep` and `watch`, as people and programs see them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.files.conftest import done, run
+from tests.requirements import requirement
+from tests.support.servers import OURS
+from tests.support.wire import PATIENCE
+
+pytestmark = pytest.mark.one_loop
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    root = tmp_path / "code"
+    (root / "sub").mkdir(parents=True)
+    (root / "a.py").write_text("one\ntwo = 2\nthree\n")
+    (root / "sub" / "b.txt").write_text("TWO\nand two\n")
+    return root
+
+
+@requirement("cli/files:grep")
+async def test_grep_prints_as_rg_does(server, code):
+    there = f"{server.url}:{code}"
+    lines = (await done("grep", "two", there)).splitlines()
+    assert sorted(lines) == [f"{code}/a.py:2:two = 2", f"{code}/sub/b.txt:2:and two"]
+    around = await done("grep", "-C", "1", "-g", "*.py", "two", there)
+    assert around == f"{code}/a.py-1-one\n{code}/a.py:2:two = 2\n{code}/a.py-3-three\n"
+    counted = await done("grep", "-i", "-c", "two", there)
+    assert sorted(counted.splitlines()) == [f"{code}/a.py:1", f"{code}/sub/b.txt:2"]
+    assert await done("grep", "-l", "-F", "= 2", there) == f"{code}/a.py\n"
+    assert await done("grep", "--names", r"\.txt$", there) == f"{code}/sub/b.txt\n"
+    coloured = await done("grep", "--color", "always", "= 2", there)
+    assert "\x1b[1;31m= 2\x1b[0m" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == f"{code}/a.py:2:two = 2\n"
+    (hit,) = json.loads(await done("grep", "-o", "json", "one", there))
+    assert hit == {
+        "path": f"{code}/a.py",
+        "text": "one",
+        "line": 1,
+        "ranges": [[0, 3]],
+        "isContext": False,
+    }
+
+
+@requirement("cli/files:grep")
+async def test_grep_has_headings_and_colours_on_a_terminal(server, code):
+    (code / "a.py").write_text("two \x1b[2J\n")
+    ours, theirs = os.openpty()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *OURS, "grep", "-g", "*.py", "two", f"{server.url}:{code}", stdout=theirs
+        )
+        async with asyncio.timeout(PATIENCE):
+            assert await process.wait() == 0
+        printed = os.read(ours, 65536).decode().replace("\r\n", "\n")
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    heading = f"\x1b[35m{code}/a.py\x1b[0m\n"
+    assert printed == heading + "\x1b[32m1\x1b[0m:\x1b[1;31mtwo\x1b[0m ?[2J\n"
+
+
+@requirement("cli/files:grep")
+async def test_grep_has_the_statuses_of_grep(server, code):
+    none = await run("grep", "not there", f"{server.url}:{code}")
+    assert (none.status, none.stdout, none.stderr) == (1, "", "")
+    wrong = await run("grep", "(", f"{server.url}:{code}")
+    assert wrong.status == 2 and "unclosed group" in wrong.stderr
+    here = await run("grep", "x", str(code))
+    assert here.status == 2 and "is not on a server" in here.stderr
+
+
+@requirement("cli/files:watch")
+async def test_watch_prints_changes_until_it_is_interrupted(server, code):
+    process = await asyncio.create_subprocess_exec(
+        *OURS,
+        *("watch", "-o", "json", "-x", "*.tmp", f"{server.url}:{code}"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while b"watching" not in await process.stderr.readline():
+                pass
+            (code / "x.tmp").write_text("x")
+            (code / "new").mkdir()
+            first = json.loads(await process.stdout.readline())
+            assert first["seq"] >= 1
+            assert {**first, "seq": 1} == {
+                "kind": "created",
+                "path": str(code / "new"),
+                "type": "directory",
+                "seq": 1,
+            }
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@requirement("cli/files:watch")
+async def test_watch_ends_after_a_number_of_changes(server, code):
+    process = await asyncio.create_subprocess_exec(
+        *OURS,
+        *("watch", "-n", "1", f"{server.url}:{code}"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while b"watching" not in await process.stderr.readline():
+                pass
+            (code / "new").mkdir()
+            assert await process.stdout.read() == f"created  {code}/new\n".encode()
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()

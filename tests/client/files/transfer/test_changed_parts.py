@@ -1,0 +1,71 @@
+"""The parts of a changed file that are in its old version."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from exec_server.client.files.transfer import changed_parts
+from exec_server.client.files.transfer.changed_parts import (
+    DeltaRange,
+    LocalVersion,
+    compare,
+    copy_batches,
+    is_equal,
+    is_worth_it,
+)
+from tests.requirements import requirement
+
+KIB = 1024
+
+
+def edited(source: random.Random, data: bytes) -> bytes:
+    """*data* with a few insertions, removals and changes."""
+    for _ in range(source.randrange(4)):
+        start = source.randrange(len(data) + 1)
+        end = min(len(data), start + source.choice((0, 0, 1, 1000, 100 * KIB)))
+        data = data[:start] + source.randbytes(source.choice((0, 1, 50, 50 * KIB))) + data[end:]
+    return data
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Blocks and requests are small, so that the edges of both are met."""
+    monkeypatch.setattr(changed_parts, "BLOCK_BYTES", 32 * KIB)
+    monkeypatch.setattr(changed_parts, "SPAN_BYTES", 128 * KIB)
+
+
+@requirement("cli/files:delta")
+async def test_the_new_version_is_made_of_the_old_one_and_the_rest(small, tmp_path: Path):
+    for seed in range(30):
+        source = random.Random(seed)
+        old = source.randbytes(source.choice((1, 32 * KIB, 300 * KIB, 1000 * KIB)))
+        new = edited(source, old)
+        (tmp_path / "old").write_bytes(old)
+        (tmp_path / "new").write_bytes(new)
+        with (tmp_path / "old").open("rb") as before, (tmp_path / "new").open("rb") as after:
+            was = LocalVersion(before.fileno(), len(old))
+            becomes = LocalVersion(after.fileno(), len(new))
+            ranges = await compare(becomes, was)
+            assert await is_equal(becomes, becomes)
+            if len(new) == len(old):
+                assert await is_equal(becomes, was) == (new == old)
+        made = bytearray(len(new))
+        for start, size, origin in ranges:
+            data = new[start : start + size] if origin is None else old[origin : origin + size]
+            made[start : start + size] = data
+        assert made == new, seed
+        assert sum(item.size for item in ranges) == len(new)
+
+
+@requirement("cli/files:delta")
+def test_batches_are_as_large_as_a_request_may_be():
+    ranges = [DeltaRange(n, 1, n) for n in range(changed_parts.MOST_RANGES + 5)]
+    ranges.append(DeltaRange(len(ranges), 10, None))
+    ranges.append(DeltaRange(len(ranges) + 9, changed_parts.SPAN_BYTES, 0))
+    batches = list(copy_batches(ranges))
+    assert [len(batch) for batch in batches] == [changed_parts.MOST_RANGES, 5, 1]
+    assert is_worth_it(ranges)
+    assert not is_worth_it([DeltaRange(0, 4, None), DeltaRange(4, 1, 0)])
