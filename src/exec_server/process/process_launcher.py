@@ -41,6 +41,8 @@ class CheckedStart(NamedTuple):
     snapshot: WantedSnapshot | None
     limits: dict[str, Any] | None
     terms: StartTerms
+    # What the request brings along of earlier grants.
+    granted: dict[bytes, str]
 
     @property
     def is_confined(self) -> bool:
@@ -82,6 +84,7 @@ class ProcessLauncher:
             wanted_snapshot(params, self._limits) if has_snapshot else None,
             keeper_limits(params.limits, self._limits),
             terms,
+            self._given_grants(params),
         )
         if not params.argv:
             raise InvalidParams("argv must not be empty")
@@ -95,7 +98,7 @@ class ProcessLauncher:
         Preparing a sandbox or a shell's state may take a while; the program is not started if
         *is_wanted* says no by then. Raises RpcError when the start cannot even be tried.
         """
-        params, cwd, network, snapshot, limits, terms = checked
+        params, cwd, network, snapshot, limits, terms, _ = checked
         launch = self._launch(params, cwd, terms)
         if limits is not None:
             launch = launch._replace(limits=limits)
@@ -175,10 +178,20 @@ class ProcessLauncher:
             on_exit=child.reaped,
             denials=child.denials,
             # What was granted is no part of a floor.
-            granted=() if checked.terms.floor is not None else tuple(self.granted.items()),
+            granted=() if checked.terms.floor is not None else self._granted_to(checked),
             learns=checked.params.learn and checked.terms.floor is None,
         )
         return start
+
+    def _granted_to(self, checked: CheckedStart) -> tuple[tuple[bytes, str], ...]:
+        return tuple({**checked.granted, **self.granted}.items())
+
+    def _given_grants(self, params: StartParams) -> dict[bytes, str]:
+        if not params.granted:
+            return {}
+        from exec_server.process.given_grants import given_grants
+
+        return given_grants(params.granted)
 
     def _begin(
         self, start: ConfinedStart, launch: Launch, snapshot: WantedSnapshot | None

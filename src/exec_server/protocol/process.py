@@ -91,6 +91,8 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     denial_hold_ms: Count | None = None
     # Ours, with `denials`: `sandbox` is not enforced; what it would refuse is recorded.
     learn: bool = False
+    # Ours: grants of earlier records that hold for this process, too.
+    granted: list[str] = []
     # The name of `sandbox` in the first revisions; its value moves to `sandbox`.
     sandbox_policy: OldSandbox | None = None
 
