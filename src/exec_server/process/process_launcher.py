@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _NO_SANDBOX = "the process has no sandbox"
 _DURABLE = "a durable process outlives the server, which keeps the records"
-_OTHER_USER = "the process runs as another user"
 
 OpenNetwork = Callable[[StartParams, StartTerms], Network]
 OpenBridge = Callable[[Any, Mapping[str, str]], Network | None]
@@ -138,8 +137,6 @@ class ProcessLauncher:
             # Nothing is granted beyond a floor, so no call waits for it.
             hold = 0.0
         why_not = _DURABLE if params.durable else None
-        if terms.account is not None:
-            why_not = _OTHER_USER
         if not checked.is_confined:
             why_not = _NO_SANDBOX
         return DenialWatch(child.process_id, hold=hold, push=child.push, why_not=why_not)
