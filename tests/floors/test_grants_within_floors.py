@@ -82,9 +82,10 @@ async def test_neither_a_grant_nor_learning_lifts_a_floor(place):
     who = principal(sandbox=SandboxFloor(kind="workspace-write", folders=(str(place / "app"),)))
     async with serving(who) as (running, _, refusals), Wire(running.url) as wire:
         await wire.initialize()
-        params = {**start_params("p", ["true"]), "learn": True, "denials": True}
-        assert (await wire.error("process/start", params))["code"] == -32021
+        for more in ({"learn": True, "denials": True}, {"granted": ["write=/srv"]}):
+            params = {**start_params("p", ["true"]), **more}
+            assert (await wire.error("process/start", params))["code"] == -32021
         for scope in ("once", "process", "session"):
             asked = {"processId": "p", "grant": "write=/", "scope": scope}
             assert (await wire.error("process/grant", asked))["code"] == -32021
-    assert [method for _, method, _ in refusals] == ["process/start"] + 3 * ["process/grant"]
+    assert [method for _, method, _ in refusals] == 2 * ["process/start"] + 3 * ["process/grant"]

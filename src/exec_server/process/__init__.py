@@ -20,6 +20,7 @@
     limiting/            limits of what a process may use
     denial_watch.py      what a sandbox refused to one process, as its supervisor tells it
     host_denials.py      the hosts that its managed network refused
+    given_grants.py PURE the grants that a start brings along
     sandboxed_start.py   a start in a sandbox: prepared in a thread, then given to the keeper
     confinement.py       tells processes of a sandbox from all others
     snapshot.py          shell snapshots of a session: startup files are run once

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _NO_SANDBOX = "the process has no sandbox"
 _DURABLE = "a durable process outlives the server, which keeps the records"
-_OTHER_USER = "the process runs as another user"
 
 OpenNetwork = Callable[[StartParams, StartTerms], Network]
 OpenBridge = Callable[[Any, Mapping[str, str]], Network | None]
@@ -41,6 +40,8 @@ class CheckedStart(NamedTuple):
     snapshot: WantedSnapshot | None
     limits: dict[str, Any] | None
     terms: StartTerms
+    # What the request brings along of earlier grants.
+    granted: dict[bytes, str]
 
     @property
     def is_confined(self) -> bool:
@@ -82,6 +83,7 @@ class ProcessLauncher:
             wanted_snapshot(params, self._limits) if has_snapshot else None,
             keeper_limits(params.limits, self._limits),
             terms,
+            self._given_grants(params),
         )
         if not params.argv:
             raise InvalidParams("argv must not be empty")
@@ -95,7 +97,7 @@ class ProcessLauncher:
         Preparing a sandbox or a shell's state may take a while; the program is not started if
         *is_wanted* says no by then. Raises RpcError when the start cannot even be tried.
         """
-        params, cwd, network, snapshot, limits, terms = checked
+        params, cwd, network, snapshot, limits, terms, _ = checked
         launch = self._launch(params, cwd, terms)
         if limits is not None:
             launch = launch._replace(limits=limits)
@@ -135,8 +137,6 @@ class ProcessLauncher:
             # Nothing is granted beyond a floor, so no call waits for it.
             hold = 0.0
         why_not = _DURABLE if params.durable else None
-        if terms.account is not None:
-            why_not = _OTHER_USER
         if not checked.is_confined:
             why_not = _NO_SANDBOX
         return DenialWatch(child.process_id, hold=hold, push=child.push, why_not=why_not)
@@ -175,10 +175,20 @@ class ProcessLauncher:
             on_exit=child.reaped,
             denials=child.denials,
             # What was granted is no part of a floor.
-            granted=() if checked.terms.floor is not None else tuple(self.granted.items()),
+            granted=() if checked.terms.floor is not None else self._granted_to(checked),
             learns=checked.params.learn and checked.terms.floor is None,
         )
         return start
+
+    def _granted_to(self, checked: CheckedStart) -> tuple[tuple[bytes, str], ...]:
+        return tuple({**checked.granted, **self.granted}.items())
+
+    def _given_grants(self, params: StartParams) -> dict[bytes, str]:
+        if not params.granted:
+            return {}
+        from exec_server.process.given_grants import given_grants
+
+        return given_grants(params.granted)
 
     def _begin(
         self, start: ConfinedStart, launch: Launch, snapshot: WantedSnapshot | None

@@ -93,6 +93,8 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     denial_hold_ms: Count | None = None
     # Ours, with `denials`: `sandbox` is not enforced; what it would refuse is recorded.
     learn: bool = False
+    # Ours: grants of earlier records that hold for this process, too.
+    granted: list[str] = []
     # Ours: what it is called in lists.
     name: ShownName | None = None
     # Ours: who types at first, a person or an agent, if others look on.

@@ -20,6 +20,7 @@
     placeholders.py             mount points that had to be made on the host, and their removal
     denial.py             PURE  whether a process probably ended because of the sandbox
     launch.py                   a command and a Plan -> what the keeper starts instead
+    grant_file.py               what a user has allowed for good, in a file
     guard.py                    compares a finished sandbox with its Plan before the command runs
     wall_watch.py               watches the mounts of a sandbox while its command runs
     as_user.py                  starts a program as another Unix user; the keeper loads it

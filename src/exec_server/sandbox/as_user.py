@@ -49,7 +49,7 @@ def start(
     run: Callable[[], object],
     *,
     inherited: tuple[int, ...],
-    confine: Callable[[], None] | None,
+    confine: Callable[[], object] | None,
     signals: Iterable[int],
     limited: Any = None,
 ) -> int:

@@ -145,8 +145,8 @@ class StartFence:
         if words[0] == "as":
             self.user, inner = words[2:]
         # The last word is there if a supervisor is wanted; the first descriptor is its channel.
-        # There is none for a program of another user.
-        self._orders = words[-1] if isinstance(words[-1], dict) else None
+        last = None if inner is None else inner[-1]
+        self._orders = last if isinstance(last, dict) else None
         if inner is None:
             self._details: tuple[Any, ...] = ()
         else:
@@ -258,12 +258,26 @@ class StartFence:
         )
         return pid
 
-    def _supervised(self, spawn: Callable[[], int]) -> Callable[[], int]:
-        """*spawn*, to be called where a filter may stay, with a supervisor for what it starts."""
+    def _supervised(
+        self, spawn: Callable[[], int], *, first: Callable[[], None] | None = None
+    ) -> Callable[[], int]:
+        """*spawn*, to be called where a filter may stay, with a supervisor for what it starts.
+
+        *first* is done before the filter is there.
+        """
         begin = _beside("supervised_start.py")
-        self.supervisor, confine = begin.fork_supervisor(self._orders, self._channel, self._flag)
+        self.supervisor, confine = begin.fork_supervisor(
+            self._orders,
+            self._channel,
+            self._flag,
+            user=self.user,
+            # The child of another user has its descriptors before it is confined.
+            lowest=3 + len(self.inherited),
+        )
 
         def start_watched() -> int:
+            if first is not None:
+                first()
             confine()
             return spawn()
 
@@ -273,10 +287,15 @@ class StartFence:
         """Call *spawn* confined; its program may open *terminal*, which is its own."""
         rights = self._rights(terminal)
         if self._orders is not None:
-            self._orders["exceptions"]["free"] += () if terminal is None else (_path_of(terminal),)
-            self._flag[0] = 1
+            self._expect_command(terminal)
             spawn = self._supervised(spawn)
         return start(spawn, **rights)
+
+    def _expect_command(self, terminal: int | None) -> None:
+        """Tell the supervisor that the first program is the command itself, on *terminal*."""
+        assert self._orders is not None
+        self._orders["exceptions"]["free"] += () if terminal is None else (_path_of(terminal),)
+        self._flag[0] = 1
 
     def start_as_user(
         self,
@@ -289,13 +308,19 @@ class StartFence:
         """Call *run* in a child that is the user, in *cwd*, limited, and confined after that."""
         terminal = stdio.theirs[0] if stdio.terminal is not None else None
         is_in_place = self._details and not self.inherited
+        give_up_all = functools.partial(give_up, **self._rights(terminal)) if is_in_place else None
+        confine: Callable[[], object] | None = give_up_all
+        if self._orders is not None:
+            if is_in_place:
+                self._expect_command(terminal)
+            confine = self._supervised(lambda: 0, first=give_up_all)
         pid: int = _beside("as_user.py").start(
             self.user,
             cwd,
             stdio,
             run,
             inherited=self.inherited,
-            confine=functools.partial(give_up, **self._rights(terminal)) if is_in_place else None,
+            confine=confine,
             signals=signals,
             # bubblewrap itself is not limited; its guard limits the command.
             limited=None if self.inherited else limited,

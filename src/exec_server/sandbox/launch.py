@@ -169,8 +169,9 @@ def _in_place(
         )
     is_landlock = backend == "landlock"
     why_unwatched = None
-    if watching is not None and is_landlock and (why_unwatched := obstacle_to_landlock()):
-        watching = None
+    if watching is not None and is_landlock:
+        why_unwatched = obstacle_to_landlock(is_other_user=not command.is_looked_at)
+        watching = watching if why_unwatched is None else None
     kind = seccomp.Kind(_sockets(plan), "landlock" if is_landlock else "nothing")
     filter_, watched = _filter(kind, plan, watching)
     fds = (landlock.ruleset(plan),) if is_landlock else ()

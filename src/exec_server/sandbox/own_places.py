@@ -1,7 +1,8 @@
 """The server's own files, which no sandbox may change or, if they are secret, read.
 
 The code of the server runs outside of every sandbox. If it lies in a workspace, for example in the
-workspace's `.venv`, it is read-only there all the same, and so is what `keep` names. Secrets, such
+workspace's `.venv`, it is read-only there all the same, and so is what `keep` names, and the file
+of what this user has allowed for good, which widens sandboxes. Secrets, such
 as files with tokens or keys and the socket that the server listens on, are registered with `hide`
 when the server starts.
 """
@@ -13,6 +14,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 
+from exec_server.sandbox.grant_file import grant_file
+
 # Directories that an interpreter shares with the rest of the system; only its own parts of them are
 # protected.
 _SHARED = ("/", "/usr", "/usr/local", "/opt", "/opt/homebrew")
@@ -21,7 +24,7 @@ _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")
 # Each with the function that makes it, if it has one.
 _hidden: dict[bytes, Callable[[], object] | None] = {}
 # Each lists files that no sandbox may change.
-_kept: list[Callable[[], Iterable[str]]] = []
+_kept: list[Callable[[], Iterable[str]]] = [lambda: _existing(str(grant_file()))]
 
 
 def hide(path: str | bytes | os.PathLike[str], make: Callable[[], object] | None = None) -> None:
@@ -58,6 +61,10 @@ def protected() -> tuple[bytes, ...]:
     """The paths that no sandbox may change, free of symbolic links."""
     kept = {os.path.realpath(os.fsencode(path)) for files in _kept for path in files()}
     return (*_own_code(), *sorted(kept))
+
+
+def _existing(path: str) -> tuple[str, ...]:
+    return (path,) if os.path.exists(path) else ()
 
 
 @functools.cache

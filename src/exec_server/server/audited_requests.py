@@ -120,6 +120,7 @@ def _start_facts(params: process.StartParams, masker: Masker) -> Facts:
         "tty": params.tty,
         "durable": params.durable,
         "learning, without a sandbox": params.learn,
+        f"granted before: {_cut(' '.join(params.granted))}": bool(params.granted),
         f"as {_cut(params.user or '')[:64]}": params.user is not None,
     }
     return {

@@ -1611,6 +1611,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         denial_hold: float = 0.0,
         on_denied: OnDenied | None = None,
         learn: bool = False,
+        granted: Sequence[str] = (),
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -1655,7 +1656,8 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         *on_denied*, a plain function, is called with each new record. A refused call waits
         *denial_hold* seconds for `RemoteProcess.grant`. Each of these two implies *denials*. With
         *learn* the program is not confined: it is only recorded what *sandbox* would refuse.
-        Servers that cannot record raise MethodNotFound.
+        *granted* are grants of earlier records, which widen *sandbox*. Servers that cannot record
+        raise MethodNotFound.
 
         With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
         texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
@@ -1688,6 +1690,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     denial_hold=denial_hold,
                     on_denied=on_denied,
                     learn=learn,
+                    granted=granted,
                 )
             ),
         )

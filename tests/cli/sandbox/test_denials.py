@@ -77,12 +77,14 @@ async def test_a_person_is_asked(places, terminal: MakeTerminal):
     _, outside = places
     script = f"echo one > {outside}/a; echo two > {outside}/b; echo end"
     shown = terminal("sandbox", "--ask", "--", "sh", "-c", script)
-    await shown.until(f"allow write to {outside}/a? [once/session/never] ".encode())
+    await shown.until(f"allow write to {outside}/a? [once/session/always/never] ".encode())
     shown.type(b"what\n")
-    await shown.until(b"[answer once (this call), session (such calls from now on) or never]")
-    await shown.until(f"allow write to {outside}/a? [once/session/never] ".encode())
+    await shown.until(
+        b"[answer once (this call), session (such calls from now on), always (also of later "
+    )
+    await shown.until(f"allow write to {outside}/a? [once/session/always/never] ".encode())
     shown.type(b"once\n")
-    await shown.until(f"allow write to {outside}/b? [once/session/never] ".encode())
+    await shown.until(f"allow write to {outside}/b? [once/session/always/never] ".encode())
     shown.type(b"never\n")
     await shown.until(b"end")
     await shown.until(f"[the sandbox refused: write {outside}/b ".encode())
@@ -96,7 +98,7 @@ async def test_a_person_is_asked(places, terminal: MakeTerminal):
 async def test_ctrl_c_at_a_question_interrupts_the_command(places, terminal: MakeTerminal):
     _, outside = places
     shown = terminal("sandbox", "--ask", "--", "sh", "-c", f"echo one > {outside}/a; sleep 60")
-    await shown.until(b"[once/session/never] ")
+    await shown.until(b"[once/session/always/never] ")
     shown.type(b"\x03")
     assert await shown.status() == 130
     assert not (outside / "a").exists()

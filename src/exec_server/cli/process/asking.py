@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from exec_server.cli.process.connection_notices import say
-from exec_server.errors import ExecServerError
+from exec_server.errors import ConfigurationError, ExecServerError
 from exec_server.printable import printable
+from exec_server.sandbox.grant_file import add_grant, grant_file
 
 if TYPE_CHECKING:
     from exec_server.client.process.remote_process import RemoteProcess
@@ -25,6 +26,9 @@ _ANSWERS: dict[str, GrantScope] = {
     "o": "once",
     "session": "session",
     "s": "session",
+    # It is a grant to the session, and remembered here.
+    "always": "session",
+    "a": "session",
     "never": "never",
     "n": "never",
     # The end of the input, as Ctrl-D types it.
@@ -34,9 +38,13 @@ _VERBS = {"write": "write to", "read": "read", "socket": "connect to", "host": "
 
 
 class Questions:
-    """The questions about one command; *asks* is false where no person can answer."""
+    """The questions about one command; *asks* is false where no person can answer.
 
-    def __init__(self, *, asks: bool) -> None:
+    What the person allows for good is remembered for *server*.
+    """
+
+    def __init__(self, *, asks: bool, server: str = "local") -> None:
+        self._server = server
         self._terminal: int | None = None
         if asks:
             with contextlib.suppress(OSError):
@@ -85,10 +93,19 @@ class Questions:
             denial = await self._waiting.get()
             if denial.grant is None or denial.denial_id in self._allowed:
                 continue
-            scope = await self._ask(denial)
+            answer = await self._ask(denial)
+            scope = _ANSWERS[answer]
             with contextlib.suppress(ExecServerError):
                 await process.grant(denial, scope)
                 self._note(denial.denial_id, scope)
+                if answer.startswith("a"):
+                    self._remember(denial.grant)
+
+    def _remember(self, grant: str) -> None:
+        try:
+            add_grant(grant_file(), self._server, grant)
+        except ConfigurationError as exc:
+            say(f"it is not remembered: {exc}")
 
     def _note(self, denial_id: str, scope: GrantScope) -> None:
         if scope == "session":
@@ -98,14 +115,18 @@ class Questions:
         else:
             self._allowed_once.add(denial_id)
 
-    async def _ask(self, denial: Denial) -> GrantScope:
+    async def _ask(self, denial: Denial) -> str:
+        """The answer, which is one of `_ANSWERS`."""
         verb = _VERBS.get(denial.kind, denial.kind)
-        question = f"allow {verb} {printable(denial.target)}? [once/session/never] "
+        question = f"allow {verb} {printable(denial.target)}? [once/session/always/never] "
         while True:
-            answer = await self._line(question)
-            if answer.lower() in _ANSWERS:
-                return _ANSWERS[answer.lower()]
-            say("answer once (this call), session (such calls from now on) or never")
+            answer = (await self._line(question)).lower()
+            if answer in _ANSWERS:
+                return answer
+            say(
+                "answer once (this call), session (such calls from now on), always (also of later "
+                "commands) or never"
+            )
 
     async def _line(self, question: str) -> str:
         """The answer of the person; empty at the end of the input."""

@@ -7,13 +7,17 @@ from typing import Any
 
 import msgspec
 
+from exec_server.cli.log_setup import print_warning
 from exec_server.cli.process.asking import Questions
 from exec_server.cli.process.connection_notices import say
 from exec_server.cli.process.run_options import RunOptions
 from exec_server.cli.sandbox.denial_advice import Advice, advice, lines, one_line
+from exec_server.cli.server_access import shown
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
+from exec_server.errors import ConfigurationError
 from exec_server.printable import printable
+from exec_server.sandbox.grant_file import grant_file, load_grants
 
 
 async def is_recorded(client: ExecServerClient, options: RunOptions) -> bool:
@@ -23,6 +27,19 @@ async def is_recorded(client: ExecServerClient, options: RunOptions) -> bool:
     if options.sandbox is None or options.output == "json":
         return False
     return await client.offers("processDenials")
+
+
+async def remembered_grants(client: ExecServerClient, options: RunOptions) -> list[str]:
+    """What the user has allowed for good to sandboxed commands on the server of *options*."""
+    if options.sandbox is None or options.learn:
+        return []
+    try:
+        found = load_grants(grant_file()).get(shown(options.server), [])
+    except ConfigurationError as exc:
+        # The sandbox is narrower then.
+        print_warning(str(exc))
+        return []
+    return found if found and await client.offers("processDenials") else []
 
 
 async def tell_denials(

@@ -19,7 +19,12 @@ from exec_server.cli.output_format import asks_for_json, printable_json
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.asking import Questions
 from exec_server.cli.process.connection_notices import Notices
-from exec_server.cli.process.denial_report import denial_facts, is_recorded, tell_denials
+from exec_server.cli.process.denial_report import (
+    denial_facts,
+    is_recorded,
+    remembered_grants,
+    tell_denials,
+)
 from exec_server.cli.process.end_words import print_stats, report_facts, tell_end
 from exec_server.cli.process.limit_options import limit_facts, tell_limits
 from exec_server.cli.process.run_options import RunOptions, parse_run
@@ -92,7 +97,9 @@ async def run_on(
 ) -> int:
     """Run the command of *options* on the server of *client* and return the exit status."""
     is_json = options.output == "json"
-    questions = Questions(asks=options.ask and not is_json)
+    questions = Questions(
+        asks=options.ask and not is_json, server=server_access.shown(options.server)
+    )
     process = await start_command(client, options, questions=questions)
     bridge_options = BridgeOptions(
         is_terminal=options.tty,
@@ -240,6 +247,7 @@ async def start_command(
             denial_hold=0.0 if asks is None else asks.hold,
             on_denied=None if asks is None else asks.on_denied,
             learn=options.learn,
+            granted=await remembered_grants(client, options),
         )
         check_confined(process, None if options.learn else options.sandbox)
         tell_limits(process, options.limits, is_verbose=options.verbose)

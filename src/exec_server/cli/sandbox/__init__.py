@@ -1,6 +1,7 @@
 """Commands about sandboxes.
 
 sandbox_command.py  `sandbox`
+policy_command.py   `sandbox policy`: what was allowed for good
 sandbox_options.py  the options that confine a command, also for `run`
 denial_advice.py    the options that would have allowed what was refused
 doctor.py           `doctor`: its options and its output

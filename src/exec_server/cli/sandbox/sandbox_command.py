@@ -40,6 +40,10 @@ examples:
   Ask when something is refused:
       exec-server sandbox --sandbox workspace-write --ask -- make install
 
+  List what was allowed for good with `always`, and take one back:
+      exec-server sandbox policy list
+      exec-server sandbox policy remove write=/srv/cache
+
   Find out which sandbox a command needs:
       exec-server sandbox --learn -- make install
 
@@ -102,6 +106,10 @@ def parse_sandbox(words: list[str]) -> RunOptions:
 
 def sandbox_command(words: list[str]) -> int:
     """Run as *words* say and return the exit status."""
+    if words[:1] == ["policy"]:
+        from exec_server.cli.sandbox.policy_command import policy_command
+
+        return policy_command(words[1:])
     options = parse_sandbox(words)
 
     from exec_server.cli.process.run import run_and_tell

@@ -159,6 +159,7 @@ class Processes(SharingCalls, DenialCalls):
         denial_hold: float = 0.0,
         on_denied: OnDenied | None = None,
         learn: bool = False,
+        granted: Sequence[str] = (),
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -203,7 +204,8 @@ class Processes(SharingCalls, DenialCalls):
         *on_denied*, a plain function, is called with each new record. A refused call waits
         *denial_hold* seconds for `RemoteProcess.grant`. Each of these two implies *denials*. With
         *learn* the program is not confined: it is only recorded what *sandbox* would refuse.
-        Servers that cannot record raise MethodNotFound.
+        *granted* are grants of earlier records, which widen *sandbox*. Servers that cannot record
+        raise MethodNotFound.
 
         With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
         texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
@@ -230,6 +232,7 @@ class Processes(SharingCalls, DenialCalls):
             limits=as_limits(limits),
             denials=denials or learn or on_denied is not None or bool(denial_hold),
             learn=learn,
+            granted=[*granted],
             denial_hold_ms=round(denial_hold * 1000) or None,
             user=user,
             name=name,
@@ -274,7 +277,7 @@ class Processes(SharingCalls, DenialCalls):
         asked = params.limits
         if asked and not await knows_limits(self._session, asked):
             params = msgspec.structs.replace(params, limits=None)
-        if params.denials:
+        if params.denials or params.granted:
             await self._session.require("processDenials", NOT_RECORDED)
         process_id = params.process_id
         window = self._wanted_window

@@ -259,10 +259,23 @@ def read_path(name: str, call: Any) -> bytes | None:
 
 def is_lasting(path: bytes, places: Any) -> bool:
     """True if the command cannot change where *path* leads, because it cannot write there."""
-    if b"/../" in path or b"/./" in path or places.refusal(path, writes=True) is None:
+    if not _leads_through_fixed_places(path, places):
         return False
     found, _ = _located(path, follows=True)
     return found is None or places.refusal(found, writes=True) is not None
+
+
+def _leads_through_fixed_places(path: bytes, places: Any) -> bool:
+    """True if *path*, which may have `..` in it as those of compilers, has no writable part."""
+    names: list[bytes] = []
+    for name in path.split(b"/"):
+        if name == b"..":
+            del names[-1:]
+        elif name not in (b"", b"."):
+            names.append(name)
+            if places.refusal(b"/" + b"/".join(names), writes=True) is None:
+                return False
+    return True
 
 
 def _resolved(
@@ -492,18 +505,26 @@ def _text(pid: int, address: int) -> bytes:
     return text
 
 
-class _Vector(ctypes.Structure):
-    """`struct iovec`."""
-
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-_buffer = ctypes.create_string_buffer(_PATH_BYTES)
-_local = _Vector(ctypes.addressof(_buffer), 0)
-_remote = _Vector(0, 0)
-_local_address, _remote_address = ctypes.byref(_local), ctypes.byref(_remote)
+# Two `struct iovec`, the local one and the remote one. Packing them takes less time than the fields
+# of a ctypes structure.
+_VECTORS = struct.Struct("=QQQQ")
+_VECTOR_BYTES = _VECTORS.size // 2
+_buffer = bytearray(_PATH_BYTES)
+_vectors = bytearray(_VECTORS.size)
+_buffer_address, _local_address = (
+    ctypes.addressof((ctypes.c_char * len(each)).from_buffer(each)) for each in (_buffer, _vectors)
+)
+_remote_address = _local_address + _VECTOR_BYTES
 _read_memory = ctypes.CDLL(None, use_errno=True).process_vm_readv
 _read_memory.restype = ctypes.c_ssize_t
+_read_memory.argtypes = (
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_ulong,
+)
 
 
 def _memory(pid: int, address: int, size: int) -> bytes:
@@ -511,11 +532,11 @@ def _memory(pid: int, address: int, size: int) -> bytes:
 
     Raises Unseen.
     """
-    _local.length = _remote.length = min(size, _PATH_BYTES)
-    _remote.base = address
+    size = min(size, _PATH_BYTES)
+    _VECTORS.pack_into(_vectors, 0, _buffer_address, size, address, size)
     count = _read_memory(pid, _local_address, 1, _remote_address, 1, 0)
     if count >= min(size, 24):
-        return ctypes.string_at(_buffer, count)
+        return bytes(_buffer[:count])
     # A container may refuse this call, and a text may end before a page that is not there.
     return _memory_by_file(pid, address, size)
 
@@ -535,7 +556,8 @@ def _memory_by_file(pid: int, address: int, size: int) -> bytes:
 
 
 def _at(call: Any, argument: int) -> int:
-    number: int = call.arguments[argument]
+    # The arguments are the last six of twelve fields, see notifications.py.
+    number: int = call[6 + argument]
     return number
 
 

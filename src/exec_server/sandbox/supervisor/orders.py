@@ -132,9 +132,12 @@ def _tried(filter_: bytes) -> str | None:
     return found[0] if found else None
 
 
-def obstacle_to_landlock() -> str | None:
-    """Why a command behind Landlock alone cannot be supervised; None if it can."""
-    if os.geteuid() == 0:
+def obstacle_to_landlock(*, is_other_user: bool = False) -> str | None:
+    """Why a command behind Landlock alone cannot be supervised; None if it can.
+
+    *is_other_user* says that it does not run as the server's own user.
+    """
+    if os.geteuid() == 0 and not is_other_user:
         return None
     try:
         with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:

@@ -8,6 +8,7 @@ from __future__ import annotations
 # A filtered process must not be the first one that loads this for `send_fds`.
 import array  # noqa: F401
 import errno
+import fcntl
 import functools
 import os
 import resource
@@ -48,22 +49,34 @@ def _parts() -> dict[str, Any]:
 
 
 def fork_supervisor(
-    orders: dict[str, Any], channel: int, flag: Any
+    orders: dict[str, Any],
+    channel: int,
+    flag: Any,
+    *,
+    user: tuple[int, int, list[int]] | None = None,
+    lowest: int = 0,
 ) -> tuple[int, Callable[[], None]]:
     """Fork a supervisor; its pid, and the function that puts the command's process behind it.
 
-    *channel* is its end of the socket to the server; *flag* is shared memory, see `Supervisor`.
+    *channel* is its end of the socket to the server; *flag* is shared memory, see `Supervisor`. It
+    has the rights of *user*, as the command has. The function needs no descriptor below *lowest*.
     """
     parts = _parts()
     ours, theirs = socket.socketpair()
+    if ours.fileno() < lowest:
+        with ours:
+            ours = socket.socket(fileno=fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, lowest))
     keeper = os.getpid()
     pid = os.fork()
     if not pid:
         status = _FAILED
         try:
             ours.close()
+            if user is not None:
+                _become(*user)
             # A command behind Landlock may outlive the keeper. With its supervisor gone the kernel
-            # fails its calls; one that no keeper watches over must not go on granting.
+            # fails its calls; one that no keeper watches over must not go on granting. The kernel
+            # forgets this when the user changes.
             parts["notifications"].end_with(keeper)
             status = _supervise(orders, channel, theirs, flag, parts)
         finally:
@@ -75,6 +88,13 @@ def fork_supervisor(
             _hand_over(ours, parts["notifications"].install(orders["filter"]))
 
     return pid, confine
+
+
+def _become(uid: int, gid: int, groups: list[int]) -> None:
+    """Be the user; other processes of the user cannot trace this one, which has changed its ids."""
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
 
 
 def _hand_over(handing: socket.socket, listener: int) -> None:

@@ -37,6 +37,8 @@ def start_under(
     if floors is not None:
         if params.learn:
             raise FloorRefused(f"the rights of `{ctx.who.name}` end at a floor; it cannot learn")
+        if params.granted:
+            raise FloorRefused(f"the rights of `{ctx.who.name}` end at a floor; no grant lifts it")
         params, terms = floors.start(params)
     if params.user is not None:
         terms = terms._replace(account=chosen_account(params.user, ctx.who))
