@@ -11,7 +11,15 @@ import signal
 import socket
 import sys
 
+import msgspec
+import pytest
+
+from exec_server.cli.ssh_door.door_target import open_target
+from exec_server.limits import DEFAULT_LIMITS
+from exec_server.server.serving import serve
 from tests.requirements import requirement
+from tests.support.durable import is_running
+from tests.support.leaks import eventually
 from tests.support.ssh_host import PATIENCE
 
 SERVER = """\
@@ -60,8 +68,19 @@ def test_a_script_on_standard_input_starts_a_server_that_a_port_reaches(host, tm
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.one_loop
 @requirement("ssh:keep")
-def test_a_program_in_the_background_is_kept_as_long_as_the_stanza_says(host):
-    """Without it the server ends what a session has left behind some time after its end."""
-    words = host.ours("ssh-config", "--keep", "1h", "build").stdout
-    assert b"--keep 3600s '%n'" in words
+async def test_a_program_in_the_background_is_kept_as_long_as_the_stanza_says():
+    """The server ends what a session has left behind some time after the end of the session."""
+    limits = msgspec.structs.replace(DEFAULT_LIMITS, detached_session_seconds=0.1)
+    async with serve(limits=limits) as server:
+        pids = {}
+        for keep in (600.0, None):
+            opening = open_target(server.url, None, token=None, token_file=None, keep=keep)
+            async with opening as target:
+                client = await target.client()
+                done = await client.run(["sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!"])
+                pids[keep] = int(done.stdout)
+        await eventually(lambda: not is_running(pids[None]), "it was not ended")
+        assert is_running(pids[600.0])
+    await eventually(lambda: not is_running(pids[600.0]), "it was not ended with the server")
