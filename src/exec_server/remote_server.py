@@ -6,7 +6,7 @@ import asyncio
 import os
 import platform
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -44,6 +44,7 @@ async def run_remote_environment(
     on_state: OnState = _ignore_state,
     state_directory: Path | None = None,
     audit: ServerAudit | None = None,
+    stream_allow: Sequence[str] = (),
     on_stopped: Callable[[str], None] | None = None,
 ) -> None:
     """Serve an environment until cancelled, which ends everything that was started.
@@ -54,6 +55,7 @@ async def run_remote_environment(
 
     *on_state* is called with each new state: `serving`, `lost`, `back` and `replaced`. With *audit*
     each request that does something has a line in its file, which the caller closes.
+    *stream_allow* are rules of `--stream-allow`.
 
     Raises RegistryError if the registry refuses the executor, now or later, and ConfigurationError
     for a wrong configuration. While the rendezvous cannot be reached, it is dialled again.
@@ -63,6 +65,7 @@ async def run_remote_environment(
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
         state_directory=state_directory,
         audit=audit,
+        stream_allow=stream_allow,
     )
     lines = None if audit is None else audit.lines
     try:

@@ -25,6 +25,7 @@ WORDS = {
     "kill": "kill {} 12345678",
     "jobs": "jobs prune {} URL",
     "stop": "stop {} URL",
+    "port": "port {} URL -L 0:localhost:80",
     "token": "token {} list --file STATE",
     "whoami": "whoami {} URL",
     "audit": "audit {} STATE",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 import socket
@@ -13,6 +14,7 @@ from exec_server.client_urls import connect
 from exec_server.errors import FloorRefused, InvalidParams
 from exec_server.server.serving import serve
 from tests.requirements import requirement
+from tests.support.listening import echo, listening
 from tests.support.wire import PATIENCE
 
 
@@ -22,19 +24,10 @@ async def client(no_leaks):
         yield connected
 
 
-async def echo(reader, writer):
-    """Send everything back, and end when the other side has ended."""
-    while data := await reader.read(1 << 16):
-        writer.write(data)
-        await writer.drain()
-    writer.close()
-
-
 @pytest.fixture
 async def echo_port():
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    yield server.sockets[0].getsockname()[1]
-    server.close()
+    async with listening(echo) as port:
+        yield port
 
 
 @requirement("streams/client:open-connection")
@@ -77,8 +70,12 @@ async def test_megabytes_come_back_as_they_were(client, echo_port):
 @requirement("streams/client:unix")
 async def test_unix_sockets_both_ways(client, tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
-    server = await asyncio.start_unix_server(echo, here)
-    async with asyncio.timeout(PATIENCE), await client.start_unix_server(echo, there) as remote:
+    async with (
+        asyncio.timeout(PATIENCE),
+        contextlib.AsyncExitStack() as stack,
+        await client.start_unix_server(echo, there) as remote,
+    ):
+        stack.callback((await asyncio.start_unix_server(echo, here)).close)
         assert remote.address == str(there)
         assert there.stat().st_mode & 0o777 == 0o600
         pairs = [
@@ -91,7 +88,6 @@ async def test_unix_sockets_both_ways(client, tmp_path):
             assert await reader.read() == b"hello"
             writer.close()
             await writer.wait_closed()
-    server.close()
     # The answer to this comes after the listener was closed.
     assert await client.list_streams() == []
     assert not there.exists()
@@ -138,11 +134,11 @@ async def test_an_error_there_is_an_os_error_here(client, tmp_path):
 @requirement("streams/client:reset")
 async def test_a_reset_is_passed_on_in_both_directions(client):
     accepted = asyncio.get_running_loop().create_future()
-    server = await asyncio.start_server(
-        lambda reader, writer: accepted.set_result((reader, writer)), "127.0.0.1", 0
-    )
-    async with asyncio.timeout(PATIENCE):
-        port = server.sockets[0].getsockname()[1]
+
+    def accept(reader, writer):
+        accepted.set_result((reader, writer))
+
+    async with asyncio.timeout(PATIENCE), listening(accept) as port:
         reader, writer = await client.open_connection("127.0.0.1", port)
         writer.write(b"x")
         far_reader, far_writer = await accepted
@@ -164,22 +160,18 @@ async def test_a_reset_is_passed_on_in_both_directions(client):
         with pytest.raises(ConnectionResetError):
             await reader.read()
         writer.close()
-    server.close()
 
 
 @requirement("streams/wire:window")
 async def test_a_stream_that_is_not_read_delays_no_other(client, echo_port):
-    async with asyncio.timeout(PATIENCE):
-        flooded = asyncio.Event()
-
-        async def flood(reader, writer):
-            while not flooded.is_set():
+    async def flood(reader, writer):
+        with contextlib.suppress(ConnectionError):
+            while True:
                 writer.write(bytes(1 << 16))
                 await writer.drain()
-            writer.close()
+        writer.close()
 
-        server = await asyncio.start_server(flood, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(PATIENCE), listening(flood) as port:
         # It is never read.
         _, unread = await client.open_connection("127.0.0.1", port)
         reader, writer = await client.open_connection("127.0.0.1", echo_port)
@@ -188,11 +180,9 @@ async def test_a_stream_that_is_not_read_delays_no_other(client, echo_port):
             assert await reader.readexactly(3) == b"key"
         held = next(each for each in await client.list_streams() if str(port) in each.address)
         assert held.bytes_out <= 5 << 20
-        flooded.set()
         unread.transport.abort()
         writer.close()
         await writer.wait_closed()
-        server.close()
 
 
 @requirement("streams/client:forward")

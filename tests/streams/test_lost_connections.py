@@ -13,19 +13,13 @@ from exec_server.client_urls import connect
 from exec_server.errors import SessionLost
 from exec_server.server.serving import serve
 from tests.requirements import requirement
-from tests.support.fault_proxy import Fault, fault_proxy
+from tests.support.fault_proxy import Direction, Fault, fault_proxy
+from tests.support.listening import echo, listening
 from tests.support.wire import PATIENCE
 
 STREAMS = 16
 CUTS = 10
 SMALL = 400_000
-
-
-async def echo(reader, writer):
-    while data := await reader.read(1 << 16):
-        writer.write(data)
-        await writer.drain()
-    writer.close()
 
 
 def digest(data):
@@ -63,9 +57,8 @@ async def test_cuts_during_many_streams_alter_no_byte(no_leaks):
         serve() as running,
         fault_proxy(running.url, faults) as proxy,
         connect(proxy.url) as client,
+        listening(echo) as port,
     ):
-        server = await asyncio.start_server(echo, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
         async with await client.start_server(echo) as remote:
             data = [random.randbytes(SMALL) for _ in range(STREAMS)]
             pairs = [
@@ -79,7 +72,6 @@ async def test_cuts_during_many_streams_alter_no_byte(no_leaks):
             back = await asyncio.gather(
                 *(exchange(*pair, each) for pair, each in zip(pairs, data, strict=True))
             )
-        server.close()
         assert list(map(digest, back)) == list(map(digest, data))
         assert proxy.faults == CUTS
 
@@ -119,28 +111,25 @@ async def test_an_open_that_is_cut_is_made_once(no_leaks):
         serve() as running,
         fault_proxy(running.url) as proxy,
         connect(proxy.url) as client,
+        listening(count) as port,
     ):
-        server = await asyncio.start_server(count, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
         await client.list_streams()
-        for _ in range(3):
-            proxy.cut_next("down")
+        directions: tuple[Direction, ...] = ("down", "up", "down", "up")
+        for direction in directions:
+            proxy.cut_next(direction)
             reader, writer = await client.open_connection("127.0.0.1", port)
             writer.write(b"x")
             assert await reader.read(1) == b"x"
             writer.close()
             await writer.wait_closed()
-        server.close()
-        assert accepted == 3
+        assert accepted == 4
 
 
 @requirement("streams/lost:server")
 async def test_a_server_that_is_gone_loses_its_streams(no_leaks):
     async with asyncio.timeout(PATIENCE), contextlib.AsyncExitStack() as stack:
         running = await stack.enter_async_context(serve())
-        async with connect(running.url, recover_for=0.5) as client:
-            server = await asyncio.start_server(echo, "127.0.0.1", 0)
-            port = server.sockets[0].getsockname()[1]
+        async with connect(running.url, recover_for=0.5) as client, listening(echo) as port:
             reader, writer = await client.open_connection("127.0.0.1", port)
             remote = await client.start_server(echo)
             await stack.aclose()
@@ -151,7 +140,6 @@ async def test_a_server_that_is_gone_loses_its_streams(no_leaks):
             with pytest.raises(SessionLost):
                 await client.open_connection("127.0.0.1", port)
             writer.close()
-            server.close()
 
 
 @requirement("streams/wire:cleanup")
@@ -166,9 +154,7 @@ async def test_a_client_that_leaves_takes_its_streams_along(no_leaks):
         finally:
             writer.close()
 
-    async with asyncio.timeout(PATIENCE), serve() as running:
-        server = await asyncio.start_server(wait_for_end, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(PATIENCE), serve() as running, listening(wait_for_end) as port:
         async with connect(running.url) as client:
             reader, writer = await client.open_connection("127.0.0.1", port)
             remote = await client.start_server(echo)
@@ -180,4 +166,3 @@ async def test_a_client_that_leaves_takes_its_streams_along(no_leaks):
         with pytest.raises(ConnectionResetError):
             await reader.read()
         writer.close()
-        server.close()

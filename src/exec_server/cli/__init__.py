@@ -29,6 +29,7 @@ process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`, `jobs`
 files/               `cp`, `ls`, `tree`, `find`, `stat`, `cat`, `mkdir`, `rm`
 sandbox/             `sandbox`, `doctor`
 ssh_door/            `ssh-config` and `ssh-proxy`
+port/                `port`
 mcp/                 `mcp`
 registry/            `registry`
 pair/                `pair`

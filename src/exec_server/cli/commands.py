@@ -82,6 +82,12 @@ GROUPS = (
                 "ssh_door.ssh_proxy_command:ssh_proxy_command",
             ),
             CommandEntry(
+                "port",
+                "SERVER -L PORT",
+                "reach ports of a server from this machine, and the other way round",
+                "port.port_command:port_command",
+            ),
+            CommandEntry(
                 "mcp",
                 "[SERVER]",
                 "give agents that speak MCP tools to work on a server",

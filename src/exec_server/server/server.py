@@ -126,6 +126,9 @@ class ExecServer:
             total_bytes=limits.retained_total_bytes, min_share=limits.retained_min_share
         )
         self._stream_allow = tuple(stream_allow)
+        if stream_allow:
+            # A wrong rule is an error now, and not at the first stream.
+            _ = self._streams
         self._contexts: set[Context] = set()
         self._alarm = Alarm(self._attachments.next_deadline, self._expire)
         self._idle = asyncio.Event()

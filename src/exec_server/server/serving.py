@@ -277,6 +277,7 @@ async def serve_stdio(
     writer: int = 1,
     proxy_private_ips_via_upstream: bool = False,
     audit: ServerAudit | None = None,
+    stream_allow: Sequence[str] = (),
 ) -> None:
     """Serve one connection on two descriptors until the end of input, and then stop."""
     from exec_server.transport.stdio import StdioConnection
@@ -286,6 +287,7 @@ async def serve_stdio(
         resumable=False,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
         audit=audit,
+        stream_allow=stream_allow,
     )
     try:
         if audit is not None:

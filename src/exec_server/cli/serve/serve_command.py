@@ -146,7 +146,10 @@ async def _listen(
         if operator.principals is not None:
             raise ConfigurationError("--principals requires a listener, not stdio")
         await serve_stdio(
-            limits=limits, proxy_private_ips_via_upstream=reaches_private, audit=audit
+            limits=limits,
+            proxy_private_ips_via_upstream=reaches_private,
+            audit=audit,
+            stream_allow=options.stream_allow,
         )
         return
     with contextlib.closing(ServiceNotices(os.environ)) as notices:
@@ -165,6 +168,7 @@ async def _listen(
             state_directory=state,
             quotas=options.quotas.quotas(),
             when_full=options.quotas.when_full,
+            stream_allow=options.stream_allow,
             on_stopped=say_farewell,
         ) as running:
             async with _exporting(running, limits):

@@ -113,6 +113,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     only_errors: bool = False
     remote: RemoteOptions = RemoteOptions()
     proxy_private_ips_via_upstream: bool = False
+    # The rules for byte streams.
+    stream_allow: tuple[str, ...] = ()
     # These are accepted for compatibility with the reference, and have no effect.
     config: tuple[str, ...] = ()
     enable: tuple[str, ...] = ()
@@ -235,6 +237,7 @@ def _serve_options(values: argparse.Namespace, environ: Mapping[str, str]) -> Se
         strict_config=values.strict_config,
         linux_sandbox_pid_namespace=values.linux_sandbox_pid_namespace,
         proxy_private_ips_via_upstream=values.proxy_private_ips_via_upstream,
+        stream_allow=tuple(values.stream_allow),
     )
 
 

@@ -26,6 +26,7 @@ from exec_server.cli.serve.operator_options import add_operator_options
 from exec_server.cli.serve.process_limit_options import add_process_limits
 from exec_server.cli.serve.quota_options import add_quota_options
 from exec_server.cli.serve.state_options import add_state
+from exec_server.cli.serve.stream_options import add_stream_rules
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.server.authentication import DEFAULT_CLOCK_SKEW
 from exec_server.transport.address import DEFAULT_LISTEN_URL
@@ -292,6 +293,7 @@ def _add_network(parser: Parser) -> None:
         help="reach private addresses through the upstream proxy "
         "[env: CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM]",
     )
+    add_stream_rules(parser)
 
 
 def _add_remote(parser: Parser) -> None:

@@ -90,6 +90,7 @@ async def _serve(
         on_state=on_state,
         state_directory=state,
         audit=audit,
+        stream_allow=options.stream_allow,
         on_stopped=say_farewell,
     )
 

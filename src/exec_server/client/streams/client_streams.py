@@ -214,7 +214,12 @@ class ClientStreams:
         resumed, self._resumed = self._resumed, {}
         for key, known in resumed.items():
             stream = self._streams.get(key)
-            if stream is not None and not (known.reset and key in self._opening):
+            if stream is None:
+                continue
+            if key in self._opening and known.reset is not None:
+                # The server has not heard of it yet; the request is repeated.
+                stream.resume(0)
+            else:
                 self._continue(stream, known)
         if not link.is_writing_paused:
             self.turns.open()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from exec_server.client.streams.forwards import (
     PortForward,
@@ -20,11 +20,13 @@ from exec_server.streams.byte_stream import ByteStream
 
 if TYPE_CHECKING:
     from exec_server.client.client_session import ClientSession
+    from exec_server.client.streams.client_streams import ClientStreams
 
 # As in asyncio: how many bytes a line may have, and half of what a reader holds.
 _LIMIT = 64 * 1024
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+F = TypeVar("F", bound=PortForward)
 OnConnected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
 
 
@@ -136,6 +138,14 @@ class StreamCalls:
         Names are resolved on the server's machine.
         """
         return await SocksForward.open(self._session.streams, StreamPlace.of(listen), on_error)
+
+    def forward_with(self, make: Callable[[ClientStreams], F]) -> F:
+        """A forward of the caller's own kind; *make* gets what opens streams of this client."""
+        return make(self._session.streams)
+
+    def adopt_forward(self, forward: PortForward) -> None:
+        """Let this client make the new connections of a forward whose own client is lost."""
+        forward.use(self._session.streams)
 
 
 def _transport(stream: ByteStream, peer: Any) -> RemoteTransport:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from exec_server.errors import ConfigurationError, FloorRefused
-from exec_server.network.addresses import Address, is_loopback, is_metadata, reached
+from exec_server.network.addresses import Address, is_metadata, reached
 from exec_server.network.hosts import HostRefusal, normalise_host
 
 _NOTHING = "none"
@@ -76,10 +76,8 @@ class StreamRules:
         """True if streams may connect to *address*, whatever its name is."""
         if self._allows_loopback and _is_here(address):
             return True
-        return any(
-            rule.covers(port) and all(rule.has_address(each) for each in reached(address))
-            for rule in self._hosts
-        )
+        plain = _plain(address)
+        return any(rule.covers(port) and rule.has_address(plain) for rule in self._hosts)
 
     def check_path(self, path: str) -> None:
         """Raise FloorRefused unless the Unix socket *path* may be used."""
@@ -121,11 +119,16 @@ def joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _plain(address: Address) -> Address:
+    """An IPv4 address that is written as one of IPv6 as itself."""
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address if mapped is None else mapped
+
+
 def _is_here(address: Address) -> bool:
-    """True if *address* can lead nowhere but to this machine."""
-    return is_loopback(address) and all(
-        each.is_loopback or each.is_unspecified or each.version == 6 for each in reached(address)
-    )
+    """True if *address* leads to this machine: the kernel takes an unspecified one for it, too."""
+    plain = _plain(address)
+    return plain.is_loopback or plain.is_unspecified
 
 
 def _host_rule(text: str, rule: str) -> _HostRule:
@@ -149,9 +152,9 @@ def _host_rule(text: str, rule: str) -> _HostRule:
 def _ports(text: str, rule: str) -> tuple[int, int]:
     if text == "*":
         return _ALL_PORTS
-    first, _, last = text.partition("-")
+    first, dash, last = text.partition("-")
     try:
-        found = int(first), int(last or first)
+        found = int(first), int(last if dash else first)
     except ValueError:
         found = (1, 0)
     if not 0 <= found[0] <= found[1] <= _ALL_PORTS[1]:

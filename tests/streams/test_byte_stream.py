@@ -1,0 +1,185 @@
+"""Two ends of a stream over a connection that is cut again and again."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exec_server.protocol import streams
+from exec_server.protocol.envelope import Notification, decode, encode_notification
+from exec_server.rpc import boundary
+from exec_server.streams.byte_stream import ByteStream
+from exec_server.streams.turns import StreamTurns
+from tests.requirements import requirement
+
+
+class End:
+    """A ByteStream with its wire and its user; what it sends waits in a queue."""
+
+    def __init__(self, window):
+        self.turns = StreamTurns()
+        self.sent: deque[bytes] = deque()
+        self.got = bytearray()
+        self.has_end = self.is_over = False
+        self.reset_by = None
+        self.untaken = 0
+        self.stream = ByteStream("s", self, window=window)
+        self.stream.use(self)
+        self.turns.open()
+
+    def send_parts(self, *parts):
+        self.sent.append(b"".join(parts))
+
+    def send_event(self, event, params):
+        self.sent.append(encode_notification(event.name, boundary.encode(params)))
+
+    def stream_over(self, stream):
+        self.is_over = True
+
+    def data_received(self, data):
+        self.got += data
+        self.untaken += len(data)
+
+    def take(self):
+        taken, self.untaken = self.untaken, 0
+        self.stream.took(taken)
+        if self.has_end:
+            self.stream.took_end()
+
+    def end_received(self, *, is_closed):
+        self.has_end = True
+
+    def window_opened(self):
+        pass
+
+    def was_reset(self, reason):
+        self.reset_by = reason
+
+    def was_finished(self):
+        pass
+
+    def hear(self, message):
+        found = decode(message)
+        assert isinstance(found, Notification)
+        event = streams.FROM_CLIENTS[found.method]
+        params = boundary.decode_params(event.params, found.params)
+        if isinstance(params, streams.DataEvent):
+            self.stream.data_arrived(params.position, params.chunk.data)
+        elif isinstance(params, streams.StreamAckEvent):
+            self.stream.acknowledged(params.position)
+        elif isinstance(params, streams.EndEvent):
+            self.stream.end_arrived(params.position, is_closed=params.closed)
+        else:
+            self.stream.reset_arrived(params.reason)
+
+
+def settle(ends, draw, cuts):
+    """Carry messages, take data and cut the connection, until nothing more happens."""
+    for _ in range(10_000):
+        choice = draw.random()
+        if cuts and choice < 0.05:
+            cuts -= 1
+            reconnect(ends)
+        movable = [end for end in ends if end.sent]
+        if movable:
+            end = draw.choice(movable)
+            ends[end is ends[0]].hear(end.sent.popleft())
+        elif any(end.untaken or end.has_end for end in ends) and not all(e.is_over for e in ends):
+            for end in ends:
+                end.take()
+            if not any(end.sent for end in ends):
+                return
+        else:
+            return
+    raise AssertionError("it never ends")
+
+
+def reconnect(ends):
+    """What was under way is lost, and both ends say what they have."""
+    for end in ends:
+        end.sent.clear()
+        end.stream.detach()
+        end.turns.close()
+    one, other = ends
+    positions = one.stream.position, other.stream.position
+    for end, position in zip(ends, reversed(positions), strict=True):
+        end.turns.open()
+        if one.is_over or other.is_over:
+            # The table of the server tells that it is over.
+            end.stream.acknowledged(position)
+            end.stream.reset_arrived("over")
+        else:
+            end.stream.resume(position)
+
+
+@requirement("streams/lost:exact")
+@given(
+    st.lists(st.binary(max_size=300), max_size=8),
+    st.lists(st.binary(max_size=300), max_size=8),
+    st.integers(1, 400),
+    st.integers(0, 6),
+    st.integers(0, 1 << 30),
+)
+def test_any_cuts_leave_the_bytes_as_they_were(there, back, window, cuts, seed):
+    draw = random.Random(seed)
+    ends = End(window), End(window)
+    for end, pieces in zip(ends, (there, back), strict=True):
+        for piece in pieces:
+            end.stream.write(piece)
+        end.stream.end()
+    settle(ends, draw, cuts)
+    assert bytes(ends[1].got) == b"".join(there)
+    assert bytes(ends[0].got) == b"".join(back)
+    assert ends[0].has_end and ends[1].has_end
+    assert ends[0].is_over and ends[1].is_over
+
+
+@requirement("streams/wire:malformed")
+def test_more_than_the_window_or_a_gap_breaks_the_stream_off():
+    end = End(100)
+    end.stream.data_arrived(5, b"x")
+    assert "missing" in (end.reset_by or "")
+    end = End(100)
+    for position in range(0, 1 << 20, 1 << 16):
+        end.stream.data_arrived(position, bytes(1 << 16))
+    assert "window" in (end.reset_by or "")
+    assert msgspec.json.decode(end.sent[-1])["method"] == "stream/reset"
+
+
+def test_what_is_closed_takes_nothing_and_ends_the_other_side():
+    one, other = ends = End(1000), End(1000)
+    one.stream.write(b"last words")
+    one.stream.close()
+    other.stream.write(b"not read")
+    settle(ends, random.Random(1), 0)
+    other.take()
+    settle(ends, random.Random(1), 0)
+    assert bytes(other.got) == b"last words" and bytes(one.got) == b""
+    assert one.is_over and other.is_over
+
+
+def test_turns_are_given_one_after_the_other():
+    turns, log = StreamTurns(), []
+
+    class Sender:
+        def __init__(self, name, count):
+            self.name, self.count = name, count
+
+        def take_turn(self):
+            log.append(self.name)
+            self.count -= 1
+            if len(log) == 5:
+                turns.close()
+            return self.count > 0
+
+    for each in (Sender("a", 9), Sender("b", 1), Sender("c", 9)):
+        turns.wait(each)
+        turns.wait(each)
+    turns.open()
+    assert log == ["a", "b", "c", "a", "c"]
+    turns.open()
+    assert log[5:8] == ["a", "c", "a"]
