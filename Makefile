@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help limits-vm run test interop check format bench transfer soak durable memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help limits-vm run test interop check format bench transfer soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -41,6 +41,12 @@ soak: .venv/.stamp system ## kill parts of a registry of several nodes for two m
 
 durable: .venv/.stamp ## kill a server with durable jobs 100 times and compare every byte; ARGS go to soak/durable.py
 	$(BIN)/python soak/durable.py $(ARGS)
+
+ssh-soak: .venv/.stamp ## clone and rsync 1,000 times each through the ssh door; ARGS go to soak/ssh.py
+	$(BIN)/python soak/ssh.py $(ARGS)
+
+ssh-bench: .venv/.stamp ## measure the ssh door beside sshd and asyncssh alone; ARGS go to bench/ssh_door.py
+	$(BIN)/python bench/ssh_door.py $(ARGS)
 
 memory: .venv/.stamp ## look for memory, descriptors and tasks that grow, for two minutes; ARGS go to soak/memory.py
 	$(BIN)/python soak/memory.py $(ARGS)

@@ -1,4 +1,4 @@
-"""Playbooks on our connection plugin, installed as a collection, with and without pipelining.
+"""Playbooks on our connection plugin, with and without pipelining, and by OpenSSH through our door.
 
 The tasks are those that every connection plugin has to master: non-ASCII words and files in both
 directions, input for modules, scripts, statuses, and a reset.
@@ -7,8 +7,10 @@ directions, input for modules, scripts, statuses, and a reset.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,71 @@ def test_become_works_without_a_password(collections, server_url, tmp_path):
     words = ("ansible", "all", "-m", "command", "-a", "id -un", "-b", "--become-method", "su")
     done = play(collections, tmp_path, server_url, *words)
     assert done.returncode == 0 and "root" in done.stdout, done.stdout + done.stderr
+
+
+# Ansible's own ssh connection, through the stanza of `exec-server ssh-config`.
+
+DOOR = HERE.parent / ".venv/bin/exec-server"
+
+
+@pytest.fixture
+def ssh_inventory(server_url, tmp_path) -> Path:
+    """An inventory with one host, which OpenSSH reaches without an open port."""
+    if shutil.which("ssh") is None:
+        pytest.skip("ssh is not installed")
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    words = [DOOR, "ssh-config", "--linger", "5", f"box={server_url}"]
+    stanza = subprocess.run(words, env=env, check=True, capture_output=True).stdout
+    (tmp_path / "ssh_config").write_bytes(stanza)
+    inventory: Path = tmp_path / "inventory"
+    inventory.write_text(
+        f"box ansible_ssh_common_args='-F {tmp_path}/ssh_config' "
+        f"ansible_python_interpreter={sys.executable}\n"
+    )
+    return inventory
+
+
+def play_by_ssh(inventory: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    folder = inventory.parent
+    program = Path(sys.executable).with_name(words[0])
+    with tempfile.TemporaryDirectory(prefix="cp-") as control:
+        return subprocess.run(
+            [program, "-i", inventory, *words[1:]],
+            env={
+                **os.environ,
+                "XDG_STATE_HOME": str(folder / "state"),
+                "ANSIBLE_SSH_CONTROL_PATH_DIR": control,
+                "ANSIBLE_SSH_ARGS": "-o ControlMaster=auto -o ControlPersist=5s",
+                "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
+                "ANSIBLE_REMOTE_TMP": str(folder / "remote"),
+                "LC_ALL": "C.UTF-8",
+                **env,
+            },
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
+
+
+@pytest.mark.parametrize("transfer", ["sftp", "scp", "piped"])
+def test_the_tasks_of_a_playbook_by_openssh(ssh_inventory, tmp_path, transfer):
+    (tmp_path / "large").write_bytes(os.urandom(5 << 20))
+    (tmp_path / "script.sh").write_text('#!/bin/sh\necho "script $1"\n')
+    # By ssh a raw command has a terminal, where both outputs are one.
+    (tmp_path / "play.yml").write_text(PLAYBOOK.replace("raw.stderr", "raw.stdout"))
+    (tmp_path / "there").mkdir()
+    words = ("ansible-playbook", str(tmp_path / "play.yml"), "-e", f"there={tmp_path}/there")
+    # Ansible quotes names for the old protocol of scp, whose client then finds other names.
+    env = {"ANSIBLE_SSH_TRANSFER_METHOD": transfer, "ANSIBLE_SCP_EXTRA_ARGS": "-OT"}
+    done = play_by_ssh(ssh_inventory, *words, **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "back").read_text() == "汉语-文件\n"
+    assert (tmp_path / "there/large").read_bytes() == (tmp_path / "large").read_bytes()
+
+
+def test_ping_and_copy_by_openssh(ssh_inventory, tmp_path):
+    done = play_by_ssh(ssh_inventory, "ansible", "all", "-m", "ping")
+    assert done.returncode == 0 and '"ping": "pong"' in done.stdout, done.stdout + done.stderr
+    words = ("-m", "copy", "-a", f"content=hi dest={tmp_path}/copied mode=0600")
+    done = play_by_ssh(ssh_inventory, "ansible", "all", *words)
+    assert done.returncode == 0 and (tmp_path / "copied").read_text() == "hi", done.stdout

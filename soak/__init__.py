@@ -9,5 +9,6 @@ report.py     the printed summary
 memory.py     the second one: `python soak/memory.py --help`
 workloads.py  its mixed work, of clients that behave and of others
 samples.py    samples of a program, and whether they grow
+ssh.py        clones and copies through the ssh door: `python soak/ssh.py --help`
 observed.py   a program of ours that tells its open tasks
 """

@@ -103,6 +103,20 @@ async def test_blocks_are_what_a_file_would_hold(wire, tmp_path, writes, reads):
     assert (tmp_path / "model").read_bytes() == content
 
 
+@requirement("fs/open:update")
+async def test_a_file_is_changed_in_part(wire, file, tmp_path):
+    await open_file(wire, file, mode="update")
+    assert await block(wire, 2, 3) == (b"234", False)
+    await wire.call("fs/writeBlock", writing("h", 4, b"XY"))
+    await wire.call("fs/writeBlock", writing("h", 10, b"!"))
+    assert await block(wire, 0, 20) == (b"0123XY6789!", True)
+    assert file.read_bytes() == b"0123XY6789!"
+    await open_file(wire, tmp_path / "new", "n", mode="update")
+    assert (tmp_path / "new").read_bytes() == b""
+    error = await wire.error("fs/open", {"handleId": "d", "path": uri(tmp_path), "mode": "update"})
+    assert error["code"] in (REFUSED, FAILED)
+
+
 @requirement("fs/readBlock:block", "fs/writeBlock:block")
 async def test_the_largest_blocks_travel(wire, tmp_path):
     data = os.urandom(MIB)

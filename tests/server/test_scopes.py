@@ -44,6 +44,7 @@ def requests(folder: str) -> dict[str, list[tuple[str, dict[str, Any]]]]:
         "files:write": [
             ("fs/writeFile", {"path": new, "dataBase64": CHUNK}),
             ("fs/open", {"path": there, "handleId": "h", "mode": "replace"}),
+            ("fs/open", {"path": there, "handleId": "u", "mode": "update"}),
             ("fs/writeBlock", {"handleId": "h", "offset": 0, "chunk": CHUNK}),
             ("fs/createDirectory", {"path": new, "recursive": True}),
             ("fs/remove", {"path": there, "recursive": True, "force": True}),

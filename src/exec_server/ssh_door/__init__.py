@@ -14,6 +14,7 @@ write a configuration.
     quick_asyncssh.py   imports asyncssh without a search for libraries
     target.py           what the door opens to
     door.py             the ssh server
+    door_connection.py  what asyncssh's connection need not do
     door_channel.py     what asyncssh's channel does not know
     door_session.py     a session: command, shell, terminal, attached process
     remote_commands.py  the words, variables and directory of a command

@@ -28,8 +28,8 @@ from exec_server.errors import (
 )
 from exec_server.ssh_door.remote_commands import home_directory, safe_variables, shell_words
 from exec_server.ssh_door.sftp_server import RemoteSftp
-from exec_server.ssh_door.target import DoorTarget
 from exec_server.ssh_door.pty_modes import with_modes
+from exec_server.ssh_door.target import INPUT_BYTES, DoorTarget
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,6 @@ _DOOR_FAILED = 255
 # How many seconds a process has to end after the ssh client has left, and how long the rest of a
 # terminal's output is waited for when its process has ended.
 _FAREWELL = 1.0
-_READ_BYTES = 256 << 10
 # The version that OpenSSH speaks, and everything else knows.
 _SFTP_VERSION = 3
 # `scp -t` and `scp -f`, the two ends of the old protocol; they work without an scp over there.
@@ -212,7 +211,7 @@ class DoorSession(SSHServerStreamSession[bytes]):
 
     async def _feed(self, process: RemoteProcess, stdin: SSHReader[bytes]) -> None:
         takes_input = True
-        while data := await stdin.read(_READ_BYTES):
+        while data := await stdin.read(INPUT_BYTES):
             if takes_input:
                 try:
                     await process.write(data)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import contextlib
 import os
+import signal
 import socket
 import stat
 import threading
@@ -50,6 +51,9 @@ def take_socket() -> ProxySocket:
         theirs.close()
         _go_on_in_background()
         return ProxySocket(ours)
+    # OpenSSH sends it to its ProxyCommand when it leaves. The end of the input says the same, and
+    # leaves time for an orderly end.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     threading.Thread(target=_copy_in, args=(theirs,), daemon=True).start()
     copying = threading.Thread(target=_copy_out, args=(theirs,), daemon=True)
     copying.start()

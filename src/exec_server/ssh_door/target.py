@@ -9,6 +9,9 @@ import msgspec
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
 
+# Input of a command that is passed on at once.
+INPUT_BYTES = 1 << 20
+
 
 class DoorTarget(msgspec.Struct, frozen=True):
     """Where the channels of one ssh connection lead to."""

@@ -43,6 +43,7 @@ def of_file(path: Path, source: Path) -> dict[str, dict[str, Any]]:
         "fs/append": data,
         "fs/setPermissions": {**here, "mode": 0o600},
         "fs/open replace": {**here, "handleId": "write", "mode": "replace"},
+        "fs/open update": {**here, "handleId": "update", "mode": "update"},
         "fs/copy": {"sourcePath": uri(source), "destinationPath": uri(path), "recursive": False},
         "fs/rename": {"sourcePath": uri(path), "destinationPath": uri(f"{path}-renamed")},
         "fs/remove": {**here, "force": False},

@@ -7,16 +7,21 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from exec_server.cli import server_access
 from exec_server.cli.options import Token
 from exec_server.errors import ConfigurationError
-from exec_server.ssh_door.target import DoorTarget
+from exec_server.limits import DEFAULT_LIMITS
+from exec_server.ssh_door.target import INPUT_BYTES, DoorTarget
 
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
     from exec_server.client.process.remote_process import RemoteProcess
 
 CLIENT_NAME = "exec-server ssh-proxy"
+# Each write of a command's input waits for its answer; with larger ones latency matters less.
+_LIMITS = msgspec.structs.replace(DEFAULT_LIMITS, write_bytes=INPUT_BYTES)
 
 
 @contextlib.asynccontextmanager
@@ -51,7 +56,9 @@ async def _connecting(
         try:
             if not server_access.is_server(server):
                 raise ConfigurationError(f"`{server}` is not the name of an environment")
-            opening = server_access.open_server(server, client_name=CLIENT_NAME, token=token)
+            opening = server_access.open_server(
+                server, client_name=CLIENT_NAME, token=token, limits=_LIMITS
+            )
             async with opening as client:
                 if keep is not None:
                     await client.retain(keep)
