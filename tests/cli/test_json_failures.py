@@ -20,6 +20,7 @@ NOWHERE = "ws://127.0.0.1:1"
 WORDS = {
     "run": "run {} URL -- true",
     "sandbox": "sandbox {} -- true",
+    "web": "web {} URL",
     "ps": "ps {}",
     "logs": "logs {} 12345678",
     "kill": "kill {} 12345678",

@@ -132,9 +132,7 @@ class Tab:
         common = {"key": key, "code": code, "windowsVirtualKeyCode": number}
         kind = "keyDown" if text else "rawKeyDown"
         more = {"text": text} if text else {}
-        await self.send(
-            "Input.dispatchKeyEvent", type=kind, modifiers=modifiers, **common, **more
-        )
+        await self.send("Input.dispatchKeyEvent", type=kind, modifiers=modifiers, **common, **more)
         await self.send("Input.dispatchKeyEvent", type="keyUp", modifiers=modifiers, **common)
 
     async def enter(self) -> None:

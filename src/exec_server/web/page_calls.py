@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from exec_server.errors import InvalidRequest, RpcError
+from exec_server.errors import InvalidRequest, RpcError, SessionAttached
 from exec_server.web import place_files, transfer_routes
 from exec_server.web.call_words import CallWords
 from exec_server.web.process_list import find_listed_job, list_processes
+from exec_server.web.replay_screen import load_engine
 from exec_server.web.shown_process import ShownProcess
 from exec_server.web.transfer_routes import PICTURES, FileTicket
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
     from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.web.page_access import PageAccess, PageSession
-    from exec_server.web.places import Place, Places
+    from exec_server.web.places import PagePlaces, Place
 
 Call = Callable[[CallWords], Awaitable[Any]]
 
@@ -30,7 +32,7 @@ _MAX_TIME = 2**53
 class PageCalls:
     """The calls by name, for one tab."""
 
-    def __init__(self, session: PageSession, access: PageAccess, places: Places) -> None:
+    def __init__(self, session: PageSession, access: PageAccess, places: PagePlaces) -> None:
         self._session = session
         self._access = access
         self._places = places
@@ -102,10 +104,12 @@ class PageCalls:
     async def _start(self, words: CallWords) -> Any:
         place = self._place(words)
         self._check_room()
+        is_terminal, size, durable = words.flag("terminal"), words.size(), words.flag("durable")
         await place.connect()
         client = place.client
-        is_terminal, size = words.flag("terminal"), words.size()
         argv = await self._argv(words, client)
+        if is_terminal:
+            await asyncio.to_thread(load_engine)
         shown = ShownProcess(
             place, self._places, argv=argv, is_terminal=is_terminal, screen_size=size
         )
@@ -116,7 +120,7 @@ class PageCalls:
             tty=is_terminal,
             rows=size[1] if is_terminal else None,
             cols=size[0] if is_terminal else None,
-            durable=words.flag("durable"),
+            durable=durable,
             on_gap="skip",
         )
         shown.follow(process)
@@ -136,16 +140,19 @@ class PageCalls:
         self._check_room()
         session_id, process_id = words.optional_name("session"), words.name("process")
         size = words.size()
+        await asyncio.to_thread(load_engine)
         for each in self._places.shown.values():
-            if each.place is place and each.as_json().get("processId") == process_id:
+            if each.place is place and each.process_id == process_id:
                 return each.as_json()
         if session_id is None:
             return await self._attach_own(place, process_id, size)
-        job = await find_listed_job(place, session_id, process_id)
+        job, take_over = await find_listed_job(place, session_id, process_id), words.flag("take")
+        if job.attached and not take_over:
+            raise SessionAttached("another program follows this job")
         shown = ShownProcess(
             place, self._places, argv=job.argv, is_terminal=job.tty, screen_size=size
         )
-        await shown.follow_job(job, take_over=words.flag("take"))
+        await shown.follow_job(job, take_over=take_over)
         return shown.as_json()
 
     async def _attach_own(self, place: Place, process_id: str, size: tuple[int, int]) -> Any:

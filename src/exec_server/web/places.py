@@ -164,7 +164,7 @@ class Place:
         self._on_change(self)
 
 
-class Places:
+class PagePlaces:
     """All environments of the page, and the processes that tabs show."""
 
     def __init__(self, facts: Iterable[PlaceFacts]) -> None:

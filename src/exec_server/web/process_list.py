@@ -13,7 +13,7 @@ from exec_server.protocol.ends import EndReport, Usage
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
     from exec_server.protocol.jobs import JobInfo
-    from exec_server.web.places import Place, Places
+    from exec_server.web.places import PagePlaces, Place
 
 # More would not be looked at; the newest are shown.
 MAX_LISTED = 500
@@ -27,20 +27,19 @@ def end_facts(end: EndReport | UnsetType | None, usage: Usage | UnsetType | None
     }
 
 
-async def list_processes(place: Place, places: Places) -> list[dict[str, Any]]:
+async def list_processes(place: Place, places: PagePlaces) -> list[dict[str, Any]]:
     """Those of the page's own session, and all durable jobs of the same principal."""
     client = place.client
-    shown = {
-        facts["processId"]: each.id
-        for each in places.shown.values()
-        if each.place is place and "processId" in (facts := each.as_json())
-    }
+    shown = {each.process_id: each for each in places.shown.values() if each.place is place}
     jobs = await _jobs(client)
     durable = {job.process_id for job in jobs}
     found = [_job_facts(job, own_session=client.session_id) for job in jobs]
     found += [each for each in await _own(client) if each["processId"] not in durable]
     for facts in found:
-        facts["shown"] = shown.get(facts["processId"])
+        known = shown.get(facts["processId"])
+        facts["shown"] = None if known is None else known.id
+        if known is not None and facts["startedAt"] is None:
+            facts["startedAt"] = known.started_at
     found.sort(key=lambda each: (each["state"] != "running", -(each["startedAt"] or 0)))
     return found[:MAX_LISTED]
 

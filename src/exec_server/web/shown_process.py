@@ -7,19 +7,20 @@ import contextlib
 import logging
 import secrets
 import signal
+import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from exec_server.client.session_token import Cursor, SessionToken
 from exec_server.errors import ExecServerError
-from exec_server.web.process_input import ProcessInput
 from exec_server.web.process_list import end_facts
-from exec_server.web.replay_screen import OutputTail, ReplayScreen
+from exec_server.web.replay_screen import OutputTail, ReplayScreen, TerminalScreen
+from exec_server.web.typed_input import TypedInput
 from exec_server.web.viewer import Viewer
 
 if TYPE_CHECKING:
     from exec_server.client.process.remote_process import RemoteProcess
     from exec_server.protocol.jobs import JobInfo
-    from exec_server.web.places import Place, Places
+    from exec_server.web.places import PagePlaces, Place
 
 logger = logging.getLogger(__name__)
 
@@ -35,21 +36,30 @@ class ShownProcess:
     """One process, the tabs that show it, and the screen for those that come late."""
 
     def __init__(
-        self, place: Place, places: Places, *, argv: list[str], is_terminal: bool, screen_size: Size
+        self,
+        place: Place,
+        places: PagePlaces,
+        *,
+        argv: list[str],
+        is_terminal: bool,
+        screen_size: Size,
     ) -> None:
         self.id = secrets.token_hex(8)
         self.place = place
         self.argv = argv
         self.is_terminal = is_terminal
         self.size = screen_size
+        self.started_at = time.time() * 1000
         self.state: ShownState = "running"
         self.problem: str | None = None
         self._places = places
         self._screen: ReplayScreen = OutputTail()
+        if is_terminal:
+            self._screen = TerminalScreen(*screen_size, self._answer)
         self._viewers: set[Viewer] = set()
         self._room = asyncio.Event()
         self._process: RemoteProcess | None = None
-        self._input: ProcessInput | None = None
+        self._input: TypedInput | None = None
         self._task: asyncio.Task[None] | None = None
         # A job of another session: it runs on when it is closed here.
         self._job: JobInfo | None = None
@@ -145,6 +155,7 @@ class ShownProcess:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._end("left")
+        self._screen.close()
         self._places.tell("gone", {"id": self.id})
 
     async def _hang_up(self, process: RemoteProcess) -> None:
@@ -155,6 +166,10 @@ class ShownProcess:
         with contextlib.suppress(ExecServerError, TimeoutError):
             async with asyncio.timeout(_FAREWELL):
                 await process.terminate()
+
+    @property
+    def process_id(self) -> str | None:
+        return None if self._process is None else self._process.process_id
 
     def as_json(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
@@ -178,8 +193,13 @@ class ShownProcess:
 
     # Output.
 
+    def _answer(self, data: bytes) -> None:
+        """Answer a question of the program, if no tab does, and if it is not an old one."""
+        if not self._old_until and not any(each.answers_queries for each in self._viewers):
+            self.type(data)
+
     async def _run(self, process: RemoteProcess) -> None:
-        typed = self._input = ProcessInput(process)
+        typed = self._input = TypedInput(process)
         writing = asyncio.create_task(typed.pass_on(), name=f"type {process.process_id}")
         try:
             async for chunk in process:

@@ -5,7 +5,7 @@ import { Terminal } from "../vendor/xterm.mjs";
 import { FitAddon } from "../vendor/addon-fit.mjs";
 import { WebLinksAddon } from "../vendor/addon-web-links.mjs";
 import { h, iconButton } from "./dom.js";
-import { commandLine, endWords, harmless, processState, usageWords } from "./format.js";
+import { commandLine, defaultTitle, endWords, harmless, processState, usageWords } from "./format.js";
 import { failed, menu, notice } from "./notices.js";
 import { onTheme, terminalColours } from "./theme.js";
 import { guardClipboard, openLink, silenceQueries } from "./terminal_guard.js";
@@ -22,7 +22,7 @@ export class TerminalPane {
   constructor(app, facts) {
     this.app = app;
     this.facts = facts;
-    this.title = commandLine(facts.argv);
+    this.title = defaultTitle(facts.argv);
     this.onTitle = () => {};
     this.onFocus = () => {};
     this._channel = null;
@@ -57,7 +57,7 @@ export class TerminalPane {
       this.terminal.unicode.activeVersion = "11";
     });
     guardClipboard(this.terminal);
-    silenceQueries(this.terminal, () => this._isReplaying || this._isSizedElsewhere);
+    silenceQueries(this.terminal, () => this._isReplaying || this._isSizedElsewhere || document.hidden);
     this.search = new TerminalSearch(this);
     this.screen = h("div", { class: "screen" });
     this._state = h("span", { class: "chip" });
@@ -237,7 +237,7 @@ export class TerminalPane {
   }
 
   _setTitle(text) {
-    this.title = harmless(text) || commandLine(this.facts.argv);
+    this.title = harmless(text) || defaultTitle(this.facts.argv);
     this._showFacts();
   }
 

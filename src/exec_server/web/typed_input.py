@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 MAX_WAITING = 8 * 1024 * 1024
 
 
-class ProcessInput:
+class TypedInput:
     """Writes to a process what was put in, piece by piece."""
 
     def __init__(self, process: RemoteProcess) -> None:
