@@ -105,7 +105,7 @@ async def test_a_token_that_cannot_be_read_is_told_as_json(command, tmp_path):
 
 
 @requirement("cli/json:failures")
-@pytest.mark.parametrize("command", sorted(set(WORDS) - {"sandbox", "ps", "env"}))
+@pytest.mark.parametrize("command", sorted(set(WORDS) - {"sandbox", "ps", "env", "web"}))
 async def test_what_cannot_be_reached_is_told_as_json(command, tmp_path):
     token = tmp_path / "token"
     token.write_text("abc")
@@ -131,6 +131,7 @@ async def test_what_cannot_be_reached_is_told_as_json(command, tmp_path):
         ["env", "-o", "json", "nosuch"],
         ["env", "check", "-o", "json", "nosuch"],
         ["doctor", "-o", "json", "nosuch"],
+        ["web", "-o", "json", "nosuch"],
         ["registry", "token", "-o", "json", "revoke", "abc", "--state", "STATE"],
         ["registry", "token", "-o", "json", "create", "x", "y", "--state", "STATE"],
         ["pair", "-o", "json", "--forget", "nosuch"],
