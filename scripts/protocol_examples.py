@@ -148,6 +148,15 @@ _SCRIPT: list[tuple[str, Any]] = [
     ),
     ("process/start", {**_START, "argv": ["cat"], "tty": True, "rows": 24, "cols": 80}),
     ("process/resize", {"processId": "build", "rows": 40, "cols": 120}),
+    (
+        "process/watch",
+        {"processId": "build", "watchId": "w1", "kind": "person", "name": "ann"},
+    ),
+    ("process/control", {"processId": "w1", "action": "take"}),
+    ("process/write", {"processId": "w1", "chunk": "YQo=", "writeId": "1"}),
+    ("process/control", {"processId": "w1", "action": "giveBack"}),
+    ("process/control", {"processId": "build", "action": "state"}),
+    ("process/unwatch", {"watchId": "w1"}),
     ("process/list", {}),
     ("process/terminate", {"processId": "build"}),
     (

@@ -38,14 +38,16 @@ CLASSES = {
     "RemoteDiscovery": "client.discovery",
     "OutputView": "client.process.output_view",
     "RemoteProcess": "client.process.remote_process",
+    "WatchedProcess": "client.process.watched_process",
     "DenialCalls": "client.process.denial_calls",
+    "SharingCalls": "client.process.sharing_calls",
     "Processes": "client.process.processes",
     "ExecServerClient": "client.client",
     "EnvironmentManager": "client.environments.manager",
 }
 # Base classes whose members the twin of a class has itself.
 MERGED = {
-    "ExecServerClient": ("Processes", "DenialCalls"),
+    "ExecServerClient": ("Processes", "SharingCalls", "DenialCalls"),
     "RemoteFiles": ("FileMethods", "LinkMethods"),
 }
 OPENERS = {"connect": "client_urls", "local": "local_server", "environments": "local_server"}

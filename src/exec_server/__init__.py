@@ -63,6 +63,11 @@ if TYPE_CHECKING:
     from exec_server.client.process.processes import INHERIT_ENV
     from exec_server.client.process.remote_process import RemoteProcess
     from exec_server.client.process.run_to_end import CompletedProcess
+    from exec_server.client.process.watched_process import (
+        MissedOutput,
+        TerminalSize,
+        WatchedProcess,
+    )
     from exec_server.client.session_link import ConnectionState
     from exec_server.client_urls import ExecServerClient, connect
     from exec_server.client_urls import open as open
@@ -75,6 +80,8 @@ if TYPE_CHECKING:
         ConnectError,
         ConnectionClosed,
         ConnectionRejected,
+        ControlLost,
+        ControlRefused,
         ExecServerError,
         ExecServerListenUrlParseError,
         FloorRefused,
@@ -134,6 +141,12 @@ if TYPE_CHECKING:
     from exec_server.protocol.process import WriteResult as WriteResponse
     from exec_server.protocol.resources import GrantedLimit, ResourceLimits
     from exec_server.protocol.sandbox import SandboxContext, read_only, workspace_write
+    from exec_server.protocol.sharing import (
+        ControlChangedEvent,
+        ControlState,
+        Participant,
+        ScreenPicture,
+    )
     from exec_server.remote.identity import create_identity, load_identity
     from exec_server.remote.remote_config import RemoteEnvironmentConfig
     from exec_server.remote_server import (
@@ -166,6 +179,10 @@ __all__ = [
     "ConnectionClosed",
     "ConnectionRejected",
     "ConnectionState",
+    "ControlChangedEvent",
+    "ControlLost",
+    "ControlRefused",
+    "ControlState",
     "Denial",
     "DenialsResult",
     "EndReport",
@@ -204,9 +221,11 @@ __all__ = [
     "ListResponse",
     "MalformedMessage",
     "MethodNotFound",
+    "MissedOutput",
     "NotFound",
     "OutputChunk",
     "OutputView",
+    "Participant",
     "ProcessFailed",
     "ProcessId",
     "ProcessInfo",
@@ -235,6 +254,7 @@ __all__ = [
     "RunningServer",
     "SandboxContext",
     "ScopeRefused",
+    "ScreenPicture",
     "SessionAttached",
     "SessionForgotten",
     "SessionLost",
@@ -242,12 +262,14 @@ __all__ = [
     "SignedBearerToken",
     "StdinClosed",
     "StreamedHttpResponse",
+    "TerminalSize",
     "TerminateParams",
     "TerminateResponse",
     "TransferFailed",
     "TransferResult",
     "UntrustedExecutor",
     "Usage",
+    "WatchedProcess",
     "WriteParams",
     "WriteResponse",
     "WriteStatus",
@@ -279,6 +301,7 @@ _NAMES = {
     ),
     "client.session_link": "ConnectionState",
     "client.process.output_buffer": "Closed Exited Failed OutputChunk ResyncRequired",
+    "client.process.watched_process": "MissedOutput TerminalSize WatchedProcess",
     "client.process.output_view": "OutputView",
     "client.files.remote_path": "RemotePath",
     "client.process.remote_process": "RemoteProcess",
@@ -290,6 +313,7 @@ _NAMES = {
         "AuditUnavailable CallTimeout CommandFailed CommandTimeout ConfigurationError ConnectError "
         "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
         "FloorRefused HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
+        "ControlLost ControlRefused "
         "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError QuotaReached "
         "RegistryError RelayError RpcError RuleRefused ScopeRefused SessionAttached "
         "SessionForgotten SessionLost StdinClosed TransferFailed UntrustedExecutor"
@@ -298,6 +322,7 @@ _NAMES = {
     "limits": "DEFAULT_LIMITS Limits",
     "protocol.base64": "Blob",
     "protocol.denials": "Denial DenialsResult",
+    "protocol.sharing": "ControlChangedEvent ControlState Participant ScreenPicture",
     "protocol.ends": "EndReport EndedBy Usage",
     "protocol.env_policy": "EnvPolicy",
     "protocol.environment": "EnvironmentInfo",

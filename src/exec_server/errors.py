@@ -1,4 +1,4 @@
-"""Every exception of the package.
+"""Every exception of the package. The module is long because they are one tree.
 
 ::
 
@@ -14,6 +14,8 @@
     │   ├── RuleRefused             a rule of the server's operator, which the text names
     │   │   ├── FloorRefused        -32021  beyond what the principal may do
     │   │   └── QuotaReached        -32022  the principal has as much as it may have (retryable)
+    │   ├── ControlLost             -32040  another participant drives the process
+    │   ├── ControlRefused          -32041  the input cannot be taken: a person drives
     │   └── AuditUnavailable        -32030  the server cannot write its audit log (retryable)
     ├── ProtocolError               the peer broke the protocol; the connection closes
     │   ├── MalformedMessage        not a JSON-RPC message; the connection stays open
@@ -178,6 +180,50 @@ class QuotaReached(RuleRefused):
     retryable = True
 
 
+class ControlLost(RpcError):
+    """Another participant drives the process, or has driven it since the last write.
+
+    `by` is its name and `driver_kind` what it is; `epoch` is that of the change. What was on the
+    screen has changed: read it again from `version`, or the output from `seq`.
+    """
+
+    code = -32040
+    by: str | None = None
+    driver_kind: str | None = None
+    epoch: int | None = None
+    seq: int | None = None
+    version: int | None = None
+    # True if this participant drives again: the next write is done.
+    is_back = False
+
+    def details(self) -> dict[str, Any] | None:
+        found = {
+            "by": self.by,
+            "driverKind": self.driver_kind,
+            "epoch": self.epoch,
+            "seq": self.seq,
+            "version": self.version,
+            "isBack": self.is_back or None,
+        }
+        return {name: value for name, value in found.items() if value is not None} or None
+
+    def take_details(self, data: dict[str, Any]) -> None:
+        super().take_details(data)
+        by, kind = data.get("by"), data.get("driverKind")
+        self.by = by if type(by) is str else None
+        self.driver_kind = kind if type(kind) is str else None
+        self.is_back = data.get("isBack") is True
+        for name in ("epoch", "seq", "version"):
+            number = data.get(name)
+            setattr(self, name, number if type(number) is int else None)
+
+
+class ControlRefused(RpcError):
+    """The input of a process cannot be taken: a person drives it, or the epoch is an old one."""
+
+    code = -32041
+
+
 class AuditUnavailable(RpcError):
     """The server does no work while it cannot write its audit log."""
 
@@ -197,6 +243,8 @@ _BY_CODE: dict[int, type[RpcError]] = {
         ScopeRefused,
         FloorRefused,
         QuotaReached,
+        ControlLost,
+        ControlRefused,
         AuditUnavailable,
     )
 }

@@ -9,6 +9,7 @@ import msgspec
 
 from exec_server.limits import DEFAULT_LIMITS
 from exec_server.server.authentication import CapabilityToken, SignedBearerToken
+from exec_server.server.process_lists import list_jobs
 from exec_server.server.serving import serve
 from tests.requirements import requirement
 from tests.server.test_authentication import SECRET, digest, jwt
@@ -80,8 +81,8 @@ async def test_a_unix_user_is_the_same_over_every_local_listener(no_leaks, tmp_p
     async with serve(f"unix://{tmp_path}/s", limits=LIMITS, state_directory=state) as running:
         async with Wire(running.url) as wire:
             await finished_job(wire, "a")
-            assert running.core.jobs is not None
-            assert [job.process_id for job in running.core.jobs.list(f"uid:{os.geteuid()}").jobs]
+            listed = list_jobs(running.core.sessions, f"uid:{os.geteuid()}", every=False)
+            assert [job.process_id for job in listed.jobs] == ["a"]
     async with serve(limits=LIMITS, state_directory=state) as running, Wire(running.url) as wire:
         await wire.initialize()
         assert await names(wire) == ["a"]

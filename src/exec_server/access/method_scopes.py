@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from exec_server.access.principal import Scope
-from exec_server.protocol import denials, environment, fs, http, jobs, lifecycle, process
+from exec_server.protocol import (
+    denials,
+    environment,
+    fs,
+    http,
+    jobs,
+    lifecycle,
+    process,
+    sharing,
+)
 from exec_server.protocol.method import Method
 
 # Every principal may use these.
@@ -36,6 +45,10 @@ NEEDS: dict[Method[Any, Any], tuple[Scope, ...]] = {
     process.RESIZE: _EXEC,
     process.CLOSE_STDIN: _EXEC,
     process.LIST: _EXEC,
+    # A process of another principal needs `admin`, see the handler.
+    sharing.WATCH: _EXEC,
+    sharing.UNWATCH: _EXEC,
+    sharing.CONTROL: _EXEC,
     denials.DENIALS: _EXEC,
     # A principal with floors is granted nothing, see the handler.
     denials.GRANT: _EXEC,

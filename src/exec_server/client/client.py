@@ -160,15 +160,20 @@ class ExecServerClient(Processes):
 
     # Durable jobs, and the end of the server.
 
-    async def jobs(self, *, all_principals: bool = False) -> list[JobInfo]:
+    async def jobs(self, *, all_principals: bool = False, every: bool = False) -> list[JobInfo]:
         """All durable processes of this principal on the server, whichever session has them.
+
+        With *every* those that are not durable, too, if the server can list them: `watch` looks on
+        at any of them.
 
         With *all_principals* those of all others, too, each with its `owner`; only an admin may ask
         for them, and others get ScopeRefused.
         `connect(resume_session_id=job.session_id)` and `attach(job.process_id)` continue with one.
         This is an extension: servers without it raise MethodNotFound.
         """
-        return (await self._session.call(LIST, JobListParams(all_principals), repeat=True)).jobs
+        every = every and await self.offers("processWatch")
+        params = JobListParams(all_principals, every)
+        return (await self._session.call(LIST, params, repeat=True)).jobs
 
     async def prune_jobs(
         self,

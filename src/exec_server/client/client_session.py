@@ -1,4 +1,7 @@
-"""The inside of a client: its session, its calls, and the receivers of the server's events."""
+"""The inside of a client: its session, its calls, and the receivers of the server's events.
+
+The module is long because all parts of a client meet in it.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from exec_server.client.link_watch import LinkWatch
 from exec_server.client.network_policy import NetworkPolicy
 from exec_server.client.os_errors import as_os_error
 from exec_server.client.process.tracked_processes import TrackedProcesses
+from exec_server.client.process.watched_processes import WatchedProcesses
 from exec_server.client.session_link import DISCONNECTED, ConnectionState, Dialler, SessionLink
 from exec_server.client.session_token import SessionToken
 from exec_server.errors import (
@@ -45,6 +49,7 @@ from exec_server.protocol.method import NOTHING, Method
 from exec_server.protocol.network import PolicyDecisionEvent
 from exec_server.protocol.paths import from_uri, to_uri
 from exec_server.protocol.process import START, AckParams
+from exec_server.protocol.sharing import ControlChangedEvent, PresenceEvent, WatchedEvent
 from exec_server.rpc.router import Route
 from exec_server.state.event_order import ProcessEvent
 from exec_server.transport.connection import Connection
@@ -94,6 +99,7 @@ class ClientSession:
         self._has_released = False
         self.policy = NetworkPolicy()
         self.processes = TrackedProcesses(self, limits=limits)
+        self.watched = WatchedProcesses(self)
         self.watches = MissingWatches()
         self.bodies = HttpBodies(limits=limits, flow=self.flow)
         self.link = SessionLink(
@@ -244,7 +250,12 @@ class ClientSession:
 
     def _is_waiting(self) -> bool:
         """True if the client waits for the server, so that it has to notice a dead connection."""
-        return self.flow.is_calling or self.processes.has_living or self.bodies.has_open
+        return (
+            self.flow.is_calling
+            or self.processes.has_living
+            or self.bodies.has_open
+            or self.watched.has_open
+        )
 
     def send(self, method: Method[P, R], params: P) -> None:
         """Make a request without waiting for its answer, if there is a connection."""
@@ -312,7 +323,14 @@ class ClientSession:
 
     def event_received(
         self,
-        event: ProcessEvent | MissingChangedEvent | BodyDelta | PolicyDecisionEvent | DeniedEvent,
+        event: ProcessEvent
+        | MissingChangedEvent
+        | BodyDelta
+        | PolicyDecisionEvent
+        | DeniedEvent
+        | WatchedEvent
+        | PresenceEvent
+        | ControlChangedEvent,
     ) -> None:
         if isinstance(event, MissingChangedEvent):
             self.watches.event_received(event)
@@ -322,6 +340,8 @@ class ClientSession:
             self.policy.decision_received(event)
         elif isinstance(event, DeniedEvent):
             self.processes.denied(event)
+        elif isinstance(event, WatchedEvent | PresenceEvent | ControlChangedEvent):
+            self.watched.event_received(event)
         else:
             self.processes.event_received(event)
 
@@ -348,6 +368,7 @@ class ClientSession:
     async def restore(self, result: InitializeResult, link: ConnectionLink) -> None:
         self._watch.use(link)
         await self.processes.restore(link, is_restarted=self._is_restarted(result))
+        await self.watched.restore(link)
 
     def _is_restarted(self, result: InitializeResult) -> bool:
         """True if another run of the server goes on with the session."""
@@ -357,6 +378,7 @@ class ClientSession:
 
     def session_lost(self, error: ConnectionClosed) -> None:
         self.processes.session_lost(error)
+        self.watched.session_lost(error)
 
 
 async def open_session(

@@ -15,7 +15,7 @@ from exec_server.errors import (
     ProtocolError,
 )
 from exec_server.limits import Limits
-from exec_server.protocol import denials, fs, http, lifecycle, network, process
+from exec_server.protocol import denials, fs, http, lifecycle, network, process, sharing
 from exec_server.protocol.method import NOTHING, Event, Method
 from exec_server.rpc import boundary
 from exec_server.rpc.peer import Peer
@@ -35,6 +35,9 @@ _EVENTS: dict[str, Event[Any]] = {
         http.BODY_DELTA,
         network.POLICY_DECISION,
         denials.DENIED,
+        sharing.WATCHED,
+        sharing.PRESENCE,
+        sharing.CONTROL_CHANGED,
     )
 }
 
@@ -96,6 +99,7 @@ class ConnectionLink:
             flow_processes or None,
             take_over,
             error_details=True,
+            sharing=True,
         )
         try:
             result = await self.call(
@@ -216,7 +220,7 @@ class ConnectionLink:
         try:
             decoded = boundary.decode_params(event.params, params)
         except InvalidParams as exc:
-            if event in (network.POLICY_DECISION, denials.DENIED):
+            if event in (network.POLICY_DECISION, denials.DENIED, sharing.PRESENCE):
                 # It is only a report, and nothing depends on it.
                 return
             raise ProtocolError(f"{method}: {exc}") from exc

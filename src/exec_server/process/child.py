@@ -13,10 +13,12 @@ import os
 import signal
 import struct
 import termios
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from exec_server.errors import ControlLost
 from exec_server.limits import MIB, Limits
 from exec_server.memory import keep_freed_memory
 from exec_server.process.end_report import Ending, Order, end_report, usage_of
@@ -29,6 +31,7 @@ from exec_server.process.tap import Tap
 from exec_server.protocol import process
 from exec_server.protocol.base64 import encode_base64
 from exec_server.protocol.ends import EndedBy, EndReport, Usage
+from exec_server.protocol.participants import Kind
 from exec_server.sandbox.denial import is_denied
 from exec_server.sandbox.model import NOT_RUN, Backend
 from exec_server.state.output_log import OutputLog, ProcessLog
@@ -38,6 +41,7 @@ from exec_server.state.write_ids import WriteIds
 
 if TYPE_CHECKING:
     from exec_server.process.denial_watch import DenialWatch
+    from exec_server.process.durable.stored_control import StoredControl
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +128,25 @@ class ProcessInput(Protocol):
     def close(self) -> None: ...
 
 
+class InputGuard(Protocol):
+    """Knows whether the session of a process may type to it; see `SharedProcess`."""
+
+    def check_owner_input(self) -> None:
+        """Raise ControlLost if another participant drives."""
+
+    def check_owner_size(self, rows: int, cols: int) -> None: ...
+
+    @property
+    def viewers(self) -> int:
+        """How many look on besides the session."""
+
+    @property
+    def other_driver(self) -> str | None:
+        """The name of the participant that drives instead of the session, if one does."""
+
+    def close(self) -> None: ...
+
+
 class Sandbox(Protocol):
     """The confinement of a process."""
 
@@ -147,8 +170,6 @@ class Child:
 
     # True for a process that outlives the server; see `DurableChild`.
     is_durable = False
-    # When the process was started, if it is durable; in milliseconds since 1970.
-    started_at: int | None = None
 
     def __init__(
         self,
@@ -164,6 +185,11 @@ class Child:
         self.process_id = params.process_id
         self.argv = params.argv
         self.is_tty = params.tty
+        self.cwd = params.cwd
+        self.name = params.name
+        # In milliseconds since 1970; the end of a process that is not durable is not kept.
+        self.ended_at: int | None = None
+        self.started_at = time.time_ns() // 1_000_000
         self.hides_signals = params.tty and not params.exit_signals
         # True if the client wants to know the pid, and the signal that ends the process.
         self.tells_details = params.details
@@ -237,6 +263,12 @@ class Child:
         self._output_head = self._texts.output_head
         # Those who look on; almost always none.
         self.taps: tuple[Tap, ...] = ()
+        # Asked before input and sizes of the session, if others take part; almost always None.
+        self.guard: InputGuard | None = None
+        # Who types at first, if the start says it.
+        self.driver_kind: Kind = params.driver or "agent"
+        # How long a driver whose session was lost with an earlier server keeps its place.
+        self.absent_seconds = limits.detached_session_seconds
         # The rows and columns of its terminal, once they were set.
         self.terminal_size: tuple[int, int] | None = None
 
@@ -598,6 +630,28 @@ class Child:
         taps, self.taps = self.taps, ()
         for tap in taps:
             tap.closed()
+        if self.guard is not None:
+            self.guard.close()
+
+    def current_size(self) -> tuple[int, int] | None:
+        """The rows and columns of its terminal; None if it has none, or has ended."""
+        if not self.is_tty or not self._pumps or self._pumps[0].is_ended:
+            return None
+        packed = fcntl.ioctl(self._pumps[0].fileno(), termios.TIOCGWINSZ, bytes(8))
+        rows, cols, _, _ = struct.unpack("HHHH", packed)
+        return rows, cols
+
+    def refuse_waiting_input(self, error: ControlLost) -> None:
+        """Fail the writes that wait for room in the queue: their writer drives no longer."""
+        if isinstance(self.stdin, Stdin):
+            self.stdin.refuse_waiting(error)
+
+    def store_control(self, control: StoredControl) -> None:
+        """Remember who drives, if the process outlives the server."""
+
+    def stored_control(self) -> StoredControl | None:
+        """Who has driven a process of an earlier server, if it was shared."""
+        return None
 
     def resize(self, rows: int, cols: int) -> None:
         if self.is_tty and not self._pumps[0].is_ended:

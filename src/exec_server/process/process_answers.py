@@ -87,7 +87,7 @@ def process_info(child: Child) -> process.ProcessInfo:
         info.sandbox_type, info.sandbox_rung = _SANDBOX_TYPE, child.sandbox.backend
     if child.is_durable:
         info.durable = True
-        info.started_at = child.started_at or 0
+        info.started_at = child.started_at
     if child.lost is not None and child.state != "running":
         info.state, info.lost = "lost", child.lost
     if child.end is not None:

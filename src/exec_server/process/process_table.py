@@ -253,12 +253,24 @@ class ProcessTable:
             raise InvalidRequest(f"process id {process_id} is starting")
         return entry
 
+    def find(self, process_id: str) -> Child | None:
+        """The process of that id, unless it is still being started."""
+        entry = self._entries.get(process_id)
+        return entry if isinstance(entry, Child) else None
+
+    def children(self) -> tuple[Child, ...]:
+        """All processes that were started and are not forgotten."""
+        return tuple(entry for entry in self._entries.values() if isinstance(entry, Child))
+
     # process/write, process/closeStdin
 
     def write(
-        self, params: process.WriteParams
+        self, params: process.WriteParams, check: Callable[[], None] | None = None
     ) -> process.WriteResult | Awaitable[process.WriteResult]:
-        """Queue bytes for stdin; wait while the queue is full."""
+        """Queue bytes for stdin; wait while the queue is full.
+
+        *check* raises if the writer, who is not this session, may not write.
+        """
         write_id = params.write_id if isinstance(params.write_id, str) else None
         if write_id == "":
             raise InvalidParams("writeId must not be empty")
@@ -275,6 +287,10 @@ class ProcessTable:
             return _ACCEPTED
         if child.stdin.is_closing:
             return process.WriteResult("stdinClosed")
+        if check is not None:
+            check()
+        elif child.guard is not None:
+            child.guard.check_owner_input()
         if child.is_terminated:
             raise InternalError("failed to write to process stdin")
         waiting = child.waiting_writes.get(write_id) if write_id is not None else None
@@ -298,7 +314,9 @@ class ProcessTable:
         await accepted
         return _ACCEPTED
 
-    def close_stdin(self, params: process.CloseStdinParams) -> process.WriteResult:
+    def close_stdin(
+        self, params: process.CloseStdinParams, *, is_owner: bool = True
+    ) -> process.WriteResult:
         """End the child's input after the queued bytes; repeating it does no harm."""
         child = self._entries.get(params.process_id)
         if child is None:
@@ -307,6 +325,8 @@ class ProcessTable:
             return process.WriteResult("starting")
         if child.stdin is None:
             return process.WriteResult("stdinClosed")
+        if is_owner and child.guard is not None:
+            child.guard.check_owner_input()
         child.stdin.end()
         return _ACCEPTED
 
@@ -367,6 +387,8 @@ class ProcessTable:
         child = self._readable(params.process_id)
         if not child.is_tty:
             raise InvalidRequest(f"process {params.process_id} has no terminal")
+        if child.guard is not None:
+            child.guard.check_owner_size(params.rows, params.cols)
         child.resize(params.rows, params.cols)
 
     # process/denials, process/grant
@@ -514,7 +536,7 @@ def _remember(child: Child, write_id: str | None, accepted: asyncio.Future[None]
     if write_id is None:
         return
     del child.waiting_writes[write_id]
-    if not accepted.cancelled():
+    if not accepted.cancelled() and accepted.exception() is None:
         child.write_ids.add(write_id)
 
 

@@ -105,6 +105,12 @@ class Stdin:
             if not future.done():
                 future.set_result(None)
 
+    def refuse_waiting(self, error: Exception) -> None:
+        """Fail the writes that wait for room; what is queued is written."""
+        for future in tuple(self._waiting):
+            if not future.done():
+                future.set_exception(error)
+
     def _grow_pipe(self) -> None:
         self._has_large_pipe = True
         with contextlib.suppress(OSError, AttributeError):

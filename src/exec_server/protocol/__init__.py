@@ -10,6 +10,8 @@ hooks.py           our own types for msgspec
 
 lifecycle.py       `initialize`, `initialized` and `session/retain`
 process.py         `process/*`
+sharing.py         `process/watch`, `process/control`: many look on, one types
+participants.py    who takes part in a process
 jobs.py            `job/*` and `server/stop`
 resources.py       limits of what a process may use
 limit_words.py     limits as people write them

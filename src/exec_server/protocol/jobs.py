@@ -15,7 +15,7 @@ Age = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class JobInfo(msgspec.Struct, rename="camel", omit_defaults=True):
-    """One durable process, of any session of the same user."""
+    """One process, of any session of the same user. All are durable unless others are asked for."""
 
     session_id: str
     process_id: str
@@ -40,6 +40,14 @@ class JobInfo(msgspec.Struct, rename="camel", omit_defaults=True):
     owner: str | None = None
     # How much output there was so far, retained or not; earlier servers do not say it.
     output_bytes: int | UnsetType = UNSET
+    # What it is called, if the start has said it.
+    name: str | None = None
+    # How many look on besides the session itself; and the name of the one that drives, if that is
+    # another one.
+    viewers: int = 0
+    driver: str | None = None
+    # False for a process that ends with the server.
+    durable: bool = True
     # Why the process ended, and what it used, if its start has asked for a report.
     end: EndReport | UnsetType = UNSET
     usage: Usage | UnsetType = UNSET
@@ -48,6 +56,8 @@ class JobInfo(msgspec.Struct, rename="camel", omit_defaults=True):
 class JobListParams(msgspec.Struct, rename="camel", omit_defaults=True):
     # True lists the jobs of all principals, which needs the scope `admin`.
     all: bool = False
+    # True also lists processes that are not durable (capability `processWatch`).
+    every: bool = False
 
 
 class JobListResult(msgspec.Struct, rename="camel"):
@@ -74,7 +84,7 @@ class StopParams(msgspec.Struct, rename="camel", omit_defaults=True):
     jobs: bool = False
 
 
-# Lists the durable jobs of the client's principal, whatever session they are in.
+# Lists the durable jobs of the client's principal, or all of its processes, in whatever session.
 LIST = Method("job/list", JobListParams, JobListResult, family="job", is_control=True)
 # Forgets durable jobs that are over, with their output.
 PRUNE = Method("job/prune", PruneParams, PruneResult, family="job", is_control=True)

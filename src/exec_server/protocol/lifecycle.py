@@ -42,6 +42,8 @@ class InitializeParams(msgspec.Struct, rename="camel", omit_defaults=True):
     take_over: TakeOver | None = None
     # Ours: errors of this connection have `data`, if there is more to say than code and message.
     error_details: bool = False
+    # Ours: the client understands `process/presence` and `process/controlChanged`.
+    sharing: bool = False
 
 
 class InitializeResult(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -16,6 +16,7 @@ from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.method import Event, Method, Nothing
 from exec_server.protocol.network import ManagedNetwork, NetworkProxy
 from exec_server.protocol.numbers import Count, fits_u64
+from exec_server.protocol.participants import Kind
 from exec_server.protocol.paths import ForeignPath, to_native
 from exec_server.protocol.resources import GrantedLimit, ResourceLimits
 from exec_server.protocol.sandbox import OldSandbox, SandboxContext
@@ -28,6 +29,7 @@ WriteStatus = Literal["accepted", "unknownProcess", "starting", "stdinClosed"]
 # The kernel keeps a terminal's size in unsigned shorts.
 Cells = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Window = Annotated[int, msgspec.Meta(ge=1)]
+ShownName = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
 
 class ShellName(msgspec.Struct, rename="camel"):
@@ -91,6 +93,10 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     denial_hold_ms: Count | None = None
     # Ours, with `denials`: `sandbox` is not enforced; what it would refuse is recorded.
     learn: bool = False
+    # Ours: what it is called in lists.
+    name: ShownName | None = None
+    # Ours: who types at first, a person or an agent, if others look on.
+    driver: Kind | None = None
     # The name of `sandbox` in the first revisions; its value moves to `sandbox`.
     sandbox_policy: OldSandbox | None = None
 

@@ -4,9 +4,11 @@ serving.py         listens on an address, for the command line and to embed
 server.py          the server without a listener: connections and sessions
 context.py         one connection, as its handlers see it
 session.py         one session, which outlives its connections
+process_lists.py   the processes of all sessions of a principal
 kept_sessions.py   sessions with durable jobs, which outlive the server
 principals/        who is behind a connection, and what it may not do
 floors/            what requests of a principal cannot go beyond
+sharing/           any number of watchers and one driver for each process
 handlers/          which function answers which method
 local_peers.py     which connections of this machine are accepted
 take_over.py       takes a session from a connection that its client has lost

@@ -14,7 +14,7 @@ from exec_server.audit.masking import Masker
 from exec_server.errors import RpcError
 from exec_server.printable import short_digest
 from exec_server.process.child import Child
-from exec_server.protocol import denials, fs, http, jobs, lifecycle, process
+from exec_server.protocol import denials, fs, http, jobs, lifecycle, process, sharing
 from exec_server.protocol.base64 import Blob, LazyBlob
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.method import Encoded
@@ -49,7 +49,7 @@ _MOST_NAMES = 100
 _LONGEST = 4096
 _SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 # The names of texts in parameters, and in events.
-_NAMED = {"process_id": "process", "grant": "grant"}
+_NAMED = {"process_id": "process", "watch_id": "process", "grant": "grant"}
 
 
 def request_facts(params: Struct, masker: Masker, who: Principal) -> Facts:
@@ -172,6 +172,15 @@ def _grant_facts(params: denials.GrantParams, _masker: Masker) -> Facts:
     return {**facts, "detail": f"{params.scope}{again}"}
 
 
+def _watch_facts(params: sharing.WatchParams, _masker: Masker) -> Facts:
+    how = "its screen is read once" if params.once else f"by {params.kind} {params.name}".strip()
+    return {**_plain_facts(params), "detail": how}
+
+
+def _control_facts(params: sharing.ControlParams, _masker: Masker) -> Facts:
+    return {**_plain_facts(params), "detail": params.action}
+
+
 def _retain_facts(params: lifecycle.RetainParams, _masker: Masker) -> Facts:
     return {"detail": f"{params.seconds:g} seconds"}
 
@@ -180,6 +189,8 @@ _DESCRIBED: dict[type, Callable[[Any, Masker], Facts]] = {
     process.StartParams: _start_facts,
     process.SignalParams: _signal_facts,
     denials.GrantParams: _grant_facts,
+    sharing.WatchParams: _watch_facts,
+    sharing.ControlParams: _control_facts,
     fs.OpenParams: _open_facts,
     http.RequestParams: _http_facts,
     lifecycle.InitializeParams: _initialize_facts,

@@ -32,6 +32,8 @@ _OF_OURS = {
     "processDetails": True,
     "processReport": True,
     "processList": True,
+    "processWatch": True,
+    "processName": True,
     "processDenials": sys.platform == "linux",
     "processTerminateTree": sys.platform == "linux",
     "processLimits": sys.platform == "linux",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from exec_server.outbound.exchanges import Exchanges, Outbound
     from exec_server.server.kept_sessions import KeptSessions
     from exec_server.server.server_audit import ServerAudit
+    from exec_server.server.sharing.process_watches import ProcessWatch, Sharing
 
 
 FindPrincipal = Callable[[Connection], Principal]
@@ -84,6 +85,12 @@ class ServerCore(Protocol):
 
     @property
     def outbound(self) -> Outbound: ...
+
+    @property
+    def sharing(self) -> Sharing: ...
+
+    @property
+    def sessions(self) -> Collection[Session]: ...
 
     # Sessions.
 
@@ -138,6 +145,11 @@ class Context:
     @property
     def processes(self) -> ProcessTable:
         return self.require(process.START.family).processes
+
+    def watch(self, watch_id: str) -> ProcessWatch | None:
+        """The watch of that id, if the session has one."""
+        session = self.session
+        return session.watches.get(watch_id) if session is not None and session.watches else None
 
     @property
     def principal(self) -> str:
@@ -228,7 +240,11 @@ class Context:
             decoded = boundary.decode_params(process.ACK.params, params)
         except InvalidParams as exc:
             raise ProtocolError(f"{process.ACK.name}: {exc}") from exc
-        self.processes.acknowledge(decoded)
+        watch = self.watch(decoded.process_id)
+        if watch is None:
+            self.processes.acknowledge(decoded)
+        else:
+            watch.watcher.acknowledge(decoded.seq)
 
     def writing_paused(self) -> None:
         if self.session is not None:
@@ -239,6 +255,8 @@ class Context:
     def writing_resumed(self) -> None:
         if self.session is not None:
             self.session.gate.open()
+            for watch in tuple(self.session.watches.values()):
+                watch.writing_resumed()
         for holder in self._holders:
             holder.writing_resumed()
 

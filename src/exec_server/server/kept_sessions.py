@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from msgspec import UNSET
-
 from exec_server.limits import Limits
 from exec_server.process.durable.durable_child import DurableChild
 from exec_server.process.durable.durable_jobs import DurableJobs, LeftSession, SessionJobs
@@ -152,16 +150,6 @@ class KeptSessions:
 
     # Requests.
 
-    def list(self, owner: str | None) -> jobs.JobListResult:
-        """The durable jobs of all sessions of *owner*; None stands for all owners."""
-        found = [
-            _described(session, child, tells_owner=owner is None)
-            for session in self._sessions.values()
-            if owner in (None, session.owner)
-            for child in session.processes.durable_children()
-        ]
-        return jobs.JobListResult(sorted(found, key=lambda job: job.started_at))
-
     def prune(self, owner: str | None, params: jobs.PruneParams) -> jobs.PruneResult:
         """Forget ended jobs of *owner*, or of all, as far as *params* allow it."""
         now = time.time()
@@ -209,26 +197,3 @@ class KeptSessions:
         )
         them = "it" if self.left_running == 1 else "them"
         return f"{jobs_go} on; the next server on {self.path} adopts {them}"
-
-
-def _described(session: Session, child: DurableChild, *, tells_owner: bool) -> jobs.JobInfo:
-    is_lost = child.lost is not None and child.state != "running"
-    return jobs.JobInfo(
-        session_id=session.id,
-        process_id=child.process_id,
-        argv=child.argv,
-        cwd=child.cwd,
-        tty=child.is_tty,
-        state="lost" if is_lost else child.state,
-        exit_code=child.exit_code,
-        lost=child.lost if is_lost else None,
-        pid=child.pid if child.state == "running" else None,
-        started_at=child.started_at,
-        ended_at=child.ended_at,
-        next_seq=child.log.next_seq,
-        attached=session.is_attached,
-        owner=session.owner if tells_owner else None,
-        output_bytes=child.log.total_bytes,
-        end=child.end or UNSET,
-        usage=child.usage or UNSET,
-    )

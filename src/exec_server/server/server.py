@@ -45,6 +45,7 @@ from exec_server.server.handlers import (
     lifecycle,
     process,
     protocol,
+    sharing,
 )
 from exec_server.server.principals.refused_requests import RefusedRequest
 from exec_server.server.principals.restricted_routes import restricted_routes
@@ -66,10 +67,11 @@ if TYPE_CHECKING:
     from exec_server.outbound.exchanges import Outbound
     from exec_server.server.kept_sessions import KeptSessions
     from exec_server.server.server_audit import ServerAudit
+    from exec_server.server.sharing.process_watches import Sharing
 
 logger = logging.getLogger(__name__)
 
-ROUTES = Router(lifecycle, environment, process, denials, jobs, fs, http, protocol).routes
+ROUTES = Router(lifecycle, environment, process, sharing, denials, jobs, fs, http, protocol).routes
 
 
 class ExecServer:
@@ -213,6 +215,13 @@ class ExecServer:
         return Outbound(self.server_env, limits=self.limits)
 
     @cached_property
+    def sharing(self) -> Sharing:
+        """The watches on processes, loaded with the first one."""
+        from exec_server.server.sharing.process_watches import Sharing
+
+        return Sharing(lambda: self.sessions)
+
+    @cached_property
     def discovery(self) -> Discovery:
         from exec_server.discovery.discovery_service import Discovery
 
@@ -228,6 +237,10 @@ class ExecServer:
         """
         if self.jobs is not None:
             await self.jobs.restore(self._make_session)
+            for session in self.sessions:
+                for child in session.processes.durable_children():
+                    if child.stored_control() is not None:
+                        self.sharing.restore(session, child)
         for session in self._sessions.values():
             for child in session.processes.durable_children():
                 if child.state == "running":
@@ -288,6 +301,8 @@ class ExecServer:
             is_kept=session.is_kept,
         )
         self._alarm.set()
+        if "sharing" in self.__dict__:
+            self.sharing.owner_moved(session)
         if self.jobs is not None:
             self.jobs.detached(session)
 
@@ -363,6 +378,10 @@ class ExecServer:
             context.session.attach(context.connection, context.peer)
             if context.peer.is_writing_paused:
                 context.session.gate.close()
+            if "sharing" in self.__dict__:
+                # The answer leaves first.
+                session = context.session
+                self._loop.call_soon(self._loop.call_soon, self.sharing.owner_moved, session)
 
     def generation(self, session: Session) -> int:
         """The number of times that *session* was attached to a connection."""

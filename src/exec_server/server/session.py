@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from exec_server.limits import Limits
 from exec_server.process.process_table import ProcessTable
@@ -15,6 +15,11 @@ from exec_server.transport.connection import Connection
 
 if TYPE_CHECKING:
     from exec_server.process.durable.durable_jobs import SessionJobs
+    from exec_server.protocol.method import Event
+    from exec_server.server.sharing.process_watches import ProcessWatch
+
+
+P = TypeVar("P")
 
 
 class Session:
@@ -31,6 +36,10 @@ class Session:
         self.retained_seconds: float | None = None
         # Its durable jobs; None if this server keeps no state.
         self.jobs: SessionJobs | None = None
+        # Its watches, by the ids that the client has given them; and whether the client understands
+        # the events about them.
+        self.watches: dict[str, ProcessWatch] = {}
+        self.hears_sharing = False
         self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._limits = limits
@@ -51,12 +60,25 @@ class Session:
     def detach(self) -> None:
         """Go on without a connection. Events are only retained, so output does not have to wait."""
         self._connection = self._peer = None
+        self.hears_sharing = False
         self.gate.open()
+        for watch in tuple(self.watches.values()):
+            watch.detached()
 
     def push(self, *parts: bytes) -> None:
         """Send an event to the attached client. Without one, only the log keeps it."""
         if self._connection is not None:
             self._connection.send(*parts)
+
+    def notify(self, event: Event[P], params: P) -> None:
+        """Send an event that is not repeated to the attached client, if there is one."""
+        if self._peer is not None:
+            self._peer.notify(event, params)
+
+    @property
+    def is_writing_paused(self) -> bool:
+        """True if the attached client is behind with reading."""
+        return self._peer is not None and self._peer.is_writing_paused
 
     def interrupt(self) -> None:
         """Lose the connection, if there is one; its client may resume the session."""
@@ -78,4 +100,6 @@ class Session:
 
     def close(self) -> None:
         self._connection = self._peer = None
+        for watch in tuple(self.watches.values()):
+            watch.end()
         self.processes.close()

@@ -5,6 +5,7 @@
     env_floor.py    variables that a principal's commands may inherit or set
     event_order.py  pushed events, released in the order of their numbers
     expiry.py       keys that are forgotten at a deadline
+    lease.py        who may type to a process, with an epoch
     limit_bounds.py what a process may use, between the defaults and the maximum of a server
     output_log.py   the retained output of a process, and the numbers of its events
     reconnect.py    when to try again after a lost connection, and when to give up

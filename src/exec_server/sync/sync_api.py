@@ -51,6 +51,8 @@ from exec_server.client.process.processes import INHERIT_ENV
 from exec_server.client.process.remote_process import RemoteProcess as AsyncRemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap
+from exec_server.client.process.watched_process import Seen
+from exec_server.client.process.watched_process import WatchedProcess as AsyncWatchedProcess
 from exec_server.client.session_link import ConnectionState
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.protocol import environment, fs, process
@@ -61,10 +63,18 @@ from exec_server.protocol.fs import Metadata
 from exec_server.protocol.jobs import JobInfo
 from exec_server.protocol.lifecycle import WhoamiResult
 from exec_server.protocol.limit_words import Limited
+from exec_server.protocol.participants import Kind
 from exec_server.protocol.paths import PathUri
 from exec_server.protocol.process import ReadResult
 from exec_server.protocol.resources import GrantedLimit
 from exec_server.protocol.sandbox import Sandboxed
+from exec_server.protocol.sharing import (
+    ControlAction,
+    ControlChangedEvent,
+    ControlState,
+    Participant,
+    ScreenPicture,
+)
 from exec_server.sync.portal import (
     Twin,
     close_client,
@@ -1074,6 +1084,51 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         """The same as `terminate`, under the name that `subprocess.Popen` has for it."""
         return self._portal.wait(self._inner.kill())
 
+    @property
+    def viewers(self) -> list[Participant]:
+        """All who take part, with the one that drives; empty if the process was never shared."""
+        return self._inner.viewers
+
+    @property
+    def drives(self) -> bool:
+        """True unless another participant has taken the input."""
+        return self._inner.drives
+
+    @property
+    def epoch(self) -> int:
+        """The number of the last change of the driver; it only grows."""
+        return self._inner.epoch
+
+    def take(
+        self, *, kind: Kind | None = None, name: str | None = None, epoch: int | None = None
+    ) -> ControlState:
+        """Take the input back. Raises ControlRefused if a person drives and this is an agent.
+
+        *kind* and *name* say who this client is; before that it is an agent. With *epoch* it is
+        also refused if the driver has changed since then.
+        """
+        return self._portal.wait(self._inner.take(kind=kind, name=name, epoch=epoch))
+
+    def offer(self, to: Participant | str | None = None) -> ControlState:
+        """Let *to*, or any participant, take the input, even an agent from a person."""
+        return self._portal.wait(self._inner.offer(to))
+
+    def give_back(self) -> ControlState:
+        """Let the participant drive that drove before. Raises ControlLost if another one drives."""
+        return self._portal.wait(self._inner.give_back())
+
+    def control_state(self) -> ControlState:
+        """Ask the server who takes part and who drives."""
+        return self._portal.wait(self._inner.control_state())
+
+    def control_changes(self) -> Iterator[ControlChangedEvent]:
+        """Each change of the driver, and each offer, until the session is lost.
+
+        After a change the next write raises ControlLost, which says who drives, and what to read
+        again after that.
+        """
+        return self._portal.iterate(self._inner.control_changes())
+
     def denials(self) -> DenialsResult:
         """What the sandbox refused so far, with true counts, if it was started with `denials`."""
         return self._portal.wait(self._inner.denials())
@@ -1093,6 +1148,153 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
     def resize(self, rows: int, cols: int) -> None:
         """Give the terminal another size. An extension: other servers raise MethodNotFound."""
         self._portal.wait(self._inner.resize(rows, cols))
+
+
+class WatchedProcess(Twin[AsyncWatchedProcess]):
+    """A process that is looked on at; any number of clients can do that at the same time.
+
+    Iterate over it to see its terminal or its output: a `ScreenPicture` paints the whole screen, an
+    `OutputChunk` continues it. A watcher that reads too slowly gets a new picture instead of
+    everything that it has missed, and holds up neither the process nor others.
+
+    Only one participant drives: its input and its sizes reach the program. `take` takes the input,
+    `give_back` returns it. A lost connection is replaced, and the watch goes on with a new picture.
+    With `with` the end of the block ends the watch and leaves the process alone.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self._portal.wait(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
+
+    def close(self) -> None:
+        """End the watch. The input goes back to the participant that had it before."""
+        self._portal.wait(self._inner.close())
+
+    @property
+    def process_id(self) -> str:
+        """The id of the process in its session."""
+        return self._inner.process_id
+
+    @property
+    def watch_id(self) -> str:
+        """The id of the watch in this session."""
+        return self._inner.watch_id
+
+    @property
+    def argv(self) -> list[str]:
+        """The command line of the process."""
+        return self._inner.argv
+
+    @property
+    def is_terminal(self) -> bool:
+        """True if the process runs on a terminal."""
+        return self._inner.is_terminal
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The rows and columns of its terminal; None if it has none, or has ended."""
+        return self._inner.size
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status; None until the process has exited, and if it is lost."""
+        return self._inner.returncode
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that has ended the process, if the server says so."""
+        return self._inner.signal
+
+    @property
+    def lost(self) -> str | None:
+        """Why the exit status is unknown and stays so; None if it is not."""
+        return self._inner.lost
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last event that was taken by a reader."""
+        return self._inner.last_seq
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Seen:
+        try:
+            return self._portal.wait(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def wait(self) -> int:
+        """Wait for the exit status. Raises ProcessLost if it is unknown and stays so."""
+        return self._portal.wait(self._inner.wait())
+
+    @property
+    def viewers(self) -> list[Participant]:
+        """All who take part, with the one that drives, as the server has told last."""
+        return self._inner.viewers
+
+    @property
+    def drives(self) -> bool:
+        """True if this client drives."""
+        return self._inner.drives
+
+    @property
+    def epoch(self) -> int:
+        """The number of the last change of the driver."""
+        return self._inner.epoch
+
+    def take(self, *, epoch: int | None = None) -> ControlState:
+        """Take the input. Raises ControlRefused if a person drives and this client is an agent.
+
+        With *epoch* it is also refused if the driver has changed since then.
+        """
+        return self._portal.wait(self._inner.take(epoch=epoch))
+
+    def offer(self, to: Participant | str | None = None) -> ControlState:
+        """Let *to*, or any participant, take the input, even an agent from a person."""
+        return self._portal.wait(self._inner.offer(to))
+
+    def give_back(self) -> ControlState:
+        """Let the participant drive that drove before. Raises ControlLost if another one drives."""
+        return self._portal.wait(self._inner.give_back())
+
+    def control_state(self) -> ControlState:
+        """Ask the server who takes part and who drives."""
+        return self._portal.wait(self._inner.control_state())
+
+    def control_changes(self) -> Iterator[ControlChangedEvent]:
+        """Each change of the driver, and each offer, until the process or the watch ends."""
+        return self._portal.iterate(self._inner.control_changes())
+
+    def write(self, data: BytesLike) -> None:
+        """Type to the process. Raises ControlLost unless this client drives."""
+        self._portal.wait(self._inner.write(data))
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Give the terminal another size. Raises ControlLost unless this client drives."""
+        self._portal.wait(self._inner.resize(rows, cols))
+
+    def close_stdin(self) -> None:
+        """End the input of the process. Raises ControlLost unless this client drives."""
+        self._portal.wait(self._inner.close_stdin())
+
+    def send_signal(self, signum: int | str) -> None:
+        """Signal the process's group; see `RemoteProcess.send_signal`."""
+        self._portal.wait(self._inner.send_signal(signum))
+
+    def terminate(self) -> bool:
+        """Kill the process and all that it has started; True if it was still running."""
+        return self._portal.wait(self._inner.terminate())
 
 
 class ExecServerClient(Twin[AsyncExecServerClient]):
@@ -1182,6 +1384,8 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         sandbox: Sandboxed = None,
         limits: Limited = None,
         user: str | None = None,
+        name: str | None = None,
+        driver: Kind | None = None,
         process_id: str | None = None,
         durable: bool = False,
         ensure: bool = False,
@@ -1202,7 +1406,9 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
 
         With *tty* the program runs on a terminal of *rows* and *cols*. Otherwise its stdin is
         empty unless *stdin* is true. *arg0* replaces the name that the program sees as its own.
-        *process_id* must not be in use in this session; by default it is random.
+        *process_id* must not be in use in this session; by default it is random. *name* is shown in
+        lists. *driver* says who types at first, a `person` or an `agent`; see `watch`. Servers that
+        know neither ignore them.
 
         *sandbox* says what the program may access, for example `read_only()`. The handle's
         `sandbox_type` says how the server enforces it; a server without sandboxes does not.
@@ -1255,6 +1461,8 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     sandbox=sandbox,
                     limits=limits,
                     user=user,
+                    name=name,
+                    driver=driver,
                     process_id=process_id,
                     durable=durable,
                     ensure=ensure,
@@ -1374,6 +1582,72 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         """The session's processes. An extension: other servers raise MethodNotFound."""
         return self._portal.wait(self._inner.list_processes())
 
+    def watch(
+        self,
+        process_id: str,
+        *,
+        session_id: str | None = None,
+        kind: Kind = "agent",
+        name: str = "",
+        window: int | None = None,
+        after_seq: int | None = None,
+    ) -> WatchedProcess:
+        """Look on at a process of any session of the same principal; an admin at every process.
+
+        *session_id* is that of its session, as `jobs` lists it. It can be left out for a process of
+        this session, and if only one session has such a process. *kind* and *name* say who looks
+        on: a person may take the input from an agent, an agent never from a person.
+
+        The first thing that a watcher of a terminal sees is a picture of its screen, if the server
+        has a model of it; otherwise it is the retained output. Output after *after_seq* comes
+        without a picture. *window* is how many bytes may be under way to a slow reader.
+
+        Raises InvalidRequest if there is no such process. An extension: other servers raise
+        MethodNotFound.
+        """
+        return WatchedProcess(
+            self._portal,
+            self._portal.wait(
+                self._inner.watch(
+                    process_id,
+                    session_id=session_id,
+                    kind=kind,
+                    name=name,
+                    window=window,
+                    after_seq=after_seq,
+                )
+            ),
+        )
+
+    def screen_picture(
+        self, process_id: str, *, session_id: str | None = None
+    ) -> ScreenPicture | None:
+        """The screen of a terminal as control sequences; None without a model of it.
+
+        The process and its session are those of `watch`.
+        """
+        return self._portal.wait(self._inner.screen_picture(process_id, session_id=session_id))
+
+    def control(
+        self,
+        process_id: str,
+        action: ControlAction = "state",
+        *,
+        to: Participant | str | None = None,
+        epoch: int | None = None,
+        kind: Kind | None = None,
+        name: str | None = None,
+    ) -> ControlState:
+        """Take, offer or give back the input of a process of this session, or of a watch.
+
+        *kind* and *name* say who this client is for the processes that it has started. Raises
+        ControlRefused if a person drives, or the driver has changed since *epoch*, and ControlLost
+        for an offer of one that does not drive.
+        """
+        return self._portal.wait(
+            self._inner.control(process_id, action, to=to, epoch=epoch, kind=kind, name=name)
+        )
+
     def list_denials(self, process_id: str) -> DenialsResult:
         """What was refused to a process that was started with `denials`, with true counts.
 
@@ -1442,15 +1716,18 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         """Ask the server for its status, which is `ready`."""
         return self._portal.wait(self._inner.environment_status())
 
-    def jobs(self, *, all_principals: bool = False) -> list[JobInfo]:
+    def jobs(self, *, all_principals: bool = False, every: bool = False) -> list[JobInfo]:
         """All durable processes of this principal on the server, whichever session has them.
+
+        With *every* those that are not durable, too, if the server can list them: `watch` looks on
+        at any of them.
 
         With *all_principals* those of all others, too, each with its `owner`; only an admin may ask
         for them, and others get ScopeRefused.
         `connect(resume_session_id=job.session_id)` and `attach(job.process_id)` continue with one.
         This is an extension: servers without it raise MethodNotFound.
         """
-        return self._portal.wait(self._inner.jobs(all_principals=all_principals))
+        return self._portal.wait(self._inner.jobs(all_principals=all_principals, every=every))
 
     def prune_jobs(
         self,

@@ -10,5 +10,9 @@ bounded_output.py     the beginning and the end of a long output
 limit_support.py      whether a server can limit what a process uses
 start_errors.py       what a start has failed at: the program, or its directory
 denial_calls.py       what a sandbox refused, and grants
+sharing_calls.py      `watch` and `control`: looking on, and driving
+watched_process.py    WatchedProcess: the handle of one who looks on
+watched_processes.py  all watches of a client: routes events, watches again after a reconnect
+control.py            who takes part in a process, as the server has told
 run_to_end.py         `run`: write input, collect output, enforce the timeout
 """

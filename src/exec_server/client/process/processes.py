@@ -35,6 +35,7 @@ from exec_server.client.process.denial_calls import (
 from exec_server.client.process.limit_support import knows_limits
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess, complete
+from exec_server.client.process.sharing_calls import SharingCalls
 from exec_server.client.process.start_errors import named
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap, TrackedProcess
 from exec_server.client.session_token import Cursor
@@ -51,6 +52,7 @@ from exec_server.protocol.base64 import Blob
 from exec_server.protocol.env_policy import EnvPolicy
 from exec_server.protocol.limit_words import Limited, as_limits, not_held
 from exec_server.protocol.method import NOTHING
+from exec_server.protocol.participants import Kind
 from exec_server.protocol.paths import to_uri
 from exec_server.protocol.sandbox import Sandboxed, as_context
 
@@ -59,7 +61,7 @@ from exec_server.protocol.sandbox import Sandboxed, as_context
 INHERIT_ENV = EnvPolicy("all", True, [], {}, [])
 
 
-class Processes(DenialCalls):
+class Processes(SharingCalls, DenialCalls):
     """The part of a client that is about processes."""
 
     def __init__(self, session: ClientSession) -> None:
@@ -145,6 +147,8 @@ class Processes(DenialCalls):
         sandbox: Sandboxed = None,
         limits: Limited = None,
         user: str | None = None,
+        name: str | None = None,
+        driver: Kind | None = None,
         process_id: str | None = None,
         durable: bool = False,
         ensure: bool = False,
@@ -165,7 +169,9 @@ class Processes(DenialCalls):
 
         With *tty* the program runs on a terminal of *rows* and *cols*. Otherwise its stdin is
         empty unless *stdin* is true. *arg0* replaces the name that the program sees as its own.
-        *process_id* must not be in use in this session; by default it is random.
+        *process_id* must not be in use in this session; by default it is random. *name* is shown in
+        lists. *driver* says who types at first, a `person` or an `agent`; see `watch`. Servers that
+        know neither ignore them.
 
         *sandbox* says what the program may access, for example `read_only()`. The handle's
         `sandbox_type` says how the server enforces it; a server without sandboxes does not.
@@ -226,6 +232,8 @@ class Processes(DenialCalls):
             learn=learn,
             denial_hold_ms=round(denial_hold * 1000) or None,
             user=user,
+            name=name,
+            driver=driver,
         )
         start = partial(
             self.start_process,
@@ -296,8 +304,9 @@ class Processes(DenialCalls):
         return self._handle(tracked, text=text)
 
     def _handle(self, tracked: TrackedProcess, *, text: bool) -> RemoteProcess:
+        view = self._session.watched.view(tracked.process_id)
         return RemoteProcess(
-            self, tracked, write_bytes=self._session.limits.write_bytes, is_text=text
+            self, tracked, view, write_bytes=self._session.limits.write_bytes, is_text=text
         )
 
     @property

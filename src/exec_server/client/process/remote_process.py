@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from exec_server.client.arguments import BytesLike, as_bytes, signal_name
+from exec_server.client.process.control import ControlView
 from exec_server.client.process.output_buffer import (
     Closed,
     Event,
@@ -35,8 +36,10 @@ from exec_server.errors import (
 )
 from exec_server.protocol.denials import Denial, DenialsResult, GrantResult, GrantScope
 from exec_server.protocol.ends import EndReport, Usage
+from exec_server.protocol.participants import Kind
 from exec_server.protocol.process import ReadResult, WriteStatus
 from exec_server.protocol.resources import GrantedLimit
+from exec_server.protocol.sharing import ControlChangedEvent, ControlState, Participant
 
 if TYPE_CHECKING:
     from exec_server.client.process.processes import Processes
@@ -72,6 +75,7 @@ class RemoteProcess:
         self,
         client: Processes,
         tracked: TrackedProcess,
+        view: ControlView,
         *,
         write_bytes: int,
         is_text: bool = False,
@@ -80,6 +84,7 @@ class RemoteProcess:
         self._is_text = is_text
         self._client = client
         self._tracked = tracked
+        self._control = view
         self._writing = asyncio.Lock()
         self._write_bytes = write_bytes
         self._last_write_id = 0
@@ -406,6 +411,56 @@ class RemoteProcess:
     async def kill(self) -> bool:
         """The same as `terminate`, under the name that `asyncio.subprocess.Process` has for it."""
         return await self.terminate()
+
+    # Who takes part.
+
+    @property
+    def viewers(self) -> list[Participant]:
+        """All who take part, with the one that drives; empty if the process was never shared."""
+        return self._control.viewers
+
+    @property
+    def drives(self) -> bool:
+        """True unless another participant has taken the input."""
+        return self._control.drives
+
+    @property
+    def epoch(self) -> int:
+        """The number of the last change of the driver; it only grows."""
+        return self._control.epoch
+
+    async def take(
+        self, *, kind: Kind | None = None, name: str | None = None, epoch: int | None = None
+    ) -> ControlState:
+        """Take the input back. Raises ControlRefused if a person drives and this is an agent.
+
+        *kind* and *name* say who this client is; before that it is an agent. With *epoch* it is
+        also refused if the driver has changed since then.
+        """
+        return await self._client.control(
+            self.process_id, "take", kind=kind, name=name, epoch=epoch
+        )
+
+    async def offer(self, to: Participant | str | None = None) -> ControlState:
+        """Let *to*, or any participant, take the input, even an agent from a person."""
+        return await self._client.control(self.process_id, "offer", to=to)
+
+    async def give_back(self) -> ControlState:
+        """Let the participant drive that drove before. Raises ControlLost if another one drives."""
+        return await self._client.control(self.process_id, "giveBack")
+
+    async def control_state(self) -> ControlState:
+        """Ask the server who takes part and who drives."""
+        return await self._client.control(self.process_id, "state")
+
+    async def control_changes(self) -> AsyncIterator[ControlChangedEvent]:
+        """Each change of the driver, and each offer, until the session is lost.
+
+        After a change the next write raises ControlLost, which says who drives, and what to read
+        again after that.
+        """
+        async for change in self._control.changes():
+            yield change
 
     async def denials(self) -> DenialsResult:
         """What the sandbox refused so far, with true counts, if it was started with `denials`."""

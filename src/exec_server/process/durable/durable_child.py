@@ -17,6 +17,7 @@ from exec_server.process.durable.journal_log import Record
 from exec_server.process.durable.journal_pump import JournalPump
 from exec_server.process.durable.keeper_hello import HeldJob
 from exec_server.process.durable.state_directory import StoredJob, StoredStatus
+from exec_server.process.durable.stored_control import StoredControl
 from exec_server.process.end_report import Order, order_of
 from exec_server.process.spawn import Facts
 from exec_server.protocol import process
@@ -41,7 +42,6 @@ class DurableChild(Child):
     """A `Child` on a journal. It is made for a start, or for a job that an earlier server left."""
 
     is_durable = True
-    started_at: int
 
     def __init__(
         self,
@@ -62,17 +62,16 @@ class DurableChild(Child):
             windows=windows,
         )
         self.job = job
-        self.cwd = params.cwd
         self._asked_window = params.flow_window
         self._wants_stdin = params.pipe_stdin
         self._stdin_state = "open" if params.tty or params.pipe_stdin else "none"
         job.describe = self._described
-        self.started_at = time.time_ns() // 1_000_000
-        self.ended_at: int | None = None
         self._lost_at: int | None = None
         # True if an earlier server has seen its end.
         self.was_over = False
         self._retry: asyncio.TimerHandle | None = None
+        # True once this server has left it to its keeper.
+        self._is_left = False
 
     def _described(self) -> dict[str, Any]:
         """What the job's file says besides what the job itself knows."""
@@ -81,6 +80,13 @@ class DurableChild(Child):
             "refusal": self.sandbox.refusal if self.sandbox is not None else None,
             "started_at": self.started_at,
         }
+
+    def store_control(self, control: StoredControl) -> None:
+        if not self._is_left:
+            self.job.store_control(control)
+
+    def stored_control(self) -> StoredControl | None:
+        return self.job.stored_control()
 
     # Its descriptors.
 
@@ -293,6 +299,7 @@ class DurableChild(Child):
 
     def let_go(self) -> None:
         """This server ends; the keeper goes on with the process."""
+        self._is_left = True
         self._stop_timers()
         self._close_pumps()
         if isinstance(self.stdin, DurableStdin):

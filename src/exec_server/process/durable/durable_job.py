@@ -11,6 +11,7 @@ from exec_server.errors import InternalError
 from exec_server.process.durable.durable_spawner import DurableSpawner
 from exec_server.process.durable.journal_log import Bounds, JournalLog
 from exec_server.process.durable.state_directory import StateDirectory, StoredJob
+from exec_server.process.durable.stored_control import StoredControl
 from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
 from exec_server.protocol.process import Stream
 
@@ -130,6 +131,17 @@ class DurableJob:
                 self._state.save_job(self.name, self.saved)
             except OSError as exc:
                 logger.error("a job could not be saved: %s", exc)
+
+    def store_control(self, control: StoredControl) -> None:
+        """Let the next server know who drives it."""
+        if self.name is not None:
+            try:
+                self._state.save_control(self.name, control)
+            except OSError as exc:
+                logger.error("the driver of a job could not be saved: %s", exc)
+
+    def stored_control(self) -> StoredControl | None:
+        return None if self.name is None else self._state.control(self.name)
 
     def release(self) -> None:
         """All of it is recorded: the keeper can forget it."""

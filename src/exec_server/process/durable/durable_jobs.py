@@ -272,6 +272,8 @@ class SessionJobs:
             details=params.details,
             report=params.report,
             flow_window=params.flow_window,
+            name=params.name,
+            driver=params.driver,
             mark=self._new_mark(),
             started_at=0,
             boot_id=self.jobs.boot_id,
@@ -361,5 +363,7 @@ def _params(saved: StoredJob) -> process.StartParams:
         details=saved.details,
         report=saved.report,
         flow_window=saved.flow_window,
+        name=saved.name,
+        driver=saved.driver,
         durable=True,
     )

@@ -11,6 +11,7 @@
     jobs/JOB/job.json  what a job is; never its environment
     jobs/JOB/started   exists once the keeper has begun to start the job
     jobs/JOB/status    the wait status, written by the keeper
+    jobs/JOB/control.json  who drives it, if it was ever shared
     jobs/JOB/...       the journal, see journal.py
 
 The directory is private (mode 0700), and so are all files. It is made with the first durable job or
@@ -41,9 +42,12 @@ from exec_server.process.durable.durable_keeper import (
     STARTED,
     STATUS,
 )
+from exec_server.process.durable.stored_control import StoredControl
+from exec_server.protocol.participants import Kind
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _JOB_FILE = "job.json"
+_CONTROL_FILE = "control.json"
 _SUFFIX = ".json"
 
 
@@ -79,6 +83,9 @@ class StoredJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     # The backend that confines it, None without a sandbox; and why its command was not run.
     sandbox: str | None = None
     refusal: str | None = None
+    # What it is called, and who types at first, if the start says it.
+    name: str | None = None
+    driver: Kind | None = None
     # The bytes of output after which its keeper is told to end it.
     output_limit: int | None = None
     mark: int
@@ -99,7 +106,7 @@ class StoredStatus(msgspec.Struct, rename="camel"):
     facts: dict[str, Any] | None = None
 
 
-Saved = TypeVar("Saved", StoredSession, StoredJob, StoredStatus)
+Saved = TypeVar("Saved", StoredSession, StoredJob, StoredStatus, StoredControl)
 
 
 class StateDirectory:
@@ -213,6 +220,15 @@ class StateDirectory:
         new = path.with_suffix(".new")
         _write(new, msgspec.json.encode(job))
         new.rename(path)
+
+    def save_control(self, name: str, control: StoredControl) -> None:
+        path = self._jobs / name / _CONTROL_FILE
+        new = path.with_suffix(".new-control")
+        _write(new, msgspec.json.encode(control))
+        new.rename(path)
+
+    def control(self, name: str) -> StoredControl | None:
+        return _read(self._jobs / name / _CONTROL_FILE, StoredControl)
 
     def jobs(self) -> Iterator[tuple[str, StoredJob | None]]:
         """The name of every job that has run, and what it is, or None if that is unreadable."""

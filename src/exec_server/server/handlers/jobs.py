@@ -6,6 +6,7 @@ from exec_server.errors import InvalidRequest
 from exec_server.protocol import jobs
 from exec_server.protocol.method import NOTHING, Nothing
 from exec_server.rpc.router import handles
+from exec_server.server import process_lists
 from exec_server.server.context import Context
 
 _NO_STOP = "this server is a part of another program, which alone can stop it"
@@ -15,8 +16,7 @@ _NO_STOP = "this server is a part of another program, which alone can stop it"
 def list_jobs(ctx: Context, params: jobs.JobListParams) -> jobs.JobListResult:
     ctx.require(jobs.LIST.family)
     owner = _owner(ctx, jobs.LIST.name, is_all=params.all)
-    kept = ctx.server.jobs
-    return jobs.JobListResult([]) if kept is None else kept.list(owner)
+    return process_lists.list_jobs(ctx.server.sessions, owner, every=params.every)
 
 
 @handles(jobs.PRUNE)

@@ -45,6 +45,7 @@ def _initialize(ctx: Context, params: lifecycle.InitializeParams) -> lifecycle.I
     asked = params.concurrent_requests
     session = ctx.server.open_session(ctx, params)
     ctx.peer.tells_details = params.error_details
+    session.hears_sharing = params.sharing
     info = ctx.server.environment_info
     if ctx.floors is not None:
         info = ctx.floors.info(info)

@@ -49,27 +49,36 @@ def start_under(
 def read(
     ctx: Context, params: process.ReadParams
 ) -> process.ReadResult | Awaitable[process.ReadResult]:
-    return ctx.processes.read(params)
+    watch = ctx.watch(params.process_id)
+    return ctx.processes.read(params) if watch is None else watch.read(params)
 
 
 @handles(process.WRITE)
 def write(
     ctx: Context, params: process.WriteParams
 ) -> process.WriteResult | Awaitable[process.WriteResult]:
-    return ctx.processes.write(params)
+    watch = ctx.watch(params.process_id)
+    return ctx.processes.write(params) if watch is None else watch.write(params)
 
 
 @handles(process.SIGNAL)
 def signal(ctx: Context, params: process.SignalParams) -> Nothing:
     # The name is a part of the parameters, so it is checked before the handshake.
     signum = signal_number(params.signal)
-    ctx.processes.signal(params.process_id, signum, _asker(ctx))
+    watch = ctx.watch(params.process_id)
+    if watch is None:
+        ctx.processes.signal(params.process_id, signum, _asker(ctx))
+    else:
+        watch.signal(signum, _asker(ctx))
     return NOTHING
 
 
 @handles(process.TERMINATE)
 def terminate(ctx: Context, params: process.TerminateParams) -> process.TerminateResult:
-    return ctx.processes.terminate(params, _asker(ctx))
+    watch = ctx.watch(params.process_id)
+    if watch is None:
+        return ctx.processes.terminate(params, _asker(ctx))
+    return watch.terminate(params, _asker(ctx))
 
 
 def _asker(ctx: Context) -> EndedBy:
@@ -81,13 +90,18 @@ def _asker(ctx: Context) -> EndedBy:
 
 @handles(process.RESIZE)
 def resize(ctx: Context, params: process.ResizeParams) -> Nothing:
-    ctx.processes.resize(params)
+    watch = ctx.watch(params.process_id)
+    if watch is None:
+        ctx.processes.resize(params)
+    else:
+        watch.resize(params)
     return NOTHING
 
 
 @handles(process.CLOSE_STDIN)
 def close_stdin(ctx: Context, params: process.CloseStdinParams) -> process.WriteResult:
-    return ctx.processes.close_stdin(params)
+    watch = ctx.watch(params.process_id)
+    return ctx.processes.close_stdin(params) if watch is None else watch.close_stdin(params)
 
 
 @handles(process.LIST)
