@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from exec_server.client_urls import connect
+from exec_server.errors import ControlLost
 from exec_server.web import shown_process
 from exec_server.web.viewer import WINDOW_BYTES
 from tests.requirements import requirement
@@ -192,3 +194,50 @@ async def test_an_environment_says_how_it_is(server):
             await tab.call("place.disconnect", place="p0")
             await tab.event("place", state="idle")
             assert (await tab.call("place.connect", place="p0"))["state"] == "connected"
+
+
+@requirement("web/processes:watch")
+async def test_a_process_of_an_agent_is_watched_taken_and_given_back(server):
+    async with connect(server.url) as agent:
+        handle = await agent.start(["cat"], tty=True, rows=20, cols=70)
+        await handle.write(b"of the agent\n")
+        await handle.read_until(b"agent\r\nof the agent\r\n")
+        async with browsing(place_of(server.url)) as browser:
+            await browser.sign_in()
+            async with browser.tab() as tab:
+                await tab.call("place.connect", place="p0")
+                [listed] = await tab.call("process.list", place="p0")
+                assert listed["processId"] == handle.process_id and not listed["durable"]
+                made = await tab.call(
+                    "process.watch",
+                    place="p0",
+                    process=handle.process_id,
+                    session=listed["sessionId"],
+                    **SIZE,
+                )
+                assert made["watched"] and not made["drives"]
+                assert (made["columns"], made["rows"]) == (70, 20)
+                await tab.call("shown.follow", id=made["id"], channel=1)
+                await tab.shows(1, b"agent")
+                # Those who look on neither type nor size.
+                await tab.type(1, b"not taken yet\r")
+                await tab.call("shown.resize", id=made["id"], columns=30, rows=9)
+                await tab.call("shown.take", id=made["id"])
+                taken = await tab.event("shown", id=made["id"], drives=True)
+                kinds = {each["kind"]: each["drives"] for each in taken["people"]}
+                assert kinds == {"agent": False, "person": True}
+                await tab.type(1, b"person\r")
+                await tab.shows(1, b"person\r\nperson")
+                with pytest.raises(ControlLost):
+                    await handle.write(b"refused\n")
+                await tab.call("shown.giveBack", id=made["id"])
+                async with asyncio.timeout(10):
+                    while not handle.drives:
+                        await handle.control_state()
+                with contextlib.suppress(ControlLost):
+                    # The first write after a change says that there was one.
+                    await handle.write(b"")
+                assert b"not taken yet" not in tab.output[1]
+                await tab.call("shown.close", id=made["id"])
+        assert handle.returncode is None
+        await handle.terminate()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import posixpath
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from exec_server.errors import InvalidRequest, RpcError, SessionAttached
+from exec_server.errors import ExecServerError, InvalidRequest, RpcError, SessionAttached
 from exec_server.web import place_files, transfer_routes
 from exec_server.web.call_words import CallWords
 from exec_server.web.process_list import find_listed_job, list_processes
@@ -43,12 +44,15 @@ class PageCalls:
             "process.list": self._list_processes,
             "process.start": self._start,
             "process.attach": self._attach,
+            "process.watch": self._watch,
             "process.signal": self._signal,
             "process.kill": self._kill,
             "process.prune": self._prune,
             "shown.list": self._list_shown,
             "shown.resize": self._resize,
             "shown.close": self._close,
+            "shown.take": self._take,
+            "shown.giveBack": self._give_back,
             "file.list": self._list_folder,
             "file.read": self._read_text,
             "file.write": self._write_text,
@@ -123,8 +127,14 @@ class PageCalls:
             durable=durable,
             on_gap="skip",
         )
+        await self._introduce(client, process.process_id)
         shown.follow(process)
         return shown.as_json()
+
+    async def _introduce(self, client: ExecServerClient, process_id: str) -> None:
+        """Say that a person drives the process: no agent may take it then without being asked."""
+        with contextlib.suppress(ExecServerError):
+            await client.control(process_id, kind="person", name=self._places.person)
 
     async def _argv(self, words: CallWords, client: ExecServerClient) -> list[str]:
         """The words of the command; a command line goes to the shell, and none means a shell."""
@@ -153,6 +163,30 @@ class PageCalls:
             place, self._places, argv=job.argv, is_terminal=job.tty, screen_size=size
         )
         await shown.follow_job(job, take_over=take_over)
+        return shown.as_json()
+
+    async def _watch(self, words: CallWords) -> Any:
+        """Look on at a process of another session, of a person or of an agent."""
+        place = self._place(words)
+        self._check_room()
+        process_id, session_id = words.name("process"), words.optional_name("session")
+        given = words.size()
+        for each in self._places.shown.values():
+            if each.place is place and each.process_id == process_id:
+                return each.as_json()
+        await asyncio.to_thread(load_engine)
+        watched = await place.client.watch(
+            process_id, session_id=session_id, kind="person", name=self._places.person
+        )
+        size = given if watched.size is None else (watched.size[1], watched.size[0])
+        shown = ShownProcess(
+            place,
+            self._places,
+            argv=watched.argv,
+            is_terminal=watched.is_terminal,
+            screen_size=size,
+        )
+        shown.follow_watched(watched)
         return shown.as_json()
 
     async def _attach_own(self, place: Place, process_id: str, size: tuple[int, int]) -> Any:
@@ -199,6 +233,12 @@ class PageCalls:
 
     async def _close(self, words: CallWords) -> Any:
         await self.shown(words).end()
+
+    async def _take(self, words: CallWords) -> Any:
+        await self.shown(words).take()
+
+    async def _give_back(self, words: CallWords) -> Any:
+        await self.shown(words).give_back()
 
     # Files.
 

@@ -28,18 +28,18 @@ def end_facts(end: EndReport | UnsetType | None, usage: Usage | UnsetType | None
 
 
 async def list_processes(place: Place, places: PagePlaces) -> list[dict[str, Any]]:
-    """Those of the page's own session, and all durable jobs of the same principal."""
+    """Those of the page's own session, and all of the same principal that the server lists."""
     client = place.client
     shown = {each.process_id: each for each in places.shown.values() if each.place is place}
     jobs = await _jobs(client)
-    durable = {job.process_id for job in jobs}
+    known = {job.process_id for job in jobs}
     found = [_job_facts(job, own_session=client.session_id) for job in jobs]
-    found += [each for each in await _own(client) if each["processId"] not in durable]
+    found += [each for each in await _own(client) if each["processId"] not in known]
     for facts in found:
-        known = shown.get(facts["processId"])
-        facts["shown"] = None if known is None else known.id
-        if known is not None and facts["startedAt"] is None:
-            facts["startedAt"] = known.started_at
+        opened = shown.get(facts["processId"])
+        facts["shown"] = None if opened is None else opened.id
+        if opened is not None and facts["startedAt"] is None:
+            facts["startedAt"] = opened.started_at
     found.sort(key=lambda each: (each["state"] != "running", -(each["startedAt"] or 0)))
     return found[:MAX_LISTED]
 
@@ -54,7 +54,7 @@ async def find_listed_job(place: Place, session_id: str, process_id: str) -> Job
 
 async def _jobs(client: ExecServerClient) -> list[JobInfo]:
     try:
-        return await client.jobs()
+        return await client.jobs(every=True)
     except (MethodNotFound, ScopeRefused):
         return []
 
@@ -94,7 +94,7 @@ def _job_facts(job: JobInfo, *, own_session: str | None) -> dict[str, Any]:
         "pid": job.pid,
         "exitCode": job.exit_code,
         "lost": job.lost,
-        "durable": True,
+        "durable": job.durable,
         "startedAt": job.started_at,
         "endedAt": job.ended_at,
         "attached": job.attached,
