@@ -66,7 +66,7 @@ _LISTEN = "127.0.0.1:0"
 # The word for the file that `exec-server token` uses without --file.
 _DEFAULT_FILE = "default"
 # A terminal answers sooner if less output is under way to it; on a fast link this is fast enough.
-_FLOW_WINDOW = 256 * KIB
+_FLOW_WINDOW = 128 * KIB
 
 
 def web_parser() -> Parser:

@@ -228,6 +228,7 @@ class ShownProcess:
             facts |= {"processId": process.process_id, "drives": process.drives}
             facts |= {"exitCode": process.returncode, "lost": process.lost}
             facts |= {"watched": isinstance(process, WatchedProcess)}
+            facts["person"] = self._places.person
             facts["people"] = [msgspec.to_builtins(each) for each in process.viewers]
         if process is not None and not isinstance(process, WatchedProcess):
             facts |= {"durable": process.is_durable or self._job is not None, "pid": process.pid}

@@ -12,7 +12,7 @@ from typing import Literal
 
 # Sent and not drawn yet. xterm.js parses some MB a second, so this is drawn in well below 100 ms,
 # and what is typed meanwhile has an answer soon after.
-WINDOW_BYTES = 256 * 1024
+WINDOW_BYTES = 128 * 1024
 
 FrameKind = Literal["output", "frame"]
 Send = Callable[[FrameKind, bytes], None]

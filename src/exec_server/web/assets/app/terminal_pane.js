@@ -249,10 +249,10 @@ export class TerminalPane {
 
   // Who drives, if the process is shared, and how to take the input or give it back.
   _showControl() {
-    const { watched, people = [], state } = this.facts;
+    const { watched, people = [], person, state } = this.facts;
     const driver = people.find((each) => each.drives);
     const act = (name) => () => this.app.link.call(name, { id: this.facts.id }).catch(failed);
-    const others = people.filter((each) => !each.drives && each.connected).map((each) => harmless(each.name || each.kind, 30));
+    const others = people.filter((each) => !each.drives && each.connected && each.name !== person).map((each) => harmless(each.name || each.kind, 30));
     this._control.hidden = state !== "running" || (this._drives && !watched && people.length < 2);
     if (this._control.hidden) return;
     const who = driver ? `${harmless(driver.name || driver.principal, 30)} (${driver.kind})` : "Another participant";
