@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help limits-vm run test interop check format bench transfer soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help web-test limits-vm run test interop check format bench transfer soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -50,6 +50,9 @@ ssh-bench: .venv/.stamp ## measure the ssh door beside sshd and asyncssh alone; 
 
 memory: .venv/.stamp ## look for memory, descriptors and tasks that grow, for two minutes; ARGS go to soak/memory.py
 	$(BIN)/python soak/memory.py $(ARGS)
+
+web-test: .venv/.stamp ## run the tests of the page, in a headless Chromium if there is one; ARGS go to pytest
+	$(BIN)/python -m pytest -q tests/web tests/cli/test_web_command.py $(ARGS)
 
 limits-vm: .venv/.stamp ## run the attackers of limits on cgroup v2, in a virtual machine from packages
 	@scripts/limits_vm.sh

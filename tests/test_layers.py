@@ -64,7 +64,7 @@ RULES = {
     "remote_server": "audit.audit_file server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
-    "web": "access client transport protocol errors",
+    "web": "access client transport terminal protocol errors",
     "cli": "access audit errors limits printable protocol streams transport sandbox relay server "
     "client remote hub local_server client_urls remote_server schema conformance version "
     "integrations.mcp ssh_door web",

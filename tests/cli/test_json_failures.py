@@ -20,6 +20,7 @@ NOWHERE = "ws://127.0.0.1:1"
 WORDS = {
     "run": "run {} URL -- true",
     "sandbox": "sandbox {} -- true",
+    "web": "web {} URL",
     "ps": "ps {}",
     "logs": "logs {} 12345678",
     "kill": "kill {} 12345678",
@@ -108,7 +109,7 @@ async def test_a_token_that_cannot_be_read_is_told_as_json(command, tmp_path):
 
 
 @requirement("cli/json:failures")
-@pytest.mark.parametrize("command", sorted(set(WORDS) - {"sandbox", "ps", "env"}))
+@pytest.mark.parametrize("command", sorted(set(WORDS) - {"sandbox", "ps", "env", "web"}))
 async def test_what_cannot_be_reached_is_told_as_json(command, tmp_path):
     token = tmp_path / "token"
     token.write_text("abc")
@@ -134,6 +135,7 @@ async def test_what_cannot_be_reached_is_told_as_json(command, tmp_path):
         ["env", "-o", "json", "nosuch"],
         ["env", "check", "-o", "json", "nosuch"],
         ["doctor", "-o", "json", "nosuch"],
+        ["web", "-o", "json", "nosuch"],
         ["registry", "token", "-o", "json", "revoke", "abc", "--state", "STATE"],
         ["registry", "token", "-o", "json", "create", "x", "y", "--state", "STATE"],
         ["pair", "-o", "json", "--forget", "nosuch"],

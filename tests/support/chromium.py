@@ -14,7 +14,8 @@ from typing import Any
 
 import aiohttp
 
-from tests.support.wire import PATIENCE
+# A browser takes long to start, and to answer, on a busy machine.
+PATIENCE = 60.0
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

@@ -25,7 +25,7 @@ from exec_server.limits import DEFAULT_LIMITS, KIB, Limits
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
     from exec_server.client.session_link import ConnectionState
-    from exec_server.web.page_program import Page, PageOptions
+    from exec_server.web.page_program import PageOptions, ServedPage
     from exec_server.web.places import PlaceFacts
 
 _DESCRIPTION = """\
@@ -66,7 +66,7 @@ _LISTEN = "127.0.0.1:0"
 # The word for the file that `exec-server token` uses without --file.
 _DEFAULT_FILE = "default"
 # A terminal answers sooner if less output is under way to it; on a fast link this is fast enough.
-_FLOW_WINDOW = 256 * KIB
+_FLOW_WINDOW = 128 * KIB
 
 
 def web_parser() -> Parser:
@@ -205,7 +205,7 @@ async def _serve(options: PageOptions, facts: list[PlaceFacts], values: argparse
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(signum, stopped.set)
-    serving: list[Page] = []
+    serving: list[ServedPage] = []
 
     def tell_next(session: object) -> None:
         """Print the next link, because a link works once."""

@@ -9,7 +9,7 @@ page_calls.py        the calls that a tab may make
 call_words.py        reads the members of a call, with bounds
 places.py            the environments of the page, and their connections
 shown_process.py     a process whose output tabs show
-process_input.py     what tabs type into a process, in order and bounded
+typed_input.py       what tabs type into a process, in order and bounded
 viewer.py            one tab that shows a process: its window, and fresh frames when it is behind
 replay_screen.py     what a tab that comes late has to draw
 process_list.py      the processes and durable jobs of an environment

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import posixpath
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from exec_server.errors import InvalidRequest, RpcError
+from exec_server.errors import ExecServerError, InvalidRequest, RpcError, SessionAttached
 from exec_server.web import place_files, transfer_routes
 from exec_server.web.call_words import CallWords
 from exec_server.web.process_list import find_listed_job, list_processes
+from exec_server.web.replay_screen import load_engine
 from exec_server.web.shown_process import ShownProcess
 from exec_server.web.transfer_routes import PICTURES, FileTicket
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
     from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.web.page_access import PageAccess, PageSession
-    from exec_server.web.places import Place, Places
+    from exec_server.web.places import PagePlaces, Place
 
 Call = Callable[[CallWords], Awaitable[Any]]
 
@@ -30,7 +33,7 @@ _MAX_TIME = 2**53
 class PageCalls:
     """The calls by name, for one tab."""
 
-    def __init__(self, session: PageSession, access: PageAccess, places: Places) -> None:
+    def __init__(self, session: PageSession, access: PageAccess, places: PagePlaces) -> None:
         self._session = session
         self._access = access
         self._places = places
@@ -41,12 +44,15 @@ class PageCalls:
             "process.list": self._list_processes,
             "process.start": self._start,
             "process.attach": self._attach,
+            "process.watch": self._watch,
             "process.signal": self._signal,
             "process.kill": self._kill,
             "process.prune": self._prune,
             "shown.list": self._list_shown,
             "shown.resize": self._resize,
             "shown.close": self._close,
+            "shown.take": self._take,
+            "shown.giveBack": self._give_back,
             "file.list": self._list_folder,
             "file.read": self._read_text,
             "file.write": self._write_text,
@@ -102,10 +108,12 @@ class PageCalls:
     async def _start(self, words: CallWords) -> Any:
         place = self._place(words)
         self._check_room()
+        is_terminal, size, durable = words.flag("terminal"), words.size(), words.flag("durable")
         await place.connect()
         client = place.client
-        is_terminal, size = words.flag("terminal"), words.size()
         argv = await self._argv(words, client)
+        if is_terminal:
+            await asyncio.to_thread(load_engine)
         shown = ShownProcess(
             place, self._places, argv=argv, is_terminal=is_terminal, screen_size=size
         )
@@ -116,11 +124,17 @@ class PageCalls:
             tty=is_terminal,
             rows=size[1] if is_terminal else None,
             cols=size[0] if is_terminal else None,
-            durable=words.flag("durable"),
+            durable=durable,
             on_gap="skip",
         )
+        await self._introduce(client, process.process_id)
         shown.follow(process)
         return shown.as_json()
+
+    async def _introduce(self, client: ExecServerClient, process_id: str) -> None:
+        """Say that a person drives the process: no agent may take it then without being asked."""
+        with contextlib.suppress(ExecServerError):
+            await client.control(process_id, kind="person", name=self._places.person)
 
     async def _argv(self, words: CallWords, client: ExecServerClient) -> list[str]:
         """The words of the command; a command line goes to the shell, and none means a shell."""
@@ -136,16 +150,43 @@ class PageCalls:
         self._check_room()
         session_id, process_id = words.optional_name("session"), words.name("process")
         size = words.size()
+        await asyncio.to_thread(load_engine)
         for each in self._places.shown.values():
-            if each.place is place and each.as_json().get("processId") == process_id:
+            if each.place is place and each.process_id == process_id:
                 return each.as_json()
         if session_id is None:
             return await self._attach_own(place, process_id, size)
-        job = await find_listed_job(place, session_id, process_id)
+        job, take_over = await find_listed_job(place, session_id, process_id), words.flag("take")
+        if job.attached and not take_over:
+            raise SessionAttached("another program follows this job")
         shown = ShownProcess(
             place, self._places, argv=job.argv, is_terminal=job.tty, screen_size=size
         )
-        await shown.follow_job(job, take_over=words.flag("take"))
+        await shown.follow_job(job, take_over=take_over)
+        return shown.as_json()
+
+    async def _watch(self, words: CallWords) -> Any:
+        """Look on at a process of another session, of a person or of an agent."""
+        place = self._place(words)
+        self._check_room()
+        process_id, session_id = words.name("process"), words.optional_name("session")
+        given = words.size()
+        for each in self._places.shown.values():
+            if each.place is place and each.process_id == process_id:
+                return each.as_json()
+        await asyncio.to_thread(load_engine)
+        watched = await place.client.watch(
+            process_id, session_id=session_id, kind="person", name=self._places.person
+        )
+        size = given if watched.size is None else (watched.size[1], watched.size[0])
+        shown = ShownProcess(
+            place,
+            self._places,
+            argv=watched.argv,
+            is_terminal=watched.is_terminal,
+            screen_size=size,
+        )
+        shown.follow_watched(watched)
         return shown.as_json()
 
     async def _attach_own(self, place: Place, process_id: str, size: tuple[int, int]) -> Any:
@@ -192,6 +233,12 @@ class PageCalls:
 
     async def _close(self, words: CallWords) -> Any:
         await self.shown(words).end()
+
+    async def _take(self, words: CallWords) -> Any:
+        await self.shown(words).take()
+
+    async def _give_back(self, words: CallWords) -> Any:
+        await self.shown(words).give_back()
 
     # Files.
 

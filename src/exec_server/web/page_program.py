@@ -18,11 +18,13 @@ from exec_server.transport.address import TcpAddress
 from exec_server.transport.certificate import Certificate
 from exec_server.web.page_access import PageAccess, PageSession
 from exec_server.web.page_routes import PageRoutes
-from exec_server.web.places import PlaceFacts, Places
+from exec_server.web.places import PagePlaces, PlaceFacts
 
 _BACKLOG = 128
 # How long answers that are under way have at the end.
 _SHUTDOWN_SECONDS = 2.0
+# How long the rest of a body that was refused is read, so that the answer arrives.
+_LINGER_SECONDS = 1.0
 _ANY = ("0.0.0.0", "::")
 
 
@@ -36,10 +38,10 @@ class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
     principals: str | None = None
 
 
-class Page:
+class ServedPage:
     """The page while it is served."""
 
-    def __init__(self, url: str, access: PageAccess, places: Places) -> None:
+    def __init__(self, url: str, access: PageAccess, places: PagePlaces) -> None:
         # The address without a secret.
         self.url = url
         self.places = places
@@ -80,7 +82,7 @@ async def serve_page(
     *,
     on_sign_in: Callable[[PageSession], None] = lambda session: None,
     clock: Callable[[], float] = time.time,
-) -> AsyncIterator[Page]:
+) -> AsyncIterator[ServedPage]:
     """Serve the page for the length of the block. Raises ConfigurationError."""
     check_options(options)
     certificate = None
@@ -94,7 +96,7 @@ async def serve_page(
     with contextlib.closing(sock):
         host, port = sock.getsockname()[:2]
         access = PageAccess(clock=clock, principals=principals)
-        places = Places(facts)
+        places = PagePlaces(facts)
         hosts = _hosts(host, port, options.tls_certificate)
         routes = PageRoutes(
             access,
@@ -108,6 +110,7 @@ async def serve_page(
             await asyncio.to_thread(routes.application),
             handle_signals=False,
             access_log=None,
+            lingering_time=_LINGER_SECONDS,
             shutdown_timeout=_SHUTDOWN_SECONDS,
         )
         await runner.setup()
@@ -115,7 +118,7 @@ async def serve_page(
             context = None if certificate is None else certificate.context
             await web.SockSite(runner, sock, ssl_context=context, backlog=_BACKLOG).start()
             scheme = "http" if certificate is None else "https"
-            yield Page(f"{scheme}://{hosts[0]}/", access, places)
+            yield ServedPage(f"{scheme}://{hosts[0]}/", access, places)
         finally:
             await routes.close()
             await places.close()

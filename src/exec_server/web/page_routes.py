@@ -12,7 +12,7 @@ from aiohttp import web
 from exec_server.web.page_access import PageAccess, PageSession
 from exec_server.web.page_assets import answer_with, read_assets
 from exec_server.web.page_socket import PageSocket
-from exec_server.web.places import Places
+from exec_server.web.places import PagePlaces
 from exec_server.web.transfer_routes import TransferRoutes
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class PageRoutes:
     def __init__(
         self,
         access: PageAccess,
-        places: Places,
+        places: PagePlaces,
         *,
         hosts: Collection[str],
         is_secure: bool,
@@ -102,7 +102,11 @@ class PageRoutes:
             self._check_origin(request)
             return await handler(request)
         except web.HTTPException as exc:
-            return _refusal(exc.status, exc.text or exc.reason or "")
+            refusal = _refusal(exc.status, exc.text or exc.reason or "")
+            if request.can_read_body:
+                # The rest of a body is not awaited.
+                refusal.force_close()
+            return refusal
         except ConnectionResetError:
             raise
         except Exception:

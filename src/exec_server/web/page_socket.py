@@ -25,7 +25,7 @@ from exec_server.web.viewer import FrameKind, Viewer
 
 if TYPE_CHECKING:
     from exec_server.web.page_access import PageAccess, PageSession
-    from exec_server.web.places import Places
+    from exec_server.web.places import PagePlaces
     from exec_server.web.shown_process import ShownProcess
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ NOT_SIGNED_IN, PROGRAM_ENDS = 4401, 4001
 class PageSocket:
     """The WebSocket of one tab."""
 
-    def __init__(self, session: PageSession, access: PageAccess, places: Places) -> None:
+    def __init__(self, session: PageSession, access: PageAccess, places: PagePlaces) -> None:
         self.session = session
         self._access = access
         self._places = places

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
@@ -25,6 +26,7 @@ PlaceState = Literal["idle", "connecting", "connected", "recovering", "failed"]
 
 # How many seconds an environment has to disconnect when the program ends.
 _FAREWELL = 5.0
+_MAX_PERSON = 64
 
 
 class OpenPlace(Protocol):
@@ -164,7 +166,7 @@ class Place:
         self._on_change(self)
 
 
-class Places:
+class PagePlaces:
     """All environments of the page, and the processes that tabs show."""
 
     def __init__(self, facts: Iterable[PlaceFacts]) -> None:
@@ -172,6 +174,8 @@ class Places:
         self._places = {each.id: Place(each, self._place_changed) for each in facts}
         # The processes that tabs have opened, by their id on this page.
         self.shown: dict[str, ShownProcess] = {}
+        # What other participants of a shared process call the person.
+        self.person = _person()
 
     def find(self, place_id: str) -> Place | None:
         return self._places.get(place_id)
@@ -198,6 +202,14 @@ class Places:
 
     def _place_changed(self, place: Place) -> None:
         self.tell("place", place.as_json())
+
+
+def _person() -> str:
+    try:
+        return getpass.getuser()[:_MAX_PERSON]
+    except (OSError, KeyError):
+        # The user has no name on this machine.
+        return "page"
 
 
 def _info_facts(info: EnvironmentInfo) -> dict[str, Any]:

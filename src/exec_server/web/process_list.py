@@ -13,7 +13,7 @@ from exec_server.protocol.ends import EndReport, Usage
 if TYPE_CHECKING:
     from exec_server.client.client import ExecServerClient
     from exec_server.protocol.jobs import JobInfo
-    from exec_server.web.places import Place, Places
+    from exec_server.web.places import PagePlaces, Place
 
 # More would not be looked at; the newest are shown.
 MAX_LISTED = 500
@@ -27,20 +27,19 @@ def end_facts(end: EndReport | UnsetType | None, usage: Usage | UnsetType | None
     }
 
 
-async def list_processes(place: Place, places: Places) -> list[dict[str, Any]]:
-    """Those of the page's own session, and all durable jobs of the same principal."""
+async def list_processes(place: Place, places: PagePlaces) -> list[dict[str, Any]]:
+    """Those of the page's own session, and all of the same principal that the server lists."""
     client = place.client
-    shown = {
-        facts["processId"]: each.id
-        for each in places.shown.values()
-        if each.place is place and "processId" in (facts := each.as_json())
-    }
+    shown = {each.process_id: each for each in places.shown.values() if each.place is place}
     jobs = await _jobs(client)
-    durable = {job.process_id for job in jobs}
+    known = {job.process_id for job in jobs}
     found = [_job_facts(job, own_session=client.session_id) for job in jobs]
-    found += [each for each in await _own(client) if each["processId"] not in durable]
+    found += [each for each in await _own(client) if each["processId"] not in known]
     for facts in found:
-        facts["shown"] = shown.get(facts["processId"])
+        opened = shown.get(facts["processId"])
+        facts["shown"] = None if opened is None else opened.id
+        if opened is not None and facts["startedAt"] is None:
+            facts["startedAt"] = opened.started_at
     found.sort(key=lambda each: (each["state"] != "running", -(each["startedAt"] or 0)))
     return found[:MAX_LISTED]
 
@@ -55,7 +54,7 @@ async def find_listed_job(place: Place, session_id: str, process_id: str) -> Job
 
 async def _jobs(client: ExecServerClient) -> list[JobInfo]:
     try:
-        return await client.jobs()
+        return await client.jobs(every=True)
     except (MethodNotFound, ScopeRefused):
         return []
 
@@ -95,7 +94,7 @@ def _job_facts(job: JobInfo, *, own_session: str | None) -> dict[str, Any]:
         "pid": job.pid,
         "exitCode": job.exit_code,
         "lost": job.lost,
-        "durable": True,
+        "durable": job.durable,
         "startedAt": job.started_at,
         "endedAt": job.ended_at,
         "attached": job.attached,

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
+
+from exec_server.terminal import engine_name, open_engine
 
 # More than any screen shows, and little enough to be drawn at once.
 TAIL_BYTES = 256 * 1024
+# So many rows above the screen are drawn again.
+HISTORY_ROWS = 1000
 
 
 class ReplayScreen(Protocol):
@@ -19,6 +24,34 @@ class ReplayScreen(Protocol):
     def draw(self) -> bytes:
         """The bytes that paint the screen on an empty terminal of the same size."""
         ...
+
+    def close(self) -> None: ...
+
+
+def load_engine() -> None:
+    """Import the engine of terminals, which takes some tenths of a second."""
+    engine_name()
+
+
+class TerminalScreen:
+    """The screen of a terminal, exact at every moment; what paints it contains no query."""
+
+    def __init__(self, columns: int, rows: int, on_answer: Callable[[bytes], None]) -> None:
+        """*on_answer* gets the answers to queries of the program, as they would be typed."""
+        self._engine = open_engine(columns, rows, scrollback=HISTORY_ROWS)
+        self._engine.on_answer = on_answer
+
+    def feed(self, data: bytes) -> None:
+        self._engine.feed(data)
+
+    def resize(self, columns: int, rows: int) -> None:
+        self._engine.resize(columns, rows)
+
+    def draw(self) -> bytes:
+        return self._engine.dump(history=HISTORY_ROWS)
+
+    def close(self) -> None:
+        self._engine.close()
 
 
 class OutputTail:
@@ -42,6 +75,9 @@ class OutputTail:
 
     def resize(self, columns: int, rows: int) -> None:
         """Output without a terminal has no size."""
+
+    def close(self) -> None:
+        """There is nothing to free."""
 
     def draw(self) -> bytes:
         whole = b"".join(self._parts)

@@ -7,19 +7,29 @@ import contextlib
 import logging
 import secrets
 import signal
+import time
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
+from exec_server.client.process.output_buffer import OutputChunk
+from exec_server.client.process.watched_process import (
+    MissedOutput,
+    Seen,
+    TerminalSize,
+    WatchedProcess,
+)
 from exec_server.client.session_token import Cursor, SessionToken
 from exec_server.errors import ExecServerError
-from exec_server.web.process_input import ProcessInput
 from exec_server.web.process_list import end_facts
-from exec_server.web.replay_screen import OutputTail, ReplayScreen
+from exec_server.web.replay_screen import OutputTail, ReplayScreen, TerminalScreen
+from exec_server.web.typed_input import TypedInput
 from exec_server.web.viewer import Viewer
 
 if TYPE_CHECKING:
     from exec_server.client.process.remote_process import RemoteProcess
     from exec_server.protocol.jobs import JobInfo
-    from exec_server.web.places import Place, Places
+    from exec_server.web.places import PagePlaces, Place
 
 logger = logging.getLogger(__name__)
 
@@ -35,21 +45,30 @@ class ShownProcess:
     """One process, the tabs that show it, and the screen for those that come late."""
 
     def __init__(
-        self, place: Place, places: Places, *, argv: list[str], is_terminal: bool, screen_size: Size
+        self,
+        place: Place,
+        places: PagePlaces,
+        *,
+        argv: list[str],
+        is_terminal: bool,
+        screen_size: Size,
     ) -> None:
         self.id = secrets.token_hex(8)
         self.place = place
         self.argv = argv
         self.is_terminal = is_terminal
         self.size = screen_size
+        self.started_at = time.time() * 1000
         self.state: ShownState = "running"
         self.problem: str | None = None
         self._places = places
         self._screen: ReplayScreen = OutputTail()
+        if is_terminal:
+            self._screen = TerminalScreen(*screen_size, self._answer)
         self._viewers: set[Viewer] = set()
         self._room = asyncio.Event()
-        self._process: RemoteProcess | None = None
-        self._input: ProcessInput | None = None
+        self._process: RemoteProcess | WatchedProcess | None = None
+        self._input: TypedInput | None = None
         self._task: asyncio.Task[None] | None = None
         # A job of another session: it runs on when it is closed here.
         self._job: JobInfo | None = None
@@ -64,6 +83,12 @@ class ShownProcess:
         self._process = process
         self._places.shown[self.id] = self
         self._task = asyncio.create_task(self._run(process), name=f"show {process.process_id}")
+
+    def follow_watched(self, watched: WatchedProcess) -> None:
+        """Look on at a process of another session; it is left alone at the end."""
+        self._process = watched
+        self._places.shown[self.id] = self
+        self._task = asyncio.create_task(self._run(watched), name=f"watch {watched.process_id}")
 
     async def follow_job(self, job: JobInfo, *, take_over: bool) -> None:
         """Show a durable job of another session. Raises the errors of a connection."""
@@ -122,12 +147,30 @@ class ShownProcess:
 
     async def resize(self, size: Size) -> None:
         """Give the terminal another size; all tabs are told."""
-        if self._process is None or size == self.size:
+        if self._process is None or size == self.size or not self._process.drives:
             return
-        self.size = size
-        self._screen.resize(size[0], size[1])
-        self._places.tell("shown", self.as_json())
+        self._resized(size)
         await self._process.resize(size[1], size[0])
+
+    def _resized(self, size: Size) -> None:
+        if size != self.size:
+            self.size = size
+            self._screen.resize(size[0], size[1])
+            self._places.tell("shown", self.as_json())
+
+    async def take(self) -> None:
+        """Take the input of the process. Raises ControlRefused."""
+        if isinstance(self._process, WatchedProcess):
+            await self._process.take()
+        elif self._process is not None:
+            await self._process.take(kind="person", name=self._places.person)
+        self._places.tell("shown", self.as_json())
+
+    async def give_back(self) -> None:
+        """Let the one drive that drove before."""
+        if self._process is not None:
+            await self._process.give_back()
+            self._places.tell("shown", self.as_json())
 
     async def send_signal(self, name: str) -> None:
         if self._process is not None:
@@ -138,14 +181,22 @@ class ShownProcess:
     async def end(self) -> None:
         """End what was started here, as closing a terminal's window does; leave jobs alone."""
         self._places.shown.pop(self.id, None)
-        if self._job is None and self._process is not None and self.state == "running":
+        if isinstance(self._process, WatchedProcess):
+            await self._unwatch(self._process)
+        elif self._job is None and self._process is not None and self.state == "running":
             await self._hang_up(self._process)
         self._leave.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._end("left")
+        self._screen.close()
         self._places.tell("gone", {"id": self.id})
+
+    async def _unwatch(self, watched: WatchedProcess) -> None:
+        with contextlib.suppress(ExecServerError, TimeoutError):
+            async with asyncio.timeout(_FAREWELL):
+                await watched.close()
 
     async def _hang_up(self, process: RemoteProcess) -> None:
         with contextlib.suppress(ExecServerError, TimeoutError):
@@ -155,6 +206,10 @@ class ShownProcess:
         with contextlib.suppress(ExecServerError, TimeoutError):
             async with asyncio.timeout(_FAREWELL):
                 await process.terminate()
+
+    @property
+    def process_id(self) -> str | None:
+        return None if self._process is None else self._process.process_id
 
     def as_json(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
@@ -168,22 +223,36 @@ class ShownProcess:
             "problem": self.problem,
             "job": self._job is not None,
         }
-        if self._process is not None:
-            process = self._process
-            facts |= {"processId": process.process_id, "pid": process.pid}
+        process = self._process
+        if process is not None:
+            facts |= {"processId": process.process_id, "drives": process.drives}
             facts |= {"exitCode": process.returncode, "lost": process.lost}
-            facts |= {"durable": process.is_durable or self._job is not None}
+            facts |= {"watched": isinstance(process, WatchedProcess)}
+            facts["person"] = self._places.person
+            facts["people"] = [msgspec.to_builtins(each) for each in process.viewers]
+        if process is not None and not isinstance(process, WatchedProcess):
+            facts |= {"durable": process.is_durable or self._job is not None, "pid": process.pid}
             facts |= end_facts(process.end, process.usage)
         return facts
 
     # Output.
 
-    async def _run(self, process: RemoteProcess) -> None:
-        typed = self._input = ProcessInput(process)
-        writing = asyncio.create_task(typed.pass_on(), name=f"type {process.process_id}")
+    def _answer(self, data: bytes) -> None:
+        """Answer a question of the program, if no tab does, and if it is not an old one."""
+        is_looked_at = any(each.answers_queries for each in self._viewers)
+        is_ours = not isinstance(self._process, WatchedProcess)
+        if is_ours and not self._old_until and not is_looked_at:
+            self.type(data)
+
+    async def _run(self, process: RemoteProcess | WatchedProcess) -> None:
+        typed = self._input = TypedInput(process)
+        helpers = [
+            asyncio.create_task(typed.pass_on(), name=f"type {process.process_id}"),
+            asyncio.create_task(self._tell_drivers(process), name="tell who drives"),
+        ]
         try:
-            async for chunk in process:
-                self._show(chunk.seq, chunk.data)
+            async for seen in process:
+                self._take_in(seen)
                 if self._has_full_viewer:
                     await self._wait_for_room()
             self._show_old()
@@ -193,8 +262,30 @@ class ShownProcess:
             self._show_old()
             self._end("lost", str(exc))
         finally:
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+            for task in helpers:
+                task.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+
+    async def _tell_drivers(self, process: RemoteProcess | WatchedProcess) -> None:
+        async for _ in process.control_changes():
+            self._places.tell("shown", self.as_json())
+
+    def _take_in(self, seen: Seen) -> None:
+        if isinstance(seen, OutputChunk):
+            self._show(seen.seq, seen.data)
+        elif isinstance(seen, TerminalSize):
+            self._resized((seen.cols, seen.rows))
+        elif not isinstance(seen, MissedOutput):
+            self._repaint((seen.cols, seen.rows), seen.data.data)
+
+    def _repaint(self, size: Size, data: bytes) -> None:
+        """Begin anew with a picture of the screen."""
+        self._screen.close()
+        self._screen = TerminalScreen(*size, self._answer)
+        self._resized(size)
+        self._screen.feed(data)
+        for viewer in self._viewers:
+            viewer.begin()
 
     def _show(self, seq: int, data: bytes) -> None:
         self._screen.feed(data)

@@ -23,7 +23,7 @@ from exec_server.web.page_access import PageAccess, PageSession
 if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
     from exec_server.protocol.fs import Metadata
-    from exec_server.web.places import Places
+    from exec_server.web.places import PagePlaces
 
 # One piece of an upload, which is held in memory, and how long it may take to arrive.
 PIECE_BYTES = 8 * 1024 * 1024
@@ -55,7 +55,7 @@ class FileTicket(msgspec.Struct, frozen=True):
 class TransferRoutes:
     """The routes that carry the content of files."""
 
-    def __init__(self, access: PageAccess, places: Places) -> None:
+    def __init__(self, access: PageAccess, places: PagePlaces) -> None:
         self._access = access
         self._places = places
 

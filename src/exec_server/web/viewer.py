@@ -12,7 +12,7 @@ from typing import Literal
 
 # Sent and not drawn yet. xterm.js parses some MB a second, so this is drawn in well below 100 ms,
 # and what is typed meanwhile has an answer soon after.
-WINDOW_BYTES = 256 * 1024
+WINDOW_BYTES = 128 * 1024
 
 FrameKind = Literal["output", "frame"]
 Send = Callable[[FrameKind, bytes], None]
@@ -30,6 +30,7 @@ class Viewer:
         self._window = window
         self._unacknowledged = 0
         self._is_hidden = False
+        self._has_begun = False
         # True while output is not sent, because the tab has to catch up with a frame.
         self.is_behind = True
 
@@ -42,8 +43,14 @@ class Viewer:
     def _has_no_room(self) -> bool:
         return self._unacknowledged >= self._window
 
+    @property
+    def answers_queries(self) -> bool:
+        """True if the terminal in the tab draws what comes, and answers questions in it."""
+        return not self.is_behind and not self._is_hidden
+
     def begin(self) -> None:
         """Send the current screen."""
+        self._has_begun = True
         self._refresh()
 
     def offer(self, data: bytes) -> None:
@@ -71,8 +78,9 @@ class Viewer:
         self.is_behind = True
 
     def _catch_up(self) -> None:
-        # What is drawn before a frame is drawn in vain, so the frame waits for it.
-        if self.is_behind and not self._is_hidden and self._unacknowledged == 0:
+        # What is drawn before a frame is drawn in vain, so the frame waits for most of it.
+        is_almost_there = self._unacknowledged <= self._window // 4
+        if self._has_begun and self.is_behind and not self._is_hidden and is_almost_there:
             self._refresh()
 
     def _refresh(self) -> None:

@@ -1,19 +1,13 @@
 // The page: environments at the side, tabs in the middle, and the commands of both.
 
 import { button, fill, h, icon, iconButton } from "./dom.js";
-import { FilesView } from "./files_view.js";
-import { FileView } from "./file_view.js";
 import { KeysRow } from "./keys_row.js";
 import { failed, notice } from "./notices.js";
-import { OverviewView } from "./overview_view.js";
-import { openPalette } from "./palette.js";
-import { ProcessesView } from "./processes_view.js";
 import { Sidebar } from "./sidebar.js";
 import { signOut } from "./session.js";
 import { Tabs } from "./tabs.js";
 import { TerminalTab } from "./terminal_tab.js";
 import { setTheme, themeButton } from "./theme.js";
-import { Uploads } from "./uploads.js";
 
 const BANNERS = {
   connecting: "Connecting to the program…",
@@ -27,7 +21,7 @@ export class App {
     this.link = link;
     this.places = new Map();
     this.chosen = null;
-    this.uploads = new Uploads(link);
+    this.uploads = null;
     this.keys = new KeysRow(() => this.currentPane);
     this.sidebar = new Sidebar(this);
     this.tabs = new Tabs({ onClose: (view) => this.closeView(view), onEmpty: () => this._drawEmpty(), onNew: () => this.newTerminal(), onChange: (view) => this._changed(view) });
@@ -59,7 +53,7 @@ export class App {
     );
     const main = h("main", { class: "main" }, this.tabs.bar, this._empty, this.tabs.area, this.keys.element);
     const shade = h("div", { class: "shade", onclick: () => this._hideSide() });
-    fill(document.getElementById("app"), bar, this._banner, h("div", { class: "body" }, this.sidebar.element, shade, main), this.uploads.element);
+    fill(document.getElementById("app"), bar, this._banner, h("div", { class: "body" }, this.sidebar.element, shade, main));
     if (matchMedia("(pointer: coarse)").matches) document.body.classList.add("has-keys");
   }
 
@@ -150,7 +144,7 @@ export class App {
       this.tabs.show(this.tabs.all.find((view) => view.panes?.includes(pane)));
       return;
     }
-    this._empty.hidden = true;
+    this._showEmpty(false);
     const tab = new TerminalTab(this, facts);
     this.tabs.add(tab, tab.current.title, facts.terminal ? "terminal" : "play");
     tab.start().then(() => tab.current.onTitle(tab.current.title, null));
@@ -162,14 +156,15 @@ export class App {
     await this._open({ place: pane.facts.place, terminal: true }, (facts) => tab.split(pane, facts, direction));
   }
 
-  _openView(kind, id, make, title, iconName) {
+  async _openView(kind, id, load, title, iconName) {
     this._hideSide();
     this.chosen = id;
     this.sidebar.draw();
     const there = this.tabs.all.find((view) => view.kind === kind && view.place === id);
     if (there) return this.tabs.show(there);
-    this._empty.hidden = true;
-    this.tabs.add(make(), title, iconName);
+    const view = await load();
+    this._showEmpty(false);
+    this.tabs.add(view, title, iconName);
   }
 
   async _connected(id) {
@@ -178,23 +173,33 @@ export class App {
   }
 
   openProcesses(id) {
-    this._connected(id).then((place) => this._openView("processes", id, () => new ProcessesView(this, id), `Processes · ${place.name}`, "list"), failed);
+    this._connected(id).then((place) => this._openView("processes", id, async () => new (await import("./processes_view.js")).ProcessesView(this, id), `Processes · ${place.name}`, "list"), failed);
   }
 
   openFiles(id) {
     this._connected(id).then((place) => {
       const start = place.info?.home ?? place.info?.cwd ?? "/";
-      this._openView("files", id, () => new FilesView(this, id, start), "Files", "folder");
+      this._openView("files", id, () => this._filesView(id, start), "Files", "folder");
     }, failed);
   }
 
-  openOverview(id) {
-    this._openView("overview", id, () => new OverviewView(this, id), this.places.get(id).name, "info");
+  async _filesView(id, start) {
+    const [{ FilesView }, { Uploads }] = await Promise.all([import("./files_view.js"), import("./uploads.js")]);
+    if (this.uploads === null) {
+      this.uploads = new Uploads(this.link);
+      document.getElementById("app").append(this.uploads.element);
+    }
+    return new FilesView(this, id, start);
   }
 
-  openFile(place, path, name, isPicture) {
+  openOverview(id) {
+    this._openView("overview", id, async () => new (await import("./overview_view.js")).OverviewView(this, id), this.places.get(id).name, "info");
+  }
+
+  async openFile(place, path, name, isPicture) {
     const there = this.tabs.all.find((view) => view.kind === "file" && view.place === place && view.path === path);
     if (there) return this.tabs.show(there);
+    const { FileView } = await import("./file_view.js");
     this.tabs.add(new FileView(this, { place, path, name, isPicture }), name, "file");
   }
 
@@ -238,11 +243,16 @@ export class App {
     document.body.classList.toggle("is-terminal", view.kind === "terminal");
   }
 
+  _showEmpty(isShown) {
+    this._empty.hidden = !isShown;
+    this.tabs.area.hidden = isShown;
+  }
+
   _drawEmpty() {
     const place = this.places.get(this.chosen);
     document.title = "exec-server";
     document.body.classList.remove("is-terminal");
-    this._empty.hidden = false;
+    this._showEmpty(true);
     if (!place) return;
     fill(
       this._empty,
@@ -287,7 +297,8 @@ export class App {
     ];
   }
 
-  openPalette() {
+  async openPalette() {
+    const { openPalette } = await import("./palette.js");
     const places = [...this.places.values()].map((place) => ({ label: `Environment: ${place.name}`, act: () => this.choose(place.id) }));
     openPalette([...this._commands, ...places]);
   }

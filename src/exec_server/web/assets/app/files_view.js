@@ -47,8 +47,11 @@ export class FilesView {
 
   async go(path) {
     this._empty.textContent = "Reading…";
+    const turn = (this._turn = (this._turn ?? 0) + 1);
     try {
       const found = await this._app.link.call("file.list", { place: this.place, path });
+      // The answer to an earlier question may come later.
+      if (turn !== this._turn) return;
       this.path = found.path;
       this._entries = found.entries;
       this._hidden = found.hidden;
@@ -57,6 +60,7 @@ export class FilesView {
       this._drawCrumbs();
       this._app.tabs.retitle(this, this.path.split("/").at(-1) || "/", null);
     } catch (error) {
+      if (turn !== this._turn) return;
       this._empty.textContent = error.message;
       if (this._entries.length) failed(error);
     }

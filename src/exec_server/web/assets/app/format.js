@@ -35,6 +35,11 @@ export function commandLine(argv) {
   return argv.map((word) => (PLAIN.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
 }
 
+// A login shell is known by its name.
+export function defaultTitle(argv) {
+  return argv.length === 2 && argv[1] === "-l" ? argv[0].split("/").at(-1) : commandLine(argv);
+}
+
 // Control and direction characters could make a title look like something else.
 export function harmless(text, most = 80) {
   const plain = String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "");

@@ -73,7 +73,8 @@ export class ProcessesView {
   _more(anchor, facts) {
     const words = { place: this.place, process: facts.processId, session: facts.sessionId };
     const call = (name, more) => () => this._app.link.call(name, { ...words, ...more }).then(() => this.refresh(), failed);
-    const entries = [["Show output", () => this._open(facts)]];
+    const entries = [[facts.sessionId && this._canWatch ? "Watch" : "Show output", () => this._open(facts)]];
+    if (facts.sessionId && facts.durable && this._canWatch && !facts.shown) entries.push(["Take over its session", () => this._open(facts, true)]);
     const isOwn = !facts.sessionId || facts.shown;
     if (facts.state === "running" && isOwn) {
       const id = facts.shown ?? undefined;
@@ -83,7 +84,12 @@ export class ProcessesView {
     menu(anchor, entries);
   }
 
+  get _canWatch() {
+    return this._app.places.get(this.place)?.info?.capabilities?.includes("processWatch");
+  }
+
   async _open(facts, take = false) {
+    if (facts.sessionId && this._canWatch && !take) return this._watch(facts);
     const words = { place: this.place, process: facts.processId, session: facts.sessionId, take, columns: 80, rows: 24 };
     try {
       this._app.openShown(await this._app.link.call("process.attach", words));
@@ -91,6 +97,16 @@ export class ProcessesView {
       if (error.code !== ATTACHED || take) return failed(error);
       const answer = await ask("Another program follows this job", { text: "It can be taken from there; that program loses it, and the job runs on.", yes: "Take it" });
       if (answer) await this._open(facts, true);
+    }
+  }
+
+  // Looks on; the keyboard can be taken then.
+  async _watch(facts) {
+    const words = { place: this.place, process: facts.processId, session: facts.sessionId, columns: 80, rows: 24 };
+    try {
+      this._app.openShown(await this._app.link.call("process.watch", words));
+    } catch (error) {
+      failed(error);
     }
   }
 

@@ -4,8 +4,8 @@ import "./style_policy.js";
 import { Terminal } from "../vendor/xterm.mjs";
 import { FitAddon } from "../vendor/addon-fit.mjs";
 import { WebLinksAddon } from "../vendor/addon-web-links.mjs";
-import { h, iconButton } from "./dom.js";
-import { commandLine, endWords, harmless, processState, usageWords } from "./format.js";
+import { button, fill, h, iconButton } from "./dom.js";
+import { commandLine, defaultTitle, endWords, harmless, processState, usageWords } from "./format.js";
 import { failed, menu, notice } from "./notices.js";
 import { onTheme, terminalColours } from "./theme.js";
 import { guardClipboard, openLink, silenceQueries } from "./terminal_guard.js";
@@ -22,7 +22,7 @@ export class TerminalPane {
   constructor(app, facts) {
     this.app = app;
     this.facts = facts;
-    this.title = commandLine(facts.argv);
+    this.title = defaultTitle(facts.argv);
     this.onTitle = () => {};
     this.onFocus = () => {};
     this._channel = null;
@@ -57,7 +57,7 @@ export class TerminalPane {
       this.terminal.unicode.activeVersion = "11";
     });
     guardClipboard(this.terminal);
-    silenceQueries(this.terminal, () => this._isReplaying || this._isSizedElsewhere);
+    silenceQueries(this.terminal, () => this._isReplaying || this._isSizedElsewhere || document.hidden || !this._drives);
     this.search = new TerminalSearch(this);
     this.screen = h("div", { class: "screen" });
     this._state = h("span", { class: "chip" });
@@ -76,7 +76,8 @@ export class TerminalPane {
       iconButton("more", "More", (event) => this._more(event.currentTarget)),
       iconButton("close", "Close (Alt+Shift+W)", () => this.app.closePane(this)),
     );
-    this.element = h("section", { class: "pane", "aria-label": "Terminal" }, this.bar, this.search.element, this._elsewhere, this.screen, this._report);
+    this._control = h("div", { class: "control", hidden: true });
+    this.element = h("section", { class: "pane", "aria-label": "Terminal" }, this.bar, this.search.element, this._control, this._elsewhere, this.screen, this._report);
     this.element.addEventListener("focusin", () => this._focused());
     this.terminal.attachCustomKeyEventHandler((event) => this._key(event));
     this.terminal.onData((text) => this._typed(text));
@@ -146,7 +147,7 @@ export class TerminalPane {
   }
 
   _send(bytes) {
-    if (this._channel === null || this.facts.state !== "running") return;
+    if (this._channel === null || this.facts.state !== "running" || !this._drives) return;
     for (let at = 0; at < bytes.length; at += PIECE) this.app.link.type(this._channel, bytes.subarray(at, at + PIECE));
   }
 
@@ -189,7 +190,7 @@ export class TerminalPane {
   // Size. Only one window gives a terminal its size; the others show it in that size.
 
   fit() {
-    if (this._isSizedElsewhere || !this.screen.offsetWidth) return;
+    if (this._isSizedElsewhere || !this._drives || !this.screen.offsetWidth) return;
     const size = this._fit.proposeDimensions();
     if (size && size.cols > 1 && size.rows > 0) this.terminal.resize(Math.min(size.cols, 1000), Math.min(size.rows, 1000));
   }
@@ -205,7 +206,7 @@ export class TerminalPane {
   _sendSize() {
     const { cols, rows } = this.terminal;
     const isKnown = cols === this.facts.columns && rows === this.facts.rows;
-    if (isKnown || !this.screen.offsetWidth || document.hidden || !this.facts.terminal || this.facts.state !== "running") return;
+    if (isKnown || !this._drives || !this.screen.offsetWidth || document.hidden || !this.facts.terminal || this.facts.state !== "running") return;
     this.facts = { ...this.facts, columns: cols, rows };
     this.app.link.call("shown.resize", { id: this.facts.id, columns: cols, rows }).catch(() => {});
   }
@@ -226,9 +227,15 @@ export class TerminalPane {
   // Facts.
 
   update(facts) {
+    const hasTaken = facts.drives && this.facts.drives === false;
     const isOther = facts.terminal && (facts.columns !== this.facts.columns || facts.rows !== this.facts.rows);
     this.facts = facts;
-    if (isOther && !(document.hasFocus() && this.element.contains(document.activeElement))) {
+    if (!this._drives && facts.terminal) {
+      // Those who look on see the terminal in the size that its driver gives it.
+      this.terminal.resize(facts.columns, facts.rows);
+    } else if (hasTaken) {
+      this._takeSize();
+    } else if (isOther && !(document.hasFocus() && this.element.contains(document.activeElement))) {
       this._isSizedElsewhere = true;
       this._elsewhere.hidden = false;
       this.terminal.resize(facts.columns, facts.rows);
@@ -236,8 +243,30 @@ export class TerminalPane {
     this._showFacts();
   }
 
+  get _drives() {
+    return this.facts.drives !== false;
+  }
+
+  // Who drives, if the process is shared, and how to take the input or give it back.
+  _showControl() {
+    const { watched, people = [], person, state } = this.facts;
+    const driver = people.find((each) => each.drives);
+    const act = (name) => () => this.app.link.call(name, { id: this.facts.id }).catch(failed);
+    const others = people.filter((each) => !each.drives && each.connected && each.name !== person).map((each) => harmless(each.name || each.kind, 30));
+    this._control.hidden = state !== "running" || (this._drives && !watched && people.length < 2);
+    if (this._control.hidden) return;
+    const who = driver ? `${harmless(driver.name || driver.principal, 30)} (${driver.kind})` : "Another participant";
+    const words = this._drives ? "You drive." : `Watching. ${who} drives.`;
+    fill(
+      this._control,
+      h("span", { role: "status" }, words, others.length > 0 && h("span", { class: "notes" }, ` Also here: ${others.join(", ")}`)),
+      h("span", { class: "grow" }),
+      this._drives ? watched && button("Give back", act("shown.giveBack"), { class: "button small" }) : button("Take the keyboard", act("shown.take"), { class: "button small primary" }),
+    );
+  }
+
   _setTitle(text) {
-    this.title = harmless(text) || commandLine(this.facts.argv);
+    this.title = harmless(text) || defaultTitle(this.facts.argv);
     this._showFacts();
   }
 
@@ -254,6 +283,8 @@ export class TerminalPane {
     this._report.textContent = [state.text, ...words].join(" — ");
     this._report.className = `report ${state.kind}`;
     if (facts.state !== "running") this.terminal.options.cursorBlink = false;
+    this.terminal.options.disableStdin = !facts.terminal || !this._drives;
+    this._showControl();
     this.onTitle(harmless(this.title, 40), state);
   }
 

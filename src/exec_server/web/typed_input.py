@@ -7,7 +7,8 @@ import logging
 from collections import deque
 
 from exec_server.client.process.remote_process import RemoteProcess
-from exec_server.errors import ExecServerError
+from exec_server.client.process.watched_process import WatchedProcess
+from exec_server.errors import ControlLost, ExecServerError
 
 logger = logging.getLogger(__name__)
 
@@ -15,10 +16,10 @@ logger = logging.getLogger(__name__)
 MAX_WAITING = 8 * 1024 * 1024
 
 
-class ProcessInput:
+class TypedInput:
     """Writes to a process what was put in, piece by piece."""
 
-    def __init__(self, process: RemoteProcess) -> None:
+    def __init__(self, process: RemoteProcess | WatchedProcess) -> None:
         self._process = process
         self._waiting: deque[bytes] = deque()
         self._size = 0
@@ -44,6 +45,9 @@ class ProcessInput:
                 self._waiting.clear()
                 try:
                     await self._process.write(data)
+                except ControlLost as exc:
+                    # Another participant drives; what was typed for the old screen is dropped.
+                    logger.debug("the input was taken: %s", exc)
                 except ExecServerError as exc:
                     logger.debug("the process takes no input: %s", exc)
                     return
