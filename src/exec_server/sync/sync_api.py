@@ -1201,6 +1201,11 @@ class WatchedProcess(Twin[AsyncWatchedProcess]):
         return self._inner.is_terminal
 
     @property
+    def shows_pictures(self) -> bool:
+        """True if the watch has begun with a picture of a terminal."""
+        return self._inner.shows_pictures
+
+    @property
     def size(self) -> tuple[int, int] | None:
         """The rows and columns of its terminal; None if it has none, or has ended."""
         return self._inner.size
@@ -1221,6 +1226,21 @@ class WatchedProcess(Twin[AsyncWatchedProcess]):
         return self._inner.lost
 
     @property
+    def end(self) -> EndReport | None:
+        """Why the process ended; None while it runs, and if the server does not say."""
+        return self._inner.end
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it has used; None while it runs, and if the server does not say."""
+        return self._inner.usage
+
+    @property
+    def sandbox_denied(self) -> bool:
+        """True if the process has exited and the sandbox has probably refused it something."""
+        return self._inner.sandbox_denied
+
+    @property
     def last_seq(self) -> int:
         """The number of the last event that was taken by a reader."""
         return self._inner.last_seq
@@ -1233,6 +1253,10 @@ class WatchedProcess(Twin[AsyncWatchedProcess]):
             return self._portal.wait(self._inner.__anext__())
         except StopAsyncIteration:
             raise StopIteration from None
+
+    def refresh(self) -> None:
+        """Begin again with a new picture of the screen."""
+        self._portal.wait(self._inner.refresh())
 
     def wait(self) -> int:
         """Wait for the exit status. Raises ProcessLost if it is unknown and stays so."""
@@ -1591,6 +1615,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         name: str = "",
         window: int | None = None,
         after_seq: int | None = None,
+        pictures: bool = True,
     ) -> WatchedProcess:
         """Look on at a process of any session of the same principal; an admin at every process.
 
@@ -1600,7 +1625,8 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
 
         The first thing that a watcher of a terminal sees is a picture of its screen, if the server
         has a model of it; otherwise it is the retained output. Output after *after_seq* comes
-        without a picture. *window* is how many bytes may be under way to a slow reader.
+        without a picture, and without *pictures* there are none at all. *window* is how many bytes
+        may be under way to a slow reader.
 
         Raises InvalidRequest if there is no such process. An extension: other servers raise
         MethodNotFound.
@@ -1615,6 +1641,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     name=name,
                     window=window,
                     after_seq=after_seq,
+                    pictures=pictures,
                 )
             ),
         )

@@ -57,7 +57,7 @@ class Watcher:
         watch_id: str,
         *,
         window: int | None,
-        paint: Paint,
+        paint: Paint | None,
         after_seq: int,
     ) -> None:
         self.child = child
@@ -147,15 +147,16 @@ class Watcher:
                 self._is_live = True
                 self._tell_end()
                 return
-            if self.child.is_tty and not self._rest and self._is_far_behind(chunks):
-                self._painting = asyncio.get_running_loop().create_task(self._paint_again())
+            if self.child.is_tty and self._paint is not None and self._is_far_behind(chunks):
+                painting = self._paint_again(self._paint)
+                self._painting = asyncio.get_running_loop().create_task(painting)
                 return
             for chunk in chunks:
                 self._send_output(chunk)
 
     def _is_far_behind(self, chunks: list[Chunk]) -> bool:
         """True if more output waits than the window holds."""
-        return self.child.log.has_after(chunks[-1].seq)
+        return not self._rest and self.child.log.has_after(chunks[-1].seq)
 
     def _next_chunks(self) -> list[Chunk]:
         if self._rest:
@@ -174,9 +175,9 @@ class Watcher:
             seq = page.chunks[0].seq - 1
             self._send(sharing.WatchedEvent(self._watch_id, seq, dropped_bytes=max(0, missing)))
 
-    async def _paint_again(self) -> None:
+    async def _paint_again(self, paint: Paint) -> None:
         try:
-            dump = await self._paint(self.child)
+            dump = await paint(self.child)
         finally:
             self._painting = None
         if self._is_stopped:
@@ -230,6 +231,9 @@ class Watcher:
                 exit_code=None if facts.why_lost is not None else facts.exit_code,
                 signal=facts.signal,
                 lost=facts.why_lost or UNSET,
+                sandbox_denied=facts.sandbox_denied,
+                end=facts.end,
+                usage=facts.usage,
             )
         )
 

@@ -134,7 +134,7 @@ class Sharing:
         params: sharing.WatchParams,
     ) -> sharing.WatchResult:
         dump = None
-        if child.is_tty and params.after_seq is None:
+        if child.is_tty and params.pictures and params.after_seq is None:
             dump = await self.paint(child)
         if ctx.session is not session or not session.is_attached:
             raise InvalidRequest("the connection was lost")
@@ -157,9 +157,10 @@ class Sharing:
         params: sharing.WatchParams,
         after_seq: int,
     ) -> ProcessWatch:
-        """Seat a watcher; one that drives and has lost its connection gets its old seat."""
+        """Seat a watcher; one that was there before, in this session, keeps its seat."""
         earlier = session.watches.get(params.watch_id)
         if earlier is not None:
+            earlier.watcher.stop()
             seat = earlier.seat
             seat.is_away = False
         else:
@@ -176,7 +177,7 @@ class Sharing:
             session,
             params.watch_id,
             window=params.window,
-            paint=self.paint,
+            paint=self.paint if params.pictures else None,
             after_seq=after_seq,
         )
         session.watches[params.watch_id] = watch = ProcessWatch(
@@ -184,7 +185,10 @@ class Sharing:
         )
         if shared.child.state != "closed":
             shared.child.taps += (watcher,)
-        shared.join(seat)
+        if earlier is None:
+            shared.join(seat)
+        else:
+            shared.tell_presence(but=seat)
         return watch
 
     def _result(
@@ -208,7 +212,7 @@ class Sharing:
 
     def _check_room(self, session: Session, child: Child, params: sharing.WatchParams) -> None:
         known = session.watches.get(params.watch_id)
-        if known is not None and (known.child is not child or not known.seat.is_away):
+        if known is not None and known.child is not child:
             raise InvalidRequest(f"watch {params.watch_id} already exists")
         if session.processes.find(params.watch_id) is not None:
             raise InvalidRequest(f"{params.watch_id} is the id of a process")
