@@ -1117,9 +1117,9 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         """Let the participant drive that drove before. Raises ControlLost if another one drives."""
         return self._portal.wait(self._inner.give_back())
 
-    def control_state(self) -> ControlState:
-        """Ask the server who takes part and who drives."""
-        return self._portal.wait(self._inner.control_state())
+    def control_state(self, *, kind: Kind | None = None, name: str | None = None) -> ControlState:
+        """Ask who takes part and who drives; *kind* and *name* say who this client is."""
+        return self._portal.wait(self._inner.control_state(kind=kind, name=name))
 
     def control_changes(self) -> Iterator[ControlChangedEvent]:
         """Each change of the driver, and each offer, until the session is lost.

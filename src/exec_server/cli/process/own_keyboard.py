@@ -59,6 +59,10 @@ class OwnKeyboard:
             self._tell(str(exc))
 
     async def _tell_changes(self) -> None:
+        # An agent must not take the keyboard from the one who sits here.
+        if os.isatty(0) and self._process.is_terminal:
+            with contextlib.suppress(ExecServerError):
+                await self._process.control_state(kind="person", name=own_name())
         async for change in self._process.control_changes():
             self._tell(change_words(change))
             if change.driver.id == change.control.you:

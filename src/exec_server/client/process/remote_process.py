@@ -449,9 +449,11 @@ class RemoteProcess:
         """Let the participant drive that drove before. Raises ControlLost if another one drives."""
         return await self._client.control(self.process_id, "giveBack")
 
-    async def control_state(self) -> ControlState:
-        """Ask the server who takes part and who drives."""
-        return await self._client.control(self.process_id, "state")
+    async def control_state(
+        self, *, kind: Kind | None = None, name: str | None = None
+    ) -> ControlState:
+        """Ask who takes part and who drives; *kind* and *name* say who this client is."""
+        return await self._client.control(self.process_id, "state", kind=kind, name=name)
 
     async def control_changes(self) -> AsyncIterator[ControlChangedEvent]:
         """Each change of the driver, and each offer, until the session is lost.
