@@ -147,7 +147,13 @@ _SCRIPT: list[tuple[str, Any]] = [
         {"processId": "touch", "grant": "write=/var/tmp/x", "scope": "session"},
     ),
     ("process/start", {**_START, "argv": ["cat"], "tty": True, "rows": 24, "cols": 80}),
-    ("process/resize", {"processId": "build", "rows": 40, "cols": 120}),
+    ("process/resize", {"processId": "build", "rows": 3, "cols": 40}),
+    ("process/write", {"processId": "build", "chunk": "aGkK", "writeId": "1"}),
+    (
+        "process/waitFor",
+        {"processId": "build", "conditions": [{"kind": "text", "text": "hi"}], "timeoutMs": 5000},
+    ),
+    ("process/screen", {"processId": "build"}),
     ("process/list", {}),
     ("process/terminate", {"processId": "build"}),
     (

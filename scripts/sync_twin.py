@@ -37,6 +37,8 @@ CLASSES = {
     "RemoteHttp": "client.http.remote_http",
     "RemoteDiscovery": "client.discovery",
     "OutputView": "client.process.output_view",
+    "ScreenMethods": "client.process.screen_calls",
+    "ScreenCalls": "client.process.screen_calls",
     "RemoteProcess": "client.process.remote_process",
     "DenialCalls": "client.process.denial_calls",
     "Processes": "client.process.processes",
@@ -45,7 +47,8 @@ CLASSES = {
 }
 # Base classes whose members the twin of a class has itself.
 MERGED = {
-    "ExecServerClient": ("Processes", "DenialCalls"),
+    "ExecServerClient": ("Processes", "DenialCalls", "ScreenCalls"),
+    "RemoteProcess": ("ScreenMethods",),
     "RemoteFiles": ("FileMethods", "LinkMethods"),
 }
 OPENERS = {"connect": "client_urls", "local": "local_server", "environments": "local_server"}

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from exec_server.client.process.processes import INHERIT_ENV
     from exec_server.client.process.remote_process import RemoteProcess
     from exec_server.client.process.run_to_end import CompletedProcess
+    from exec_server.client.process.screen_data import Screen, ScreenMatch
     from exec_server.client.session_link import ConnectionState
     from exec_server.client_urls import ExecServerClient, connect
     from exec_server.client_urls import open as open
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
         RpcError,
         RuleRefused,
         ScopeRefused,
+        ScreenTimeout,
         SessionAttached,
         SessionForgotten,
         SessionLost,
@@ -134,6 +136,7 @@ if TYPE_CHECKING:
     from exec_server.protocol.process import WriteResult as WriteResponse
     from exec_server.protocol.resources import GrantedLimit, ResourceLimits
     from exec_server.protocol.sandbox import SandboxContext, read_only, workspace_write
+    from exec_server.protocol.screen import LastCommand
     from exec_server.remote.identity import create_identity, load_identity
     from exec_server.remote.remote_config import RemoteEnvironmentConfig
     from exec_server.remote_server import (
@@ -200,6 +203,7 @@ __all__ = [
     "InvalidParams",
     "InvalidRequest",
     "JobInfo",
+    "LastCommand",
     "Limits",
     "ListResponse",
     "MalformedMessage",
@@ -235,6 +239,9 @@ __all__ = [
     "RunningServer",
     "SandboxContext",
     "ScopeRefused",
+    "Screen",
+    "ScreenMatch",
+    "ScreenTimeout",
     "SessionAttached",
     "SessionForgotten",
     "SessionLost",
@@ -281,6 +288,7 @@ _NAMES = {
     "client.process.output_buffer": "Closed Exited Failed OutputChunk ResyncRequired",
     "client.process.output_view": "OutputView",
     "client.files.remote_path": "RemotePath",
+    "client.process.screen_data": "Screen ScreenMatch",
     "client.process.remote_process": "RemoteProcess",
     "client.process.processes": "INHERIT_ENV",
     "client.files.file_streams": "ReadStream WriteStream",
@@ -291,8 +299,8 @@ _NAMES = {
         "ConnectionClosed ConnectionRejected ExecServerError ExecServerListenUrlParseError "
         "FloorRefused HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
         "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError QuotaReached "
-        "RegistryError RelayError RpcError RuleRefused ScopeRefused SessionAttached "
-        "SessionForgotten SessionLost StdinClosed TransferFailed UntrustedExecutor"
+        "RegistryError RelayError RpcError RuleRefused ScopeRefused ScreenTimeout "
+        "SessionAttached SessionForgotten SessionLost StdinClosed TransferFailed UntrustedExecutor"
     ),
     "local_server": "environments local",
     "limits": "DEFAULT_LIMITS Limits",
@@ -310,6 +318,7 @@ _NAMES = {
         "ReadResponse=ReadResult ResizeParams SignalParams TerminateParams "
         "TerminateResponse=TerminateResult WriteParams WriteResponse=WriteResult WriteStatus"
     ),
+    "protocol.screen": "LastCommand",
     "protocol.resources": "GrantedLimit ResourceLimits",
     "protocol.sandbox": "SandboxContext read_only workspace_write",
     # `open` is not in `__all__`, so that `import *` leaves the built-in function alone.

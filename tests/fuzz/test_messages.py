@@ -54,6 +54,11 @@ VALID: list[tuple[str, Any]] = [
     ("process/signal", {"processId": "fuzz", "signal": "interrupt"}),
     ("process/terminate", {"processId": "fuzz"}),
     ("process/resize", {"processId": "fuzz", "rows": 1, "cols": 2}),
+    ("process/screen", {"processId": "fuzz", "since": 3, "cells": True, "history": 2}),
+    (
+        "process/waitFor",
+        {"processId": "fuzz", "conditions": [{"kind": "text", "text": "x"}], "timeoutMs": 1},
+    ),
     ("process/denials", {"processId": "fuzz"}),
     ("process/grant", {"processId": "fuzz", "grant": "write=/x", "scope": "once"}),
     ("process/closeStdin", {"processId": "fuzz"}),

@@ -25,6 +25,8 @@ GATED: dict[str, tuple[Any, str]] = {
     "process/resize": ({"processId": "p", "rows": 1, "cols": 1}, "exec"),
     "process/closeStdin": ({"processId": "p"}, "exec"),
     "process/list": ({}, "exec"),
+    "process/screen": ({"processId": "p"}, "exec"),
+    "process/waitFor": ({"processId": "p", "conditions": [{"kind": "exit"}]}, "exec"),
     "process/denials": ({"processId": "p"}, "exec"),
     "process/grant": ({"processId": "p", "grant": "write=/x"}, "exec"),
     "session/retain": ({"seconds": 1}, "session"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from exec_server.access.principal import Scope
-from exec_server.protocol import denials, environment, fs, http, jobs, lifecycle, process
+from exec_server.protocol import denials, environment, fs, http, jobs, lifecycle, process, screen
 from exec_server.protocol.method import Method
 
 # Every principal may use these.
@@ -36,6 +36,8 @@ NEEDS: dict[Method[Any, Any], tuple[Scope, ...]] = {
     process.RESIZE: _EXEC,
     process.CLOSE_STDIN: _EXEC,
     process.LIST: _EXEC,
+    screen.SCREEN: _EXEC,
+    screen.WAIT_FOR: _EXEC,
     denials.DENIALS: _EXEC,
     # A principal with floors is granted nothing, see the handler.
     denials.GRANT: _EXEC,

@@ -15,7 +15,7 @@ import struct
 import termios
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from exec_server.limits import MIB, Limits
 from exec_server.memory import keep_freed_memory
@@ -57,6 +57,15 @@ _TERMINAL_SIGNAL_EXIT = 1
 # So many orders are remembered; the newest counts.
 _MAX_ORDERS = 8
 _SERVER = EndedBy("server")
+_MAX_SIZES = 1000
+
+
+class TerminalSize(NamedTuple):
+    """The size of a terminal after the output with the number *seq*."""
+
+    seq: int
+    rows: int
+    cols: int
 
 
 class Outlet(Protocol):
@@ -237,8 +246,13 @@ class Child:
         self._output_head = self._texts.output_head
         # Those who look on; almost always none.
         self.taps: tuple[Tap, ...] = ()
-        # The rows and columns of its terminal, once they were set.
-        self.terminal_size: tuple[int, int] | None = None
+        # The sizes that its terminal has had, the newest last.
+        self.sizes = [
+            TerminalSize(0, params.rows or limits.default_rows, params.cols or limits.default_cols)
+        ]
+        self.sizes_dropped = 0
+        # Takes the answers of other terminals out of the input, if it has a model that answers.
+        self.input_filter: Callable[[bytes], bytes] | None = None
 
     @property
     def over_since(self) -> int | None:
@@ -599,12 +613,21 @@ class Child:
         for tap in taps:
             tap.closed()
 
+    @property
+    def terminal_size(self) -> tuple[int, int]:
+        """Its rows and columns."""
+        return self.sizes[-1][1:]
+
     def resize(self, rows: int, cols: int) -> None:
         if self.is_tty and not self._pumps[0].is_ended:
             fcntl.ioctl(
                 self._pumps[0].fileno(), termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0)
             )
-            self.terminal_size = rows, cols
+            self.sizes.append(TerminalSize(self.log.next_seq - 1, rows, cols))
+            if len(self.sizes) > _MAX_SIZES:
+                # The first one stays: models are made with it.
+                del self.sizes[1]
+                self.sizes_dropped += 1
             for tap in self.taps:
                 tap.resized(rows, cols)
 

@@ -33,6 +33,8 @@ _OF_OURS = {
     "processReport": True,
     "processList": True,
     "processDenials": sys.platform == "linux",
+    "processScreen": sys.platform in ("linux", "darwin"),
+    "processShellIntegration": True,
     "processTerminateTree": sys.platform == "linux",
     "processLimits": sys.platform == "linux",
     "processReadDroppedBytes": True,

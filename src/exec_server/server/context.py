@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from exec_server.discovery.discovery_service import Discovery
     from exec_server.files.file_service import Files, FileService
     from exec_server.outbound.exchanges import Exchanges, Outbound
+    from exec_server.screens.screens import Screens
     from exec_server.server.kept_sessions import KeptSessions
     from exec_server.server.server_audit import ServerAudit
 
@@ -75,6 +76,9 @@ class ServerCore(Protocol):
 
     @property
     def discovery(self) -> Discovery: ...
+
+    @property
+    def screens(self) -> Screens: ...
 
     @property
     def http_loaded(self) -> asyncio.Future[ModuleType]: ...

@@ -45,6 +45,7 @@ from exec_server.server.handlers import (
     lifecycle,
     process,
     protocol,
+    screen,
 )
 from exec_server.server.principals.refused_requests import RefusedRequest
 from exec_server.server.principals.restricted_routes import restricted_routes
@@ -64,12 +65,13 @@ if TYPE_CHECKING:
     from exec_server.network.bridge import Bridge
     from exec_server.network.proxy import ManagedProxy
     from exec_server.outbound.exchanges import Outbound
+    from exec_server.screens.screens import Screens
     from exec_server.server.kept_sessions import KeptSessions
     from exec_server.server.server_audit import ServerAudit
 
 logger = logging.getLogger(__name__)
 
-ROUTES = Router(lifecycle, environment, process, denials, jobs, fs, http, protocol).routes
+ROUTES = Router(lifecycle, environment, process, screen, denials, jobs, fs, http, protocol).routes
 
 
 class ExecServer:
@@ -220,6 +222,13 @@ class ExecServer:
             self.server_env,
             limits=self.limits,
         )
+
+    @cached_property
+    def screens(self) -> Screens:
+        """The models of terminals, made for the first one that is asked for."""
+        from exec_server.screens.screens import Screens
+
+        return Screens(self._spawner)
 
     async def restore(self) -> None:
         """Go on with the durable processes of an earlier server, before the first connection.
@@ -428,6 +437,7 @@ class ExecServer:
             open_bridge=self._open_bridge,
             durable=session.jobs,
         )
+        session.processes.on_screen = lambda child: self.screens.watch(child)
         if self.audit is not None:
             session.processes.on_exit = partial(self.audit.ended, session)
         self._sessions[session.id] = session
@@ -538,6 +548,8 @@ class ExecServer:
             await self.jobs.leave(sessions.values())
         if "files" in self.__dict__:
             self.files.stop()
+        if "screens" in self.__dict__:
+            self.screens.stop()
         try:
             await self._spawner.stop(
                 within=self.limits.keeper_stop_timeout, grace=self.limits.orphan_grace

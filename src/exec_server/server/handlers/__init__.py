@@ -2,6 +2,7 @@
 
 lifecycle.py    `initialize` and `session/retain`
 process.py      `process/*`
+screen.py       `process/screen` and `process/waitFor`
 denials.py      `process/denials` and `process/grant`
 jobs.py         `job/*` and `server/stop`
 fs.py           `fs/*`
