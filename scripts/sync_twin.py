@@ -37,6 +37,8 @@ CLASSES = {
     "RemoteHttp": "client.http.remote_http",
     "RemoteDiscovery": "client.discovery",
     "OutputView": "client.process.output_view",
+    "ScreenMethods": "client.process.screen_calls",
+    "ScreenCalls": "client.process.screen_calls",
     "RemoteProcess": "client.process.remote_process",
     "WatchedProcess": "client.process.watched_process",
     "DenialCalls": "client.process.denial_calls",
@@ -47,7 +49,8 @@ CLASSES = {
 }
 # Base classes whose members the twin of a class has itself.
 MERGED = {
-    "ExecServerClient": ("Processes", "SharingCalls", "DenialCalls"),
+    "ExecServerClient": ("Processes", "SharingCalls", "DenialCalls", "ScreenCalls"),
+    "RemoteProcess": ("ScreenMethods",),
     "RemoteFiles": ("FileMethods", "LinkMethods"),
 }
 OPENERS = {"connect": "client_urls", "local": "local_server", "environments": "local_server"}

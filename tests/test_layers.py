@@ -32,6 +32,7 @@ RULES = {
     "protocol": "errors limits",
     "state": "protocol errors limits",
     "relay": "errors limits",
+    "terminal": "",
     # The edge: the event loop, sockets, and calls over them.
     "timers": "",
     "audit": "errors printable",
@@ -48,12 +49,13 @@ RULES = {
     # The conformance kit must not depend on what it checks.
     "conformance": "",
     "schema": "protocol version errors",
+    "screens": "terminal process protocol errors",
     "network": "printable protocol errors limits",
     "discovery": "host protocol errors limits",
     # These join the layers above. They do not import one another.
     "server": "access audit errors limits version printable prometheus timers protocol state "
-    "transport rpc sandbox process files outbound host discovery network schema",
-    "client": "rpc transport version state protocol errors limits",
+    "transport rpc sandbox screens process files outbound host discovery network schema",
+    "client": "terminal rpc transport version state protocol errors limits",
     "remote": "audit timers protocol.registry relay transport errors limits",
     "hub": "access audit protocol.registry relay.frame relay.keys prometheus transport "
     "version errors limits",
@@ -80,6 +82,7 @@ PURE = {
     "protocol",
     "state",
     "relay",
+    "terminal",
 }
 IMPURE_IMPORTS = set(
     "asyncio concurrent fcntl multiprocessing os picows pty random secrets select selectors signal "
@@ -87,10 +90,13 @@ IMPURE_IMPORTS = set(
 )
 # Packages of others that only one package of ours may import.
 SOLE_IMPORTERS = {
+    "PIL": "terminal",
+    "bittty": "terminal",
     "google.protobuf": "relay",
     "nats": "hub",
     "picows": "transport",
     "psycopg": "hub",
+    "pyghostty": "terminal",
 }
 # Files that run where only the standard library can be found: programs that are started with
 # `python -I -S`, and what these load by path.

@@ -13,6 +13,7 @@ from exec_server.protocol import (
     jobs,
     lifecycle,
     process,
+    screen,
     sharing,
 )
 from exec_server.protocol.method import Method
@@ -49,6 +50,8 @@ NEEDS: dict[Method[Any, Any], tuple[Scope, ...]] = {
     sharing.WATCH: _EXEC,
     sharing.UNWATCH: _EXEC,
     sharing.CONTROL: _EXEC,
+    screen.SCREEN: _EXEC,
+    screen.WAIT_FOR: _EXEC,
     denials.DENIALS: _EXEC,
     # A principal with floors is granted nothing, see the handler.
     denials.GRANT: _EXEC,

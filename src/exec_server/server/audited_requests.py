@@ -35,6 +35,8 @@ UNAUDITED = frozenset(
         "process/resize",
         "process/closeStdin",
         "process/list",
+        "process/screen",
+        "process/waitFor",
         "job/list",
         "session/ping",
         "environment/info",

@@ -50,6 +50,7 @@ from exec_server.client.process.output_view import OutputView as AsyncOutputView
 from exec_server.client.process.processes import INHERIT_ENV
 from exec_server.client.process.remote_process import RemoteProcess as AsyncRemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess
+from exec_server.client.process.screen_data import Screen, ScreenMatch
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap
 from exec_server.client.process.watched_process import Seen
 from exec_server.client.process.watched_process import WatchedProcess as AsyncWatchedProcess
@@ -68,6 +69,13 @@ from exec_server.protocol.paths import PathUri
 from exec_server.protocol.process import ReadResult
 from exec_server.protocol.resources import GrantedLimit
 from exec_server.protocol.sandbox import Sandboxed
+from exec_server.protocol.screen import (
+    LastCommand,
+    ScreenParams,
+    ScreenResult,
+    WaitForParams,
+    WaitForResult,
+)
 from exec_server.protocol.sharing import (
     ControlAction,
     ControlChangedEvent,
@@ -839,6 +847,77 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
 
     __slots__ = ()
 
+    def screen(
+        self, *, cells: bool = False, history: int = 0, since: Screen | None = None
+    ) -> Screen:
+        """What the terminal shows: text, cursor, title, whether it is the alternate screen.
+
+        With *cells* it has the styles as well, with *history* so many rows above the screen. With
+        *since* only the changes since that screen cross the  The server makes its model of
+        the terminal with the first call, from the output that it retains, unless the process was
+        started with `screen=True`. An extension: other servers raise MethodNotFound.
+        """
+        return self._portal.wait(self._inner.screen(cells=cells, history=history, since=since))
+
+    def wait_for(
+        self,
+        text: str | None = None,
+        *,
+        regex: str | None = None,
+        gone: str | None = None,
+        still: float | None = None,
+        prompt: bool = False,
+        exit: bool = False,
+        timeout: float | None = 30.0,
+        after: int | None = None,
+    ) -> ScreenMatch:
+        """Wait until the terminal shows something; of several conditions the first one counts.
+
+        *text* and *regex* (of Python's `re`) are searched in the rows, and in those that have left
+        the screen since the wait began. *gone* holds when a text is not on the screen, *still*
+        after so many seconds without output, *prompt* when a shell with integration waits for a
+        command, *exit* when the program has ended.
+
+        What was there before does not count if keys were sent: a wait begins after the version
+        *after*, which is by default that of the last `send_keys`. Nor does what is typed at a
+        prompt, if the shell has integration. Raises ScreenTimeout after *timeout* seconds.
+        """
+        return self._portal.wait(
+            self._inner.wait_for(
+                text,
+                regex=regex,
+                gone=gone,
+                still=still,
+                prompt=prompt,
+                exit=exit,
+                timeout=timeout,
+                after=after,
+            )
+        )
+
+    def send_keys(self, *keys: str) -> None:
+        """Type keys such as `"ctrl-c"`, `"up"`, `"enter"`; other words are typed as they are.
+
+        They are encoded for the modes that the program has set. The next `wait_for` begins here.
+        """
+        self._portal.wait(self._inner.send_keys(*keys))
+
+    def screenshot(self, path: str | os.PathLike[str] | None = None) -> bytes:
+        """A picture of the screen; it is written to *path* if that is given.
+
+        The format follows from the name: `.svg`, or `.png`, which needs Pillow (extra `png`).
+        Without a path it is SVG.
+        """
+        return self._portal.wait(self._inner.screenshot(path))
+
+    def last_command(self) -> LastCommand:
+        """The last command of a shell with integration: its words, cwd, exit status and output.
+
+        Its `state` is `none` before the first one, `running`, `done`, or `unconfirmed` if the shell
+        has stopped to tell: then nothing is known.
+        """
+        return self._portal.wait(self._inner.last_command())
+
     def __enter__(self) -> Self:
         self._portal.wait(self._inner.__aenter__())
         return self
@@ -1420,6 +1499,8 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         denial_hold: float = 0.0,
         on_denied: OnDenied | None = None,
         learn: bool = False,
+        screen: bool = False,
+        shell_integration: bool = False,
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -1466,6 +1547,12 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         *learn* the program is not confined: it is only recorded what *sandbox* would refuse.
         Servers that cannot record raise MethodNotFound.
 
+        With *screen* the server keeps a model of the terminal from the first output on, and answers
+        the program's queries to it, whether a client is attached or not; see
+        `RemoteProcess.screen`, which makes one later otherwise. With *shell_integration* bash, zsh
+        and fish tell where commands begin and end; see `RemoteProcess.last_command`. Servers
+        without models raise MethodNotFound.
+
         With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
         texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
         """
@@ -1497,6 +1584,8 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     denial_hold=denial_hold,
                     on_denied=on_denied,
                     learn=learn,
+                    screen=screen,
+                    shell_integration=shell_integration,
                 )
             ),
         )
@@ -1698,6 +1787,17 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         return self._portal.wait(
             self._inner.grant_denied(process_id, denial, scope, restart=restart)
         )
+
+    def read_screen(self, params: ScreenParams) -> ScreenResult:
+        """What a terminal shows, in the form of `process/screen`.
+
+        An extension: other servers raise MethodNotFound.
+        """
+        return self._portal.wait(self._inner.read_screen(params))
+
+    def wait_for_screen(self, params: WaitForParams) -> WaitForResult:
+        """Wait for what a terminal shows, in the form of `process/waitFor`."""
+        return self._portal.wait(self._inner.wait_for_screen(params))
 
     @property
     def fs(self) -> RemoteFiles:

@@ -49,7 +49,7 @@ async def states(*words: str) -> dict[str, str]:
 def process_of(server: RunningServer, session_id: str) -> Child:
     """The only process with its id; those who look on have sessions of their own."""
     process_id = saved(session_id).process_id
-    found = [session.processes.find(process_id) for session in server.core.sessions]
+    found = [session.processes.get(process_id) for session in server.core.sessions]
     [child] = [each for each in found if each is not None]
     return child
 

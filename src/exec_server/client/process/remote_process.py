@@ -26,6 +26,7 @@ from exec_server.client.process.output_view import (
     OutputView,
     Separator,
 )
+from exec_server.client.process.screen_calls import ScreenMethods
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap, TrackedProcess
 from exec_server.errors import (
     ExecServerError,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["OnDisconnect", "OnGap", "RemoteProcess", "signal_name"]
 
 
-class RemoteProcess:
+class RemoteProcess(ScreenMethods):
     """A process on the server, with methods like those of `asyncio.subprocess.Process`.
 
     Iterate over it to get all output as OutputChunks in the order of their numbers, or use
@@ -369,6 +370,9 @@ class RemoteProcess:
                     write_id=f"{self._write_prefix}{self._last_write_id}",
                 )
                 self._check(status)
+
+    async def _type(self, data: bytes) -> None:
+        await self.write(data)
 
     def _encoded(self, data: BytesLike | str, name: str) -> bytes:
         return data.encode() if self._is_text and isinstance(data, str) else as_bytes(data, name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
 from msgspec import UNSET
 
@@ -14,6 +13,7 @@ from exec_server.process.process_answers import read_result
 from exec_server.protocol import process, sharing
 from exec_server.protocol.base64 import Blob
 from exec_server.server.session import Session
+from exec_server.server.sharing.screen_pictures import Dump
 from exec_server.state.output_log import Chunk, Page
 
 # What may be under way to a watcher that has not asked for another size.
@@ -21,17 +21,6 @@ DEFAULT_WINDOW = 256 * 1024
 _LARGEST_WINDOW = 4 << 20
 # The picture of a screen that is larger than this is sent all the same, once per acknowledgement.
 _CHUNK_COST = 64
-
-
-class Dump(NamedTuple):
-    """The screen of a terminal as control sequences."""
-
-    data: bytes
-    # They contain all output up to this number.
-    seq: int
-    rows: int
-    cols: int
-    version: int
 
 
 # Paints the screen of a process; None if there is no model of it.
