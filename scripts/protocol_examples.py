@@ -157,6 +157,13 @@ _SCRIPT: list[tuple[str, Any]] = [
     ("process/control", {"processId": "w1", "action": "giveBack"}),
     ("process/control", {"processId": "build", "action": "state"}),
     ("process/unwatch", {"watchId": "w1"}),
+    ("process/resize", {"processId": "build", "rows": 3, "cols": 40}),
+    ("process/write", {"processId": "build", "chunk": "aGkK", "writeId": "1"}),
+    (
+        "process/waitFor",
+        {"processId": "build", "conditions": [{"kind": "text", "text": "hi"}], "timeoutMs": 5000},
+    ),
+    ("process/screen", {"processId": "build"}),
     ("process/list", {}),
     ("process/terminate", {"processId": "build"}),
     (

@@ -40,6 +40,8 @@ CLASSES = {
     "RemoteHttp": "client.http.remote_http",
     "RemoteDiscovery": "client.discovery",
     "OutputView": "client.process.output_view",
+    "ScreenMethods": "client.process.screen_calls",
+    "ScreenCalls": "client.process.screen_calls",
     "RemoteProcess": "client.process.remote_process",
     "WatchedProcess": "client.process.watched_process",
     "DenialCalls": "client.process.denial_calls",
@@ -51,7 +53,14 @@ CLASSES = {
 }
 # Base classes whose members the twin of a class has itself.
 MERGED = {
-    "ExecServerClient": ("Processes", "SharingCalls", "DenialCalls", "StreamLists"),
+    "ExecServerClient": (
+        "Processes",
+        "SharingCalls",
+        "DenialCalls",
+        "ScreenCalls",
+        "StreamLists",
+    ),
+    "RemoteProcess": ("ScreenMethods",),
     "RemoteFiles": ("FileMethods", "LinkMethods", "LookingMethods"),
 }
 # Base classes whose methods take or return objects of asyncio; the twin has none of these methods.

@@ -43,6 +43,7 @@ PRINTED = {
         "status: 3",
         "failed: 2 and said True",
     ],
+    "expect.py": ["status: 0 output: 42", "rows in use: True"],
     "streaming.py": ["line 1", "line 2", "line 3", "status 0", "ping", "pong", "status 0"],
     "interactive_pty.py": ["size: True", "after resize: True", "interrupted", "status: 7"],
     "reconnect.py": [

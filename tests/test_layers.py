@@ -50,12 +50,13 @@ RULES = {
     # The conformance kit must not depend on what it checks.
     "conformance": "",
     "schema": "protocol version errors",
+    "screens": "terminal process protocol errors",
     "network": "printable protocol errors limits",
     "discovery": "host protocol errors limits",
     # These join the layers above. They do not import one another.
     "server": "access audit errors limits version printable prometheus timers protocol state "
-    "transport rpc sandbox process files outbound host discovery network schema streams",
-    "client": "rpc transport version state streams protocol errors limits",
+    "transport rpc sandbox screens process files outbound host discovery network schema streams",
+    "client": "terminal rpc transport version state streams protocol errors limits",
     "remote": "audit timers protocol.registry relay transport errors limits",
     "hub": "access audit protocol.registry relay.frame relay.keys prometheus transport "
     "version errors limits",

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from exec_server.client.process.processes import INHERIT_ENV
     from exec_server.client.process.remote_process import RemoteProcess
     from exec_server.client.process.run_to_end import CompletedProcess
+    from exec_server.client.process.screen_data import Screen, ScreenMatch
     from exec_server.client.process.watched_process import (
         MissedOutput,
         TerminalSize,
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
         RpcError,
         RuleRefused,
         ScopeRefused,
+        ScreenTimeout,
         SessionAttached,
         SessionForgotten,
         SessionLost,
@@ -143,6 +145,7 @@ if TYPE_CHECKING:
     from exec_server.protocol.process import WriteResult as WriteResponse
     from exec_server.protocol.resources import GrantedLimit, ResourceLimits
     from exec_server.protocol.sandbox import SandboxContext, read_only, workspace_write
+    from exec_server.protocol.screen import LastCommand
     from exec_server.protocol.sharing import (
         ControlChangedEvent,
         ControlState,
@@ -223,6 +226,7 @@ __all__ = [
     "InvalidParams",
     "InvalidRequest",
     "JobInfo",
+    "LastCommand",
     "Limits",
     "ListResponse",
     "MalformedMessage",
@@ -260,7 +264,10 @@ __all__ = [
     "RunningServer",
     "SandboxContext",
     "ScopeRefused",
+    "Screen",
+    "ScreenMatch",
     "ScreenPicture",
+    "ScreenTimeout",
     "SearchHit",
     "SessionAttached",
     "SessionForgotten",
@@ -311,6 +318,7 @@ _NAMES = {
     "client.process.watched_process": "MissedOutput TerminalSize WatchedProcess",
     "client.process.output_view": "OutputView",
     "client.files.remote_path": "RemotePath",
+    "client.process.screen_data": "Screen ScreenMatch",
     "client.process.remote_process": "RemoteProcess",
     "client.process.processes": "INHERIT_ENV",
     "client.files.search_results": "FileSearch SearchHit",
@@ -324,8 +332,8 @@ _NAMES = {
         "FloorRefused HttpBodyFailed InternalError InvalidParams InvalidRequest MalformedMessage "
         "ControlLost ControlRefused "
         "MethodNotFound NotFound ProcessFailed ProcessLost ProtocolError QuotaReached "
-        "RegistryError RelayError RpcError RuleRefused ScopeRefused SessionAttached "
-        "SessionForgotten SessionLost StdinClosed TransferFailed UntrustedExecutor"
+        "RegistryError RelayError RpcError RuleRefused ScopeRefused ScreenTimeout "
+        "SessionAttached SessionForgotten SessionLost StdinClosed TransferFailed UntrustedExecutor"
     ),
     "local_server": "environments local",
     "limits": "DEFAULT_LIMITS Limits",
@@ -344,6 +352,7 @@ _NAMES = {
         "ReadResponse=ReadResult ResizeParams SignalParams TerminateParams "
         "TerminateResponse=TerminateResult WriteParams WriteResponse=WriteResult WriteStatus"
     ),
+    "protocol.screen": "LastCommand",
     "protocol.resources": "GrantedLimit ResourceLimits",
     "protocol.sandbox": "SandboxContext read_only workspace_write",
     # `open` is not in `__all__`, so that `import *` leaves the built-in function alone.

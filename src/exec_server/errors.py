@@ -35,6 +35,7 @@
     ├── CommandFailed               a command of ``run(check=True)`` did not end with status 0
     ├── TransferFailed              a part of a tree was not copied; ``result`` has the details
     ├── CommandTimeout              a command of ``run(timeout=...)`` took longer and was ended
+    ├── ScreenTimeout               ``wait_for(timeout=...)`` ended; also a TimeoutError
     └── ConfigurationError          options that are invalid or contradict each other
         └── ExecServerListenUrlParseError
 
@@ -332,6 +333,10 @@ class CallTimeout(ExecServerError):
     def __init__(self, message: str, *, may_have_run: bool = True) -> None:
         super().__init__(message)
         self.may_have_run = may_have_run
+
+
+class ScreenTimeout(ExecServerError, TimeoutError):
+    """A terminal did not show what was waited for in time."""
 
 
 class ProcessFailed(ExecServerError):

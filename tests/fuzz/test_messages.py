@@ -57,6 +57,11 @@ VALID: list[tuple[str, Any]] = [
     ("process/watch", {"processId": "fuzz", "watchId": "w", "kind": "person", "window": 1}),
     ("process/unwatch", {"watchId": "w"}),
     ("process/control", {"processId": "fuzz", "action": "take", "epoch": 1}),
+    ("process/screen", {"processId": "fuzz", "since": 3, "cells": True, "history": 2}),
+    (
+        "process/waitFor",
+        {"processId": "fuzz", "conditions": [{"kind": "text", "text": "x"}], "timeoutMs": 1},
+    ),
     ("process/denials", {"processId": "fuzz"}),
     ("process/grant", {"processId": "fuzz", "grant": "write=/x", "scope": "once"}),
     ("process/closeStdin", {"processId": "fuzz"}),

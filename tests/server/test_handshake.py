@@ -28,6 +28,8 @@ GATED: dict[str, tuple[Any, str]] = {
     "process/watch": ({"processId": "p", "watchId": "w"}, "exec"),
     "process/unwatch": ({"watchId": "w"}, "exec"),
     "process/control": ({"processId": "p"}, "exec"),
+    "process/screen": ({"processId": "p"}, "exec"),
+    "process/waitFor": ({"processId": "p", "conditions": [{"kind": "exit"}]}, "exec"),
     "process/denials": ({"processId": "p"}, "exec"),
     "process/grant": ({"processId": "p", "grant": "write=/x"}, "exec"),
     "session/retain": ({"seconds": 1}, "session"),

@@ -16,6 +16,7 @@ from exec_server.protocol import (
     jobs,
     lifecycle,
     process,
+    screen,
     sharing,
     streams,
 )
@@ -53,6 +54,8 @@ NEEDS: dict[Method[Any, Any], tuple[Scope, ...]] = {
     sharing.WATCH: _EXEC,
     sharing.UNWATCH: _EXEC,
     sharing.CONTROL: _EXEC,
+    screen.SCREEN: _EXEC,
+    screen.WAIT_FOR: _EXEC,
     denials.DENIALS: _EXEC,
     # A principal with floors is granted nothing, see the handler.
     denials.GRANT: _EXEC,

@@ -7,6 +7,7 @@
     pump.py              a descriptor that is read when the client can take more
     stdin.py             the queue in front of a child's input
     start_terms.py PURE  what the operator decides about a start
+    shell_integration.py  makes bash, zsh and fish mark prompts and commands
     tap.py               what looks on beside the session: models of screens, viewers, recordings
     spawn.py             the server's side of the keeper
     keeper_socket.py     its messages to and from a keeper

@@ -16,7 +16,7 @@ import termios
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from exec_server.errors import ControlLost
 from exec_server.limits import MIB, Limits
@@ -61,6 +61,15 @@ _TERMINAL_SIGNAL_EXIT = 1
 # So many orders are remembered; the newest counts.
 _MAX_ORDERS = 8
 _SERVER = EndedBy("server")
+_MAX_SIZES = 1000
+
+
+class NumberedSize(NamedTuple):
+    """The size of a terminal after the output with the number *seq*."""
+
+    seq: int
+    rows: int
+    cols: int
 
 
 class Outlet(Protocol):
@@ -270,8 +279,13 @@ class Child:
         self.driver_kind: Kind = params.driver or "agent"
         # How long a driver whose session was lost with an earlier server keeps its place.
         self.absent_seconds = limits.detached_session_seconds
-        # The rows and columns of its terminal, once they were set.
-        self.terminal_size: tuple[int, int] | None = None
+        # The sizes that its terminal has had, the newest last.
+        self.sizes = [
+            NumberedSize(0, params.rows or limits.default_rows, params.cols or limits.default_cols)
+        ]
+        self.sizes_dropped = 0
+        # Takes the answers of other terminals out of the input, if it has a model that answers.
+        self.input_filter: Callable[[bytes], bytes] | None = None
 
     @property
     def over_since(self) -> int | None:
@@ -654,12 +668,21 @@ class Child:
         """Who has driven a process of an earlier server, if it was shared."""
         return None
 
+    @property
+    def terminal_size(self) -> tuple[int, int]:
+        """Its rows and columns."""
+        return self.sizes[-1][1:]
+
     def resize(self, rows: int, cols: int) -> None:
         if self.is_tty and not self._pumps[0].is_ended:
             fcntl.ioctl(
                 self._pumps[0].fileno(), termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0)
             )
-            self.terminal_size = rows, cols
+            self.sizes.append(NumberedSize(self.log.next_seq - 1, rows, cols))
+            if len(self.sizes) > _MAX_SIZES:
+                # The first one stays: models are made with it.
+                del self.sizes[1]
+                self.sizes_dropped += 1
             for tap in self.taps:
                 tap.resized(rows, cols)
 

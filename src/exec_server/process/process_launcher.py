@@ -12,6 +12,7 @@ from exec_server.errors import InternalError, InvalidParams, RpcError
 from exec_server.limits import Limits
 from exec_server.process.child import Child, Network
 from exec_server.process.limiting.asked_limits import keeper_limits
+from exec_server.process.shell_integration import integrated
 from exec_server.process.shell_state import WantedSnapshot, wanted_snapshot
 from exec_server.process.spawn import Launch, ProgramStarter, Spawned
 from exec_server.process.start_terms import NO_TERMS, StartTerms
@@ -241,6 +242,9 @@ class ProcessLauncher:
         if params.arg0 is not None:
             argv[0] = os.fsencode(params.arg0)
         environ = _encoded(env)
+        if params.shell_integration and params.tty:
+            is_confined = params.sandbox is not None or terms.floor is not None
+            argv, environ = integrated(argv, environ, is_confined=is_confined)
         if any(b"\0" in text for text in (*argv, *environ, *environ.values())):
             raise InternalError("nul byte found in provided data")
         limits = self._limits

@@ -97,6 +97,8 @@ class ProcessTable:
         self._alarm = Alarm(self._closed.next_deadline, self._expire)
         # Called when a process has ended.
         self.on_exit: Callable[[Child], None] | None = None
+        # Called when a process begins whose screen is wanted from the first output on.
+        self.on_screen: Callable[[Child], None] | None = None
         # How many seconds an ended process can be read, if the client asked for longer than usual.
         self.retained_seconds: float | None = None
 
@@ -204,6 +206,8 @@ class ProcessTable:
             self._entries[process_id] = child
             if self._durable is not None and child.is_durable:
                 self._durable.add(child)
+            if starting.params.screen and self.on_screen is not None:
+                self.on_screen(child)
             self._begin_after_answer(child)
         elif not starting.is_cancelled:
             del self._entries[process_id]
@@ -246,6 +250,10 @@ class ProcessTable:
             pass
         return read_result(child, cursor, max_bytes)
 
+    def find(self, process_id: str) -> Child:
+        """The process with this id, once its program runs. Raises InvalidRequest."""
+        return self._readable(process_id)
+
     def _readable(self, process_id: str) -> Child:
         entry = self._entries.get(process_id)
         if entry is None:
@@ -254,7 +262,7 @@ class ProcessTable:
             raise InvalidRequest(f"process id {process_id} is starting")
         return entry
 
-    def find(self, process_id: str) -> Child | None:
+    def get(self, process_id: str) -> Child | None:
         """The process of that id, unless it is still being started."""
         entry = self._entries.get(process_id)
         return entry if isinstance(entry, Child) else None
@@ -298,8 +306,11 @@ class ProcessTable:
         if waiting is not None:
             # The same write comes again while the first one still waits for room: it is done once.
             return self._write_later(asyncio.shield(waiting))
-        child.input_bytes += len(params.chunk.data)
-        accepted = child.accept_input(params.chunk.data, write_id)
+        data = params.chunk.data
+        if child.input_filter is not None:
+            data = child.input_filter(data)
+        child.input_bytes += len(data)
+        accepted = child.accept_input(data, write_id) if data or not params.chunk.data else None
         if accepted is not None:
             if write_id is not None:
                 child.waiting_writes[write_id] = accepted

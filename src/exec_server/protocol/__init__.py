@@ -16,6 +16,7 @@ jobs.py            `job/*` and `server/stop`
 resources.py       limits of what a process may use
 limit_words.py     limits as people write them
 ends.py            why a process ended, and what it used
+screen.py          what a terminal shows
 denials.py         what a sandbox refused
 env_policy.py      the variables that a process inherits
 fs.py              `fs/*`

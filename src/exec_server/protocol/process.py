@@ -99,6 +99,11 @@ class StartParams(msgspec.Struct, rename="camel", omit_defaults=True):
     name: ShownName | None = None
     # Ours: who types at first, a person or an agent, if others look on.
     driver: Kind | None = None
+    # Ours, for a terminal: the server keeps a model of its screen from the first output on, and
+    # answers the queries of the program, whether a client is attached or not.
+    screen: bool = False
+    # Ours, for a terminal: bash, zsh or fish tells where prompts and commands begin and end.
+    shell_integration: bool = False
     # The name of `sandbox` in the first revisions; its value moves to `sandbox`.
     sandbox_policy: OldSandbox | None = None
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from exec_server.protocol.base64 import Blob
+from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.method import Event, Method, Nothing
 from exec_server.protocol.numbers import Count, fits_u64
 from exec_server.protocol.participants import Kind
@@ -70,6 +71,8 @@ class WatchParams(msgspec.Struct, rename="camel", omit_defaults=True):
     window: Window | None = None
     # Output after this number follows. Without it: a picture of the screen, or what is retained.
     after_seq: Count | None = None
+    # False: output alone, as of pipes, and never a picture.
+    pictures: bool = True
     # True answers with the screen and does not begin to watch.
     once: bool = False
 
@@ -140,6 +143,10 @@ class WatchedEvent(msgspec.Struct, rename="camel", omit_defaults=True):
     exit_code: int | UnsetType | None = UNSET
     signal: int | UnsetType = UNSET
     lost: str | UnsetType = UNSET
+    sandbox_denied: bool = False
+    # Why the process ended, and what it used, if its start has asked for a report.
+    end: EndReport | UnsetType = UNSET
+    usage: Usage | UnsetType = UNSET
     # Nothing follows.
     closed: bool | UnsetType = UNSET
 

@@ -47,6 +47,8 @@ UNAUDITED = frozenset(
         "process/closeStdin",
         "process/list",
         "process/ports",
+        "process/screen",
+        "process/waitFor",
         "job/list",
         "stream/list",
         "stream/resume",

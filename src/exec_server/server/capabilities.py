@@ -35,6 +35,8 @@ _OF_OURS = {
     "processWatch": True,
     "processName": True,
     "processDenials": sys.platform == "linux",
+    "processScreen": sys.platform in ("linux", "darwin"),
+    "processShellIntegration": True,
     "processTerminateTree": sys.platform == "linux",
     "processLimits": sys.platform == "linux",
     "processReadDroppedBytes": True,

@@ -18,6 +18,7 @@ from exec_server.errors import (
     ScopeRefused,
 )
 from exec_server.limits import Limits
+from exec_server.process.child import Child
 from exec_server.process.process_table import ProcessTable
 from exec_server.protocol import file_search, fs, http, lifecycle, process, streams
 from exec_server.protocol.environment import EnvironmentInfo
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from exec_server.files.agents.watches import Watches
     from exec_server.files.file_service import Files, FileService
     from exec_server.outbound.exchanges import Exchanges, Outbound
+    from exec_server.screens.screens import Screens
     from exec_server.server.kept_sessions import KeptSessions
     from exec_server.server.server_audit import ServerAudit
     from exec_server.server.sharing.process_watches import ProcessWatch, Sharing
@@ -82,6 +84,9 @@ class ServerCore(Protocol):
 
     @property
     def discovery(self) -> Discovery: ...
+
+    @property
+    def screens(self) -> Screens: ...
 
     @property
     def http_loaded(self) -> asyncio.Future[ModuleType]: ...
@@ -164,6 +169,11 @@ class Context:
         """The watch of that id, if the session has one."""
         session = self.session
         return session.watches.get(watch_id) if session is not None and session.watches else None
+
+    def child(self, process_id: str) -> Child:
+        """The process of that id, or that of a watch. Raises InvalidRequest."""
+        watch = self.watch(process_id)
+        return self.processes.find(process_id) if watch is None else watch.child
 
     @property
     def streams(self) -> StreamTable:

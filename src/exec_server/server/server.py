@@ -46,6 +46,7 @@ from exec_server.server.handlers import (
     lifecycle,
     process,
     protocol,
+    screen,
     sharing,
     streams,
 )
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from exec_server.network.bridge import Bridge
     from exec_server.network.proxy import ManagedProxy
     from exec_server.outbound.exchanges import Outbound
+    from exec_server.screens.screens import Screens
     from exec_server.server.kept_sessions import KeptSessions
     from exec_server.server.server_audit import ServerAudit
     from exec_server.server.sharing.process_watches import Sharing
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROUTES = Router(
-    lifecycle, environment, process, sharing, denials, jobs, fs, http, streams, protocol
+    lifecycle, environment, process, screen, sharing, denials, jobs, fs, http, streams, protocol
 ).routes
 
 
@@ -231,8 +233,9 @@ class ExecServer:
     def sharing(self) -> Sharing:
         """The watches on processes, loaded with the first one."""
         from exec_server.server.sharing.process_watches import Sharing
+        from exec_server.server.sharing.screen_pictures import ScreenPictures
 
-        return Sharing(lambda: self.sessions)
+        return Sharing(lambda: self.sessions, ScreenPictures(lambda: self.screens))
 
     @cached_property
     def discovery(self) -> Discovery:
@@ -242,6 +245,13 @@ class ExecServer:
             self.server_env,
             limits=self.limits,
         )
+
+    @cached_property
+    def screens(self) -> Screens:
+        """The models of terminals, made for the first one that is asked for."""
+        from exec_server.screens.screens import Screens
+
+        return Screens(self._spawner)
 
     async def restore(self) -> None:
         """Go on with the durable processes of an earlier server, before the first connection.
@@ -484,6 +494,7 @@ class ExecServer:
             open_bridge=self._open_bridge,
             durable=session.jobs,
         )
+        session.processes.on_screen = lambda child: self.screens.watch(child)
         if self.audit is not None:
             session.processes.on_exit = partial(self.audit.ended, session)
         self._sessions[session.id] = session
@@ -595,6 +606,8 @@ class ExecServer:
             await self.jobs.leave(sessions.values())
         if "files" in self.__dict__:
             self.files.stop()
+        if "screens" in self.__dict__:
+            self.screens.stop()
         try:
             await self._spawner.stop(
                 within=self.limits.keeper_stop_timeout, grace=self.limits.orphan_grace

@@ -45,6 +45,8 @@ class Session:
         # the events about them.
         self.watches: dict[str, ProcessWatch] = {}
         self.hears_sharing = False
+        # What its client calls itself.
+        self.client_name = ""
         self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._limits = limits

@@ -25,8 +25,6 @@ from exec_server.client.environments.kinds import Environment
 from exec_server.client.environments.lazy import EnvironmentStatus
 from exec_server.client.environments.manager import EnvironmentFacts
 from exec_server.client.environments.manager import EnvironmentManager as AsyncEnvironmentManager
-from exec_server.client.files.change_reports import Changes
-from exec_server.client.files.change_reports import FileWatch as AsyncFileWatch
 from exec_server.client.files.file_methods import WalkOutcome
 from exec_server.client.files.file_streams import WINDOW, Block
 from exec_server.client.files.file_streams import ReadStream as AsyncReadStream
@@ -34,8 +32,6 @@ from exec_server.client.files.file_streams import WriteStream as AsyncWriteStrea
 from exec_server.client.files.missing_watch import MissingWatch as AsyncMissingWatch
 from exec_server.client.files.remote_files import RemoteFiles as AsyncRemoteFiles
 from exec_server.client.files.remote_path import RemotePath as AsyncRemotePath
-from exec_server.client.files.search_results import FileSearch as AsyncFileSearch
-from exec_server.client.files.search_results import SearchHit
 from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.result import TransferResult, Verify
 from exec_server.client.http.remote_http import (
@@ -54,6 +50,7 @@ from exec_server.client.process.output_view import OutputView as AsyncOutputView
 from exec_server.client.process.processes import INHERIT_ENV
 from exec_server.client.process.remote_process import RemoteProcess as AsyncRemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess
+from exec_server.client.process.screen_data import Screen, ScreenMatch
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap
 from exec_server.client.process.watched_process import Seen
 from exec_server.client.process.watched_process import WatchedProcess as AsyncWatchedProcess
@@ -63,8 +60,6 @@ from exec_server.protocol import environment, fs, process
 from exec_server.protocol.denials import Denial, DenialsResult, GrantResult, GrantScope
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.env_policy import EnvPolicy
-from exec_server.protocol.file_delta import SPAN_BYTES, SignatureResult
-from exec_server.protocol.file_search import SearchEnd
 from exec_server.protocol.fs import Metadata
 from exec_server.protocol.jobs import JobInfo
 from exec_server.protocol.lifecycle import WhoamiResult
@@ -74,6 +69,13 @@ from exec_server.protocol.paths import PathUri
 from exec_server.protocol.process import ReadResult
 from exec_server.protocol.resources import GrantedLimit
 from exec_server.protocol.sandbox import Sandboxed
+from exec_server.protocol.screen import (
+    LastCommand,
+    ScreenParams,
+    ScreenResult,
+    WaitForParams,
+    WaitForResult,
+)
 from exec_server.protocol.sharing import (
     ControlAction,
     ControlChangedEvent,
@@ -81,7 +83,6 @@ from exec_server.protocol.sharing import (
     Participant,
     ScreenPicture,
 )
-from exec_server.protocol.streams import ListeningPort, StreamInfo
 from exec_server.sync.portal import (
     Twin,
     close_client,
@@ -308,81 +309,6 @@ class MissingWatch(Twin[AsyncMissingWatch]):
         self._portal.wait(self._inner.changed())
 
 
-class FileSearch(Twin[AsyncFileSearch]):
-    """A search: an iterator of hits. `end` says how it ended.
-
-    Iterate to the end, or use `with`, which cancels the rest. It belongs to one connection
-    and fails with it. Raises InvalidRequest if the pattern is wrong.
-    """
-
-    __slots__ = ()
-
-    @property
-    def end(self) -> SearchEnd | None:
-        """How the search has ended; None before that."""
-        return self._inner.end
-
-    def __enter__(self) -> Self:
-        self._portal.wait(self._inner.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> SearchHit:
-        try:
-            return self._portal.wait(self._inner.__anext__())
-        except StopAsyncIteration:
-            raise StopIteration from None
-
-    def cancel(self) -> None:
-        """End the search; hits that have come already are discarded. Idempotent."""
-        self._portal.run(lambda: self._inner.cancel())
-
-
-class FileWatch(Twin[AsyncFileWatch]):
-    """A watch: `with`, then an iterator of `Changes`.
-
-    It survives lost connections: what has changed meanwhile follows, or a `rescan`. It ends with
-    InvalidRequest if the server ends it, for example because the directory is gone.
-    """
-
-    __slots__ = ()
-
-    def __enter__(self) -> Self:
-        self._portal.wait(self._inner.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Changes:
-        try:
-            return self._portal.wait(self._inner.__anext__())
-        except StopAsyncIteration:
-            raise StopIteration from None
-
-    def close(self) -> None:
-        """End the watch. Idempotent."""
-        self._portal.run(lambda: self._inner.close())
-
-
 class RemoteFiles(Twin[AsyncRemoteFiles]):
     """The files of a client's server.
 
@@ -428,14 +354,10 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         self,
         path: AnyPath,
         *,
-        mode: Literal["read", "replace", "update"] = "read",
+        mode: Literal["read", "replace"] = "read",
         handle_id: str | None = None,
     ) -> str:
-        """`fs/open`: a handle, which is valid until `close` or the end of the connection.
-
-        With `update` the file is made if it is missing, keeps its content, and can be read and
-        written. This is an extension: servers without it raise MethodNotFound.
-        """
+        """`fs/open`: a handle, which is valid until `close` or the end of the connection."""
         return self._portal.wait(self._inner.open(unwrapped(path), mode=mode, handle_id=handle_id))
 
     def read_block(self, handle_id: str, offset: int, size: int) -> Block:
@@ -629,110 +551,6 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
             self._inner.symlink(unwrapped(target), unwrapped(path), follow_symlinks=follow_symlinks)
         )
 
-    def search(
-        self,
-        path: AnyPath,
-        pattern: str,
-        *,
-        mode: Literal["content", "names"] = "content",
-        literal: bool = False,
-        ignore_case: bool = False,
-        whole_words: bool = False,
-        globs: Iterable[str] = (),
-        hidden: bool = False,
-        ignored: bool = False,
-        before: int = 0,
-        after: int = 0,
-        max_matches: int | None = None,
-        max_seconds: float | None = None,
-    ) -> FileSearch:
-        """`fs/search`: the lines in files at and below *path* that match a regular expression.
-
-        With *mode* `names` the paths below *path* are searched. Hidden files, and files that
-        .gitignore names, are left out unless *hidden* and *ignored* are true. *globs* are as those
-        of `rg --glob`. It starts with the first step of the iteration, or with `with`.
-        """
-        return FileSearch(
-            self._portal,
-            self._portal.run(
-                lambda: self._inner.search(
-                    unwrapped(path),
-                    pattern,
-                    mode=mode,
-                    literal=literal,
-                    ignore_case=ignore_case,
-                    whole_words=whole_words,
-                    globs=globs,
-                    hidden=hidden,
-                    ignored=ignored,
-                    before=before,
-                    after=after,
-                    max_matches=max_matches,
-                    max_seconds=max_seconds,
-                )
-            ),
-        )
-
-    def signature(
-        self,
-        path: AnyPath,
-        *,
-        offset: int = 0,
-        length: int = SPAN_BYTES,
-        chunks: bool = True,
-        block_bytes: int = 0,
-        follow_symlinks: bool = True,
-    ) -> SignatureResult:
-        """`fs/signature`: the checksums of a part of a file, of at most 128 MiB.
-
-        Chunks end where the content says so, or after *block_bytes* each, if that is not 0.
-        `exec_server.protocol.file_delta.unpack_chunks` reads the chunks.
-        """
-        return self._portal.wait(
-            self._inner.signature(
-                unwrapped(path),
-                offset=offset,
-                length=length,
-                chunks=chunks,
-                block_bytes=block_bytes,
-                follow_symlinks=follow_symlinks,
-            )
-        )
-
-    def copy_ranges(
-        self,
-        source: AnyPath,
-        destination: AnyPath,
-        ranges: Sequence[tuple[int, int, int]],
-        *,
-        follow_symlinks: bool = True,
-    ) -> None:
-        """`fs/copyRanges`: copy parts of one file of the server into another one, which exists.
-
-        A range is the offset in the source, the offset in the destination, and the length. All
-        together are at most 128 MiB.
-        """
-        self._portal.wait(
-            self._inner.copy_ranges(
-                unwrapped(source), unwrapped(destination), ranges, follow_symlinks=follow_symlinks
-            )
-        )
-
-    def watch(
-        self, path: AnyPath, *, recursive: bool = True, ignore: Iterable[str] = ()
-    ) -> FileWatch:
-        """`fs/watch`: changes of a file, or in a directory and everything below it.
-
-        *ignore* has patterns as in .gitignore. It starts with `with`; what changes after
-        that is reported. Links are not followed.
-        """
-        return FileWatch(
-            self._portal,
-            self._portal.run(
-                lambda: self._inner.watch(unwrapped(path), recursive=recursive, ignore=ignore)
-            ),
-        )
-
     @property
     def client(self) -> ExecServerClient:
         """The client whose files these are."""
@@ -805,30 +623,16 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         *,
         verify: Verify = "size",
         on_progress: OnProgress | None = None,
-        exclude: Iterable[str] = (),
-        delete: bool = False,
-        checksum: bool = False,
-        whole_files: bool = False,
     ) -> TransferResult:
         """Copy a local file, or a directory with everything in it, to exactly *destination*.
 
         Modes, times and symbolic links are kept as far as the server can. A file that is already
         there with the same size and time is left alone, so calling it again finishes a copy that
-        was interrupted. Of a large file that has changed only the changes are sent, unless
-        *whole_files* is true. *exclude* has patterns as in .gitignore. With *delete* what is not
-        in the source is removed, and with *checksum* files with the same size and time are
-        compared. Raises TransferFailed if some of it could not be copied.
+        was interrupted. Raises TransferFailed if some of it could not be copied.
         """
         return self._portal.wait(
             self._inner.upload(
-                source,
-                unwrapped(destination),
-                verify=verify,
-                on_progress=on_progress,
-                exclude=exclude,
-                delete=delete,
-                checksum=checksum,
-                whole_files=whole_files,
+                source, unwrapped(destination), verify=verify, on_progress=on_progress
             )
         )
 
@@ -839,22 +643,11 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         *,
         verify: Verify = "size",
         on_progress: OnProgress | None = None,
-        exclude: Iterable[str] = (),
-        delete: bool = False,
-        checksum: bool = False,
-        whole_files: bool = False,
     ) -> TransferResult:
         """Copy a file or directory of the server to exactly *destination*; see `upload`."""
         return self._portal.wait(
             self._inner.download(
-                unwrapped(source),
-                destination,
-                verify=verify,
-                on_progress=on_progress,
-                exclude=exclude,
-                delete=delete,
-                checksum=checksum,
-                whole_files=whole_files,
+                unwrapped(source), destination, verify=verify, on_progress=on_progress
             )
         )
 
@@ -1053,6 +846,77 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
     """
 
     __slots__ = ()
+
+    def screen(
+        self, *, cells: bool = False, history: int = 0, since: Screen | None = None
+    ) -> Screen:
+        """What the terminal shows: text, cursor, title, whether it is the alternate screen.
+
+        With *cells* it has the styles as well, with *history* so many rows above the screen. With
+        *since* only the changes since that screen cross the  The server makes its model of
+        the terminal with the first call, from the output that it retains, unless the process was
+        started with `screen=True`. An extension: other servers raise MethodNotFound.
+        """
+        return self._portal.wait(self._inner.screen(cells=cells, history=history, since=since))
+
+    def wait_for(
+        self,
+        text: str | None = None,
+        *,
+        regex: str | None = None,
+        gone: str | None = None,
+        still: float | None = None,
+        prompt: bool = False,
+        exit: bool = False,
+        timeout: float | None = 30.0,
+        after: int | None = None,
+    ) -> ScreenMatch:
+        """Wait until the terminal shows something; of several conditions the first one counts.
+
+        *text* and *regex* (of Python's `re`) are searched in the rows, and in those that have left
+        the screen since the wait began. *gone* holds when a text is not on the screen, *still*
+        after so many seconds without output, *prompt* when a shell with integration waits for a
+        command, *exit* when the program has ended.
+
+        What was there before does not count if keys were sent: a wait begins after the version
+        *after*, which is by default that of the last `send_keys`. Nor does what is typed at a
+        prompt, if the shell has integration. Raises ScreenTimeout after *timeout* seconds.
+        """
+        return self._portal.wait(
+            self._inner.wait_for(
+                text,
+                regex=regex,
+                gone=gone,
+                still=still,
+                prompt=prompt,
+                exit=exit,
+                timeout=timeout,
+                after=after,
+            )
+        )
+
+    def send_keys(self, *keys: str) -> None:
+        """Type keys such as `"ctrl-c"`, `"up"`, `"enter"`; other words are typed as they are.
+
+        They are encoded for the modes that the program has set. The next `wait_for` begins here.
+        """
+        self._portal.wait(self._inner.send_keys(*keys))
+
+    def screenshot(self, path: str | os.PathLike[str] | None = None) -> bytes:
+        """A picture of the screen; it is written to *path* if that is given.
+
+        The format follows from the name: `.svg`, or `.png`, which needs Pillow (extra `png`).
+        Without a path it is SVG.
+        """
+        return self._portal.wait(self._inner.screenshot(path))
+
+    def last_command(self) -> LastCommand:
+        """The last command of a shell with integration: its words, cwd, exit status and output.
+
+        Its `state` is `none` before the first one, `running`, `done`, or `unconfirmed` if the shell
+        has stopped to tell: then nothing is known.
+        """
+        return self._portal.wait(self._inner.last_command())
 
     def __enter__(self) -> Self:
         self._portal.wait(self._inner.__aenter__())
@@ -1332,9 +1196,9 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         """Let the participant drive that drove before. Raises ControlLost if another one drives."""
         return self._portal.wait(self._inner.give_back())
 
-    def control_state(self) -> ControlState:
-        """Ask the server who takes part and who drives."""
-        return self._portal.wait(self._inner.control_state())
+    def control_state(self, *, kind: Kind | None = None, name: str | None = None) -> ControlState:
+        """Ask who takes part and who drives; *kind* and *name* say who this client is."""
+        return self._portal.wait(self._inner.control_state(kind=kind, name=name))
 
     def control_changes(self) -> Iterator[ControlChangedEvent]:
         """Each change of the driver, and each offer, until the session is lost.
@@ -1416,6 +1280,11 @@ class WatchedProcess(Twin[AsyncWatchedProcess]):
         return self._inner.is_terminal
 
     @property
+    def shows_pictures(self) -> bool:
+        """True if the watch has begun with a picture of a terminal."""
+        return self._inner.shows_pictures
+
+    @property
     def size(self) -> tuple[int, int] | None:
         """The rows and columns of its terminal; None if it has none, or has ended."""
         return self._inner.size
@@ -1436,6 +1305,21 @@ class WatchedProcess(Twin[AsyncWatchedProcess]):
         return self._inner.lost
 
     @property
+    def end(self) -> EndReport | None:
+        """Why the process ended; None while it runs, and if the server does not say."""
+        return self._inner.end
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it has used; None while it runs, and if the server does not say."""
+        return self._inner.usage
+
+    @property
+    def sandbox_denied(self) -> bool:
+        """True if the process has exited and the sandbox has probably refused it something."""
+        return self._inner.sandbox_denied
+
+    @property
     def last_seq(self) -> int:
         """The number of the last event that was taken by a reader."""
         return self._inner.last_seq
@@ -1448,6 +1332,10 @@ class WatchedProcess(Twin[AsyncWatchedProcess]):
             return self._portal.wait(self._inner.__anext__())
         except StopAsyncIteration:
             raise StopIteration from None
+
+    def refresh(self) -> None:
+        """Begin again with a new picture of the screen."""
+        self._portal.wait(self._inner.refresh())
 
     def wait(self) -> int:
         """Wait for the exit status. Raises ProcessLost if it is unknown and stays so."""
@@ -1611,7 +1499,8 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         denial_hold: float = 0.0,
         on_denied: OnDenied | None = None,
         learn: bool = False,
-        granted: Sequence[str] = (),
+        screen: bool = False,
+        shell_integration: bool = False,
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -1656,8 +1545,13 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         *on_denied*, a plain function, is called with each new record. A refused call waits
         *denial_hold* seconds for `RemoteProcess.grant`. Each of these two implies *denials*. With
         *learn* the program is not confined: it is only recorded what *sandbox* would refuse.
-        *granted* are grants of earlier records, which widen *sandbox*. Servers that cannot record
-        raise MethodNotFound.
+        Servers that cannot record raise MethodNotFound.
+
+        With *screen* the server keeps a model of the terminal from the first output on, and answers
+        the program's queries to it, whether a client is attached or not; see
+        `RemoteProcess.screen`, which makes one later otherwise. With *shell_integration* bash, zsh
+        and fish tell where commands begin and end; see `RemoteProcess.last_command`. Servers
+        without models raise MethodNotFound.
 
         With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
         texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
@@ -1690,7 +1584,8 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     denial_hold=denial_hold,
                     on_denied=on_denied,
                     learn=learn,
-                    granted=granted,
+                    screen=screen,
+                    shell_integration=shell_integration,
                 )
             ),
         )
@@ -1809,6 +1704,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         name: str = "",
         window: int | None = None,
         after_seq: int | None = None,
+        pictures: bool = True,
     ) -> WatchedProcess:
         """Look on at a process of any session of the same principal; an admin at every process.
 
@@ -1818,7 +1714,8 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
 
         The first thing that a watcher of a terminal sees is a picture of its screen, if the server
         has a model of it; otherwise it is the retained output. Output after *after_seq* comes
-        without a picture. *window* is how many bytes may be under way to a slow reader.
+        without a picture, and without *pictures* there are none at all. *window* is how many bytes
+        may be under way to a slow reader.
 
         Raises InvalidRequest if there is no such process. An extension: other servers raise
         MethodNotFound.
@@ -1833,6 +1730,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     name=name,
                     window=window,
                     after_seq=after_seq,
+                    pictures=pictures,
                 )
             ),
         )
@@ -1890,21 +1788,16 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
             self._inner.grant_denied(process_id, denial, scope, restart=restart)
         )
 
-    def list_streams(self, *, all_sessions: bool = False) -> list[StreamInfo]:
-        """The streams and listeners that the server has for this client.
+    def read_screen(self, params: ScreenParams) -> ScreenResult:
+        """What a terminal shows, in the form of `process/screen`.
 
-        With *all_sessions* those of all sessions of its principal; an admin gets those of all.
+        An extension: other servers raise MethodNotFound.
         """
-        return self._portal.wait(self._inner.list_streams(all_sessions=all_sessions))
+        return self._portal.wait(self._inner.read_screen(params))
 
-    def listening_ports(
-        self, process_id: str | None = None, *, all_sessions: bool = False
-    ) -> list[ListeningPort]:
-        """The TCP ports that processes of this session listen on, or only one of them.
-
-        With *all_sessions* those of all sessions of its principal.
-        """
-        return self._portal.wait(self._inner.listening_ports(process_id, all_sessions=all_sessions))
+    def wait_for_screen(self, params: WaitForParams) -> WaitForResult:
+        """Wait for what a terminal shows, in the form of `process/waitFor`."""
+        return self._portal.wait(self._inner.wait_for_screen(params))
 
     @property
     def fs(self) -> RemoteFiles:

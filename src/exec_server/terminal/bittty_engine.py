@@ -47,6 +47,8 @@ class BitttyEngine:
         # There is no printer, and the screen is never sent back as if it had been typed.
         self._board.registry.update(dict.fromkeys(self._board.printer.handlers, _ignore))
         self._above: deque[Row] = deque(maxlen=scrollback)
+        # How many rows have left the screen at its top.
+        self._scrolled_off = 0
         self._decoder = _Utf8()
 
     # Input.
@@ -68,6 +70,7 @@ class BitttyEngine:
     def present(self, event: object) -> None:
         """Something happened beside the screen; `Board` calls this."""
         if isinstance(event, RowsScrolledOff):
+            self._scrolled_off += len(event.lines)
             self._above.extend(_row(line.cells, line.wrapped) for line in event.lines)
         elif isinstance(event, ScrollbackCleared):
             self._above.clear()
@@ -121,13 +124,30 @@ class BitttyEngine:
     def history(self, count: int) -> list[str]:
         return [row.text for row in tuple(self._above)[-count:]] if count else []
 
-    def encode_keys(self, *keys: str) -> bytes:
-        modes = KeyModes(
+    def output_lines(self) -> list[str]:
+        return self.lines()
+
+    def mark(self, row: int) -> Any:
+        return self.is_alternate, self._scrolled_off + row
+
+    def row_of(self, mark: Any) -> int | None:
+        is_alternate, number = mark
+        row = int(number) - self._scrolled_off
+        return row if is_alternate == self.is_alternate and row >= -len(self._above) else None
+
+    def forget(self, mark: Any) -> None:
+        """Nothing is kept for it."""
+
+    @property
+    def key_modes(self) -> KeyModes:
+        return KeyModes(
             is_cursor_application=self.mode(1),
             is_backarrow=self.mode(67),
             kitty_flags=int(self._board.keyboard._kitty[self.is_alternate].flags),
         )
-        return encode_keys(keys, modes)
+
+    def encode_keys(self, *keys: str) -> bytes:
+        return encode_keys(keys, self.key_modes)
 
     # The dump.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from exec_server.terminal.cells import Row, ScreenCursor
+from exec_server.terminal.key_names import KeyModes
 
 ENGINES = ("ghostty", "bittty")
 # So many rows above the screen are kept; a row costs up to 1 KB.
@@ -61,6 +62,17 @@ class TerminalEngine(Protocol):
     def cells(self) -> list[Row]:
         """The rows with their styles."""
 
+    def output_lines(self) -> list[str]:
+        """The rows as text, without what was typed at prompts, where that is known."""
+
+    def mark(self, row: int) -> Any:
+        """Remember a row of the screen; the mark moves with its text. `forget` it."""
+
+    def row_of(self, mark: Any) -> int | None:
+        """The row of a mark now, below 0 if it is above the screen; None if it is gone."""
+
+    def forget(self, mark: Any) -> None: ...
+
     def history(self, count: int) -> list[str]:
         """The newest *count* rows above the screen, oldest first."""
 
@@ -69,6 +81,9 @@ class TerminalEngine(Protocol):
 
         They contain no query. With *history* so many rows above the screen come first.
         """
+
+    @property
+    def key_modes(self) -> KeyModes: ...
 
     def encode_keys(self, *keys: str) -> bytes:
         """The bytes for keys such as `ctrl-c`, `up` or `hello`, in the modes in force."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyghostty import Terminal, ffi, lib
+from pyghostty._ffi import union_fn
 from pyghostty.core import init_sized
 
 from exec_server.terminal.answers import safe_answers
@@ -117,7 +118,12 @@ class GhosttyEngine:
         return bool(self._terminal.mode(number, ansi=is_ansi))
 
     def lines(self) -> list[str]:
-        return [row.text for row in self.cells()]
+        text: str = self._terminal.text()
+        lines = [line.rstrip(" ") for line in text.split("\n")]
+        return lines + [""] * (self.rows - len(lines))
+
+    def output_lines(self) -> list[str]:
+        return [row.output for row in self.cells()]
 
     def cells(self) -> list[Row]:
         self._update()
@@ -131,18 +137,45 @@ class GhosttyEngine:
         return rows
 
     def history(self, count: int) -> list[str]:
-        return self._history(count, lib.GHOSTTY_FORMATTER_FORMAT_PLAIN).decode().splitlines()
+        count = min(count, int(self._terminal.get("scrollback_rows", "size_t")))
+        text = self._history(count, lib.GHOSTTY_FORMATTER_FORMAT_PLAIN).decode()
+        # Empty rows at the end are left out.
+        lines = [line.rstrip(" ") for line in text.split("\n")] if count else []
+        return lines[:count] + [""] * (count - len(lines))
+
+    def mark(self, row: int) -> Any:
+        kind = "GhosttyResult(*)(GhosttyTerminal, GhosttyPointS, GhosttyTrackedGridRef*)"
+        track = union_fn("ghostty_terminal_grid_ref_track", kind)
+        point = ffi.new("GhosttyPointS*")
+        point.tag, point.value.x, point.value.y = lib.GHOSTTY_POINT_TAG_ACTIVE, 0, row
+        reference = ffi.new("GhosttyTrackedGridRef*")
+        _check(track(self._terminal._t[0], point[0], reference), "mark a row")
+        return reference
+
+    def row_of(self, mark: Any) -> int | None:
+        place = ffi.new("GhosttyPointCoordinate*")
+        tag = lib.GHOSTTY_POINT_TAG_SCREEN
+        if lib.ghostty_tracked_grid_ref_point(mark[0], tag, place):
+            return None
+        total = int(self._terminal.get("total_rows", "size_t"))
+        return int(place.y) - (total - self.rows)
+
+    def forget(self, mark: Any) -> None:
+        lib.ghostty_tracked_grid_ref_free(mark[0])
 
     def dump(self, *, history: int = 0) -> bytes:
         return dump(self._picture(history))
 
-    def encode_keys(self, *keys: str) -> bytes:
-        modes = KeyModes(
+    @property
+    def key_modes(self) -> KeyModes:
+        return KeyModes(
             is_cursor_application=self.mode(1),
             is_backarrow=self.mode(67),
             kitty_flags=int(self._terminal.get("kitty_keyboard_flags", "uint8_t")),
         )
-        return encode_keys(keys, modes)
+
+    def encode_keys(self, *keys: str) -> bytes:
+        return encode_keys(keys, self.key_modes)
 
     # Reading cells.
 

@@ -47,10 +47,10 @@ async def states(*words: str) -> dict[str, str]:
 
 
 def process_of(server: RunningServer, session_id: str) -> Child:
-    """The only process of the only session."""
-    [session] = server.core._sessions.values()
-    child = session.processes._entries[saved(session_id).process_id]
-    assert isinstance(child, Child)
+    """The only process with its id; those who look on have sessions of their own."""
+    process_id = saved(session_id).process_id
+    found = [session.processes.get(process_id) for session in server.core.sessions]
+    [child] = [each for each in found if each is not None]
     return child
 
 
@@ -277,31 +277,31 @@ async def test_a_bearer_token_is_not_remembered_but_its_file_is(tmp_path, home):
 @requirement("cli/attach:elsewhere", "cli/ps:states")
 async def test_what_is_attached_elsewhere_is_told(server):
     session_id = await detach(server.url, "echo begun; sleep 60")
-    async with running("logs", "-f", session_id) as holder:
+    async with running("attach", session_id) as holder:
         assert await line(holder) == b"begun\n"
         assert await states() == {session_id: "attached"}
-        done = await finished("kill", session_id)
+        done = await finished("attach", session_id)
         assert done.status == 1 and f"`{session_id}` is attached elsewhere" in done.stderr
+        # These do not take it from there.
+        assert (await finished("logs", session_id)).stdout == b"begun\n"
+        assert (await finished("kill", session_id)).status == 0
+        assert await status(holder) == 128 + signal.SIGTERM
 
 
 @requirement("cli/attach:elsewhere")
 async def test_the_program_that_follows_a_process_is_named_and_can_be_ended(server):
     script = "trap 'exit 3' TERM; echo begun; while :; do sleep 0.01; done"
     session_id = await detach(server.url, script)
-    for words in (["attach"], ["logs"], ["kill"]):
-        async with running("logs", "-f", session_id) as holder:
-            assert await line(holder) == b"begun\n"
-            done = await finished(*words, session_id)
-            assert done.status == 1
-            text = f"`exec-server logs -f {session_id}` follows it (process {holder.pid} "
-            assert text in done.stderr
-            assert "--force" in done.stderr
-            if words == ["attach"]:
-                # Its output is shown from the beginning, and then it is killed from elsewhere.
-                continue
-            done = await finished(*words, "--force", session_id)
-            assert (done.status, done.stderr) == (0, "")
-            assert await status(holder) == 128 + signal.SIGTERM
+    async with running("attach", session_id) as holder:
+        assert await line(holder) == b"begun\n"
+        done = await finished("attach", session_id)
+        assert done.status == 1
+        text = f"`exec-server attach {session_id}` follows it (process {holder.pid} "
+        assert text in done.stderr
+        assert "--force" in done.stderr
+        done = await finished("kill", "--force", session_id)
+        assert (done.status, done.stderr) == (0, "")
+        assert await status(holder) == 128 + signal.SIGTERM
     done = await finished("attach", session_id)
     assert done.status == 3
 
@@ -309,7 +309,7 @@ async def test_the_program_that_follows_a_process_is_named_and_can_be_ended(serv
 @requirement("cli/attach:elsewhere")
 async def test_the_note_of_a_program_that_was_killed_is_ignored(server):
     session_id = await detach(server.url, "echo begun; read x; sleep 60")
-    async with running("logs", "-f", session_id) as holder:
+    async with running("attach", session_id) as holder:
         assert await line(holder) == b"begun\n"
         assert find_holder(session_id) is not None
         holder.kill()

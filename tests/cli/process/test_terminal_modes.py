@@ -94,6 +94,33 @@ def test_any_bytes_can_be_followed(data):
     assert modes_after(data, modes.leave()).leave() in (b"", b"\x1b[m")
 
 
+@requirement("sharing/prompt:title")
+@pytest.mark.parametrize(
+    ("data", "pops"),
+    [
+        (b"plain", 0),
+        (b"\x1b]0;title\x07", 1),
+        (b"\x1b]2;title\x1b\\", 1),
+        (b"\x1b[22;0t\x1b]2;a\x07\x1b[22;2t\x1b[23;2t", 2),
+        (b"\x1b[22t\x1b]2;a\x07\x1b[23t", 1),
+        (b"\x1b]8;;http://x/\x07\x1b]11;?\x07", 0),
+    ],
+)
+def test_the_title_comes_back_from_the_stack(data, pops):
+    assert modes_after(data).leave_title() == b"\x1b[23;0t" * pops
+    assert modes_after(*(data[i : i + 1] for i in range(len(data)))).leave_title() == (
+        b"\x1b[23;0t" * pops
+    )
+
+
+@requirement("sharing/prompt:title")
+async def test_a_shell_that_sets_a_title_leaves_the_one_before(server, terminal: MakeTerminal):
+    screen = terminal("shell", server.url, "--", "sh", "-c", r"printf '\033]0;mine\007'; exit 0")
+    assert await screen.status() == 0
+    places = [screen.all.index(each) for each in (b"\x1b[22;0t", b"\x1b]0;mine", b"\x1b[23;0t")]
+    assert places == sorted(places)
+
+
 @requirement("cli/modes:attach")
 def test_the_same_modes_can_be_entered_again():
     entered = modes_after(ON).enter()
@@ -153,7 +180,7 @@ async def test_a_lost_connection_restores_the_modes(server, terminal: MakeTermin
         await screen.until(b"ready\r\n")
         proxy.is_down = True
         proxy.cut()
-        await screen.until(b"[connection lost, reconnecting...]\r\n")
+        await screen.until(b"[connection lost, reconnecting...]")
         screen.type(b"\r~.")
         assert await screen.status() == 129
     for sequence in RESTORED:

@@ -10,6 +10,7 @@ import msgspec
 from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_verbose
+from exec_server.cli.parser import Flag
 from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.end_words import tell_end
@@ -20,25 +21,36 @@ from exec_server.cli.process.named_process import (
     find_process,
     split_words,
 )
+from exec_server.cli.process.own_keyboard import OwnKeyboard
 from exec_server.cli.process.recent_output import Recent, find_recent
 from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.process.watch import watch
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest
+from exec_server.protocol.sharing import ScreenPicture
 
 _DESCRIPTION = """\
 Follow a detached process again: its output continues at the byte where it was left on this machine.
 Of a job that was never followed here, the last 256 KiB are shown first. If the process has a
-terminal, keys go to it, and ~d at the start of a line detaches again. Otherwise Ctrl-C detaches.
-The process runs on in both cases.
+terminal, its screen is painted, keys go to it, and ~d at the start of a line detaches again.
+Otherwise Ctrl-C detaches. The process runs on in both cases.
+
+With --watch any number of people look on at a process, also while another program follows it; only
+one drives. With --take you drive: the keys of the other program are refused until you give the
+keyboard back with ~g, or leave. ~t takes the keyboard later, and ~w shows who looks on.
 """
 
 _EXAMPLES = """\
   Detach a build, and come back to it:
       exec-server run --detach build -- make world       # prints an id, such as 3f2a9c01
       exec-server attach 3f2a9c01
+
+  Look on at what an agent does, and take the keyboard from it:
+      exec-server attach --watch build 3f2a9c01
+      exec-server attach --take build 3f2a9c01
 
   Continue with a durable job that was started from another machine:
       exec-server ps build
@@ -58,9 +70,17 @@ def attach_command(words: list[str]) -> int:
         words_help=ID_HELP,
     )
     add_words(parser)
+    parser.add_argument(
+        "--watch", action=Flag, help="look on, and leave the keyboard to the one who has it"
+    )
+    parser.add_argument(
+        "--take", action=Flag, help="look on, and take the keyboard; ~g gives it back"
+    )
     add_force(parser)
     add_verbose(parser)
     values = parser.parse_words(words)
+    if (values.watch or values.take) and values.force:
+        parser.error("the argument '--force' cannot be used with '--watch' or '--take'")
 
     server, [text] = split_words(parser, values.words, SessionStore())
 
@@ -72,6 +92,8 @@ def attach_command(words: list[str]) -> int:
         if session.exit_code is not None or session.lost is not None:
             return _tell_end(session)
         notices = Notices(is_verbose=values.verbose)
+        if values.watch or values.take:
+            return await watch(found, access, notices, takes=values.take)
 
         def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
             return detach.open_saved(
@@ -96,6 +118,14 @@ def _tell_end(session: SavedSession) -> int:
     return exit_codes.LOST if session.exit_code is None else session.exit_code
 
 
+async def _picture(client: ExecServerClient, session: SavedSession) -> ScreenPicture | None:
+    """The screen of the process, if it has a terminal, there is one here, and the server can."""
+    is_shown = session.tty and os.isatty(1)
+    if not is_shown or not await client.offers("processWatch"):
+        return None
+    return await client.screen_picture(session.process_id)
+
+
 async def _attach(
     store: SessionStore, found: NamedProcess, client: ExecServerClient, notices: Notices
 ) -> int:
@@ -103,7 +133,8 @@ async def _attach(
     try:
         recent = Recent() if found.job is None else await find_recent(client, found.job)
         after = None if found.job is None else recent.after_seq
-        process = await client.attach(session.process_id, after)
+        picture = await _picture(client, session)
+        process = await client.attach(session.process_id, after if picture is None else picture.seq)
     except InvalidRequest as exc:
         raise detach.expired(session) from exc
     has_keys = process.is_terminal and os.isatty(0)
@@ -112,18 +143,23 @@ async def _attach(
         has_input=has_keys,
         has_escape_keys=has_keys,
         at_end="leave",
-        redraws=process.is_terminal,
-        modes=session.modes,
+        redraws=process.is_terminal and picture is None,
+        modes=session.modes if picture is None else b"",
+        picture=b"" if picture is None else picture.data.data,
+        size=None if picture is None else (picture.rows, picture.cols),
         queries_after=process.wake_seq if has_keys else None,
     )
     logs = f"exec-server logs {server_access.shown(session.server)} {session.id}"
-    if (notice := recent.notice(logs)) is not None:
+    if picture is not None:
+        # Output before it can be read, but it is not missing.
+        pass
+    elif (notice := recent.notice(logs)) is not None:
         say(notice)
     elif process.is_truncated:
         say("output is missing here: the server did not retain all of it")
     bridge = TerminalBridge(process, bridge_options, notices)
     try:
-        async with bridge:
+        async with bridge, OwnKeyboard(process, bridge, notices):
             status = await bridge.follow()
     finally:
         is_over = process.is_done and not (process.returncode is None and process.lost is None)

@@ -23,6 +23,8 @@ class Notices:
         # True while the terminal is raw: a line then needs a carriage return.
         self.is_raw = False
         self.on_reconnected: Callable[[], None] | None = None
+        # True while a full-screen program has the terminal.
+        self.is_full_screen: Callable[[], bool] = lambda: False
 
     def on_state(self, state: ConnectionState) -> None:
         if state == "recovering":
@@ -36,6 +38,13 @@ class Notices:
 
     def _tell(self, text: str) -> None:
         if self._is_shown:
+            self.remark(text)
+
+    def remark(self, text: str) -> None:
+        """Print a remark; over the last line of a full-screen program, whose cursor stays."""
+        if self.is_raw and self.is_full_screen():
+            _write(f"\x1b7\x1b[999;1H\x1b[0;7m[{text}]\x1b[0m\x1b[K\x1b8")
+        else:
             say(text, is_raw=self.is_raw)
 
 
@@ -43,5 +52,9 @@ def say(text: str, *, is_raw: bool = False) -> None:
     """Print a remark in brackets, which distinguish it from the output of a command."""
     # The cursor of a raw terminal may be in the middle of a line of output.
     shown = f"\r\n[{text}]\r\n" if is_raw else f"[{text}]\n"
+    _write(shown)
+
+
+def _write(text: str) -> None:
     with contextlib.suppress(OSError):
-        os.write(_STDERR, shown.encode())
+        os.write(_STDERR, text.encode())

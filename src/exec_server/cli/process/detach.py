@@ -94,6 +94,7 @@ def new_record(
     pin: str | None = None,
     kept: float | None,
     durable: bool = False,
+    name: str | None = None,
 ) -> SavedSession:
     """Save the record of a process, before or after it is started."""
     session = SavedSession(
@@ -109,6 +110,7 @@ def new_record(
         pin=pin,
         server_instance=client.server_instance,
         durable=durable,
+        name=name,
     )
     store.save(session)
     return session
@@ -181,10 +183,27 @@ def _access_to(session: SavedSession, access: ServerAccess) -> ServerAccess:
     return msgspec.structs.replace(access, pin=access.pin or session.pin)
 
 
+def open_beside(
+    session: SavedSession,
+    access: ServerAccess,
+    *,
+    on_state: Callable[[ConnectionState], None] | None = None,
+) -> AbstractAsyncContextManager[ExecServerClient]:
+    """Connect to the server of *session* with a session of its own, which disturbs no other."""
+    found = _access_to(session, access)
+    return server_access.open_server(
+        session.server,
+        token=found.token,
+        pin=found.pin,
+        client_name=found.client_name,
+        on_state=on_state,
+    )
+
+
 async def jobs_of(session: SavedSession, access: ServerAccess) -> list[JobInfo]:
     """The durable jobs on the server of *session*. Raises the errors of a connection and a call."""
     async with _access_to(session, access).open(session.server) as client:
-        return await client.jobs()
+        return await client.jobs(every=True)
 
 
 async def _instance_at(session: SavedSession, access: ServerAccess) -> str | None:
@@ -218,8 +237,9 @@ def _unknown_here(session: SavedSession) -> SessionUnavailable:
 def _unavailable(session: SavedSession, exc: ExecServerError) -> SessionUnavailable:
     if isinstance(exc, SessionAttached):
         text = (
-            f"`{session.id}` is attached elsewhere; detach it there first, with ~d or Ctrl-C, or "
-            "take it from there with --force"
+            f"`{session.id}` is attached elsewhere; look on with `exec-server attach --watch "
+            f"{session.id}`, drive it with --take, detach it there, or take it from there with "
+            "--force"
         )
         return SessionUnavailable(text, "attached")
     is_refused = isinstance(exc, ConnectionRejected)

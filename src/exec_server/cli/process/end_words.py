@@ -10,6 +10,7 @@ from msgspec import UnsetType
 from exec_server.cli.files.progress_bar import size
 from exec_server.cli.process.connection_notices import say
 from exec_server.client.process.remote_process import RemoteProcess
+from exec_server.client.process.watched_process import WatchedProcess
 from exec_server.protocol.ends import EndedBy, EndReport, Usage
 
 # A program that ends by one of these has made a mistake; no one has to have sent it.
@@ -76,7 +77,10 @@ def report_facts(
 
 
 def tell_end(
-    process: RemoteProcess, *, is_known: bool = False, knows_denials: bool = False
+    process: RemoteProcess | WatchedProcess,
+    *,
+    is_known: bool = False,
+    knows_denials: bool = False,
 ) -> None:
     """Print one line about the end of *process*, if it was not an ordinary one.
 

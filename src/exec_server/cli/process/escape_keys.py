@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-Key = Literal["leave", "detach", "help"]
+Key = Literal["leave", "detach", "help", "take", "give back", "who"]
 
 HELP = """\
 Escape keys, at the start of a line:
   ~.  leave{leave}
   ~d  detach: leave, and let the process run on
+  ~t  take the keyboard      ~g  give it back      ~w  show who looks on
   ~?  show this text
   ~~  type a single ~
 """
 
-_KEYS: dict[bytes, Key] = {b".": "leave", b"d": "detach", b"?": "help"}
+_KEYS: dict[bytes, Key] = {
+    b".": "leave",
+    b"d": "detach",
+    b"?": "help",
+    b"t": "take",
+    b"g": "give back",
+    b"w": "who",
+}
+# What is typed if a key has no meaning, because the server cannot share processes.
+CONTROL_KEYS: dict[Key, bytes] = {"take": b"~t", "give back": b"~g", "who": b"~w"}
 _ESCAPE = b"~"
 _LINE_ENDS = b"\r\n"
 

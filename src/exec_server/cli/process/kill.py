@@ -12,11 +12,13 @@ from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.options import add_output
 from exec_server.cli.process import detach
-from exec_server.cli.process.detach import ServerAccess
+from exec_server.cli.process.connection_notices import Notices
+from exec_server.cli.process.detach import ServerAccess, SessionUnavailable
 from exec_server.cli.process.named_process import ID_HELP, add_words, find_process, split_words
 from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
+from exec_server.cli.process.watch import can_watch, watched
 from exec_server.cli.tables import failure_teller, print_json_entries
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import ExecServerError, InvalidParams, InvalidRequest
@@ -89,12 +91,29 @@ async def _kill(
             # A program that was ended a moment ago may not have left the server yet.
             return detach.open_saved(session, access, is_patient=force, force=force)
 
-        async with open_held(opening, session, force=force) as client:
-            was_running = await _signalled(client, session, signum)
+        try:
+            async with open_held(opening, session, force=force) as client:
+                was_running = await _signalled(client, session, signum)
+        except SessionUnavailable as exc:
+            if exc.state != "attached" or not await can_watch(session, access):
+                raise
+            was_running = await _signalled_beside(session, access, signum)
     except ExecServerError as exc:
         print_error(str(exc))
         return None
     return {"id": session.id, "signal": signum.name, "wasRunning": was_running}
+
+
+async def _signalled_beside(
+    session: SavedSession, access: ServerAccess, signum: signal.Signals
+) -> bool:
+    """Send the signal beside the program that follows the process, which is not disturbed."""
+    async with watched(session, access, Notices(), is_log=True) as process:
+        was_running = process.watched.returncode is None and process.watched.lost is None
+        if signum == signal.SIGKILL:
+            return await process.terminate()
+        await process.send_signal(signum)
+        return was_running
 
 
 async def _signalled(

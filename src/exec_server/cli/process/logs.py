@@ -19,6 +19,7 @@ from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
 from exec_server.cli.process.terminal_io import LocalOutput
+from exec_server.cli.process.watch import can_watch, follow_log, read_beside
 from exec_server.cli.tables import failure_teller, print_json
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.bounded_output import BoundedOutput
@@ -68,6 +69,9 @@ def logs_command(words: list[str]) -> int:
         access = access_of(parser, values)
         session = (await find_process(SessionStore(), server, text, access)).session
         notices = Notices(is_verbose=values.verbose)
+        if values.follow and await can_watch(session, access):
+            status = await follow_log(session, access, notices)
+            return exit_codes.OK if status is None else status
 
         def opening(is_patient: bool) -> AbstractAsyncContextManager[ExecServerClient]:
             return detach.open_saved(
@@ -79,13 +83,18 @@ def logs_command(words: list[str]) -> int:
             )
 
         command = f"exec-server logs -f {session.id}" if values.follow else None
-        async with open_held(opening, session, force=values.force, command=command) as client:
-            try:
-                if values.follow:
-                    return await _follow(client, session, notices)
-                answer = await client.read(session.process_id)
-            except InvalidRequest as exc:
-                raise detach.expired(session) from exc
+        try:
+            async with open_held(opening, session, force=values.force, command=command) as client:
+                try:
+                    if values.follow:
+                        return await _follow(client, session, notices)
+                    answer = await client.read(session.process_id)
+                except InvalidRequest as exc:
+                    raise detach.expired(session) from exc
+        except detach.SessionUnavailable as exc:
+            if exc.state != "attached" or not await can_watch(session, access):
+                raise
+            answer = await read_beside(session, access)
         await _show(session, answer, as_json=values.output == "json")
         return exit_codes.OK
 

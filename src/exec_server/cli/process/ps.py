@@ -23,6 +23,7 @@ from exec_server.cli.process.saved_sessions import SavedSession, SessionStore, s
 from exec_server.cli.process.server_jobs import as_session, ask_jobs, job_ids
 from exec_server.cli.tables import failure_teller, print_json, print_table
 from exec_server.errors import ExecServerError, InvalidRequest, MethodNotFound
+from exec_server.printable import printable
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.jobs import JobInfo
 
@@ -31,8 +32,8 @@ _AT_ONCE = 16
 
 _DESCRIPTION = """\
 List detached processes. Without SERVER these are the ones that were detached on this machine, with
-`run --detach` or ~d. With SERVER the server itself is asked, and its durable jobs are listed as
-well, wherever they were started: those of the same principal.
+`run --detach` or ~d. With SERVER the server itself is asked, and its durable jobs and all processes
+that run now are listed as well, wherever they were started: those of the same principal.
 """
 
 _EXAMPLES = """\
@@ -93,7 +94,11 @@ class DetachedProcess(msgspec.Struct, frozen=True, kw_only=True):
             job = self.job
             ended = None if job.ended_at is None else shown_time(job.ended_at / 1000)
             facts |= {"processId": job.process_id, "pid": job.pid, "cwd": job.cwd}
-            facts |= {"endedAt": ended, "attached": job.attached}
+            facts |= {"endedAt": ended, "attached": job.attached, "viewers": job.viewers}
+            if job.driver is not None:
+                facts["driver"] = job.driver
+            if job.name is not None:
+                facts["name"] = job.name
             if job.owner is not None:
                 facts["owner"] = job.owner
         return facts | report_facts(self.end, self.usage)
@@ -103,6 +108,18 @@ class DetachedProcess(msgspec.Struct, frozen=True, kw_only=True):
         server = server_access.shown(self.session.server)
         age = duration(max(0.0, self._age))
         return [self.session.id, server, self._shown_state, age, shlex.join(self.session.argv)]
+
+    @property
+    def name(self) -> str | None:
+        return self.session.name or (self.job.name if self.job is not None else None)
+
+    @property
+    def viewers(self) -> str:
+        """How many look on, and who drives instead of the session that has started it."""
+        if self.job is None or not self.job.viewers:
+            return ""
+        driver = "" if self.job.driver is None else f" ({printable(self.job.driver)} drives)"
+        return f"{self.job.viewers}{driver}"
 
     @property
     def _shown_state(self) -> str:
@@ -219,6 +236,15 @@ async def _list(store: SessionStore, values: argparse.Namespace, access: ServerA
 def _print(listed: list[DetachedProcess], *, shows_owner: bool) -> None:
     headings = ["ID", "SERVER", "STATE", "AGE", "COMMAND"]
     rows = [each.row for each in listed]
+    # Columns that would be empty are left out.
+    for heading, place, texts in (
+        ("VIEWERS", 4, [each.viewers for each in listed]),
+        ("NAME", 1, [printable(each.name or "") for each in listed]),
+    ):
+        if any(texts):
+            headings.insert(place, heading)
+            for row, text in zip(rows, texts, strict=True):
+                row.insert(place, text or "-")
     if shows_owner:
         headings.insert(1, "OWNER")
         for row, each in zip(rows, listed, strict=True):

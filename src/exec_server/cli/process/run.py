@@ -174,6 +174,7 @@ async def _detach(options: RunOptions, _: Collected) -> int:
             pin=options.pin,
             kept=kept,
             durable=durable,
+            name=options.name,
         )
         try:
             process = await start_command(
@@ -239,6 +240,9 @@ async def start_command(
             sandbox=sandbox,
             limits=options.limits,
             user=options.user,
+            name=options.name,
+            # One who sits at a terminal is a person.
+            driver="person" if options.tty and options.stdin and os.isatty(0) else None,
             process_id=process_id,
             durable=durable,
             ensure=True,

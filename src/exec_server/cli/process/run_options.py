@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -116,6 +117,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     detach: bool = False
     # True if the process may outlive its server, where the server can do that.
     durable: bool = True
+    # What it is called in lists.
+    name: str | None = None
+    # True if a shell goes on when this program ends.
+    keeps: bool = False
     # How many seconds a server should keep the process while it is detached.
     keep: float = DEFAULT_KEEP
     verbose: bool = False
@@ -173,6 +178,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         output=values.output,
         detach=values.detach,
         durable=not values.not_durable,
+        name=values.name,
         keep=DEFAULT_KEEP if values.keep is None else values.keep,
         verbose=values.verbose,
         sandbox=confinement(parser, arguments),
@@ -240,6 +246,7 @@ def _parser() -> Parser:
         help="with --detach: how long the server should keep a process that is not durable while "
         f"it is detached, if the server supports this [default: {DEFAULT_KEEP:g}]",
     )
+    add_name(parser)
     add_not_durable(parser, "with --detach: ")
     add_output(
         parser, "text passes output through; json prints one object at the end [default: text]"
@@ -249,6 +256,22 @@ def _parser() -> Parser:
     add_verbose(parser)
     add_connection_options(parser)
     return parser
+
+
+def add_name(parser: Parser) -> None:
+    """The option to call a process something that people remember."""
+    parser.add_argument(
+        "--name",
+        metavar="<NAME>",
+        type=_name,
+        help="call the process this in `ps`; `attach`, `logs` and `kill` take the name as an id",
+    )
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
+        raise argparse.ArgumentTypeError("expected up to 64 letters, digits, dots, - and _")
+    return text
 
 
 def add_not_durable(parser: Parser, when: str = "") -> None:

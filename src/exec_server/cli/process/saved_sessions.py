@@ -54,6 +54,8 @@ class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     server_instance: str | None = None
     # True if the process outlives its server.
     durable: bool = False
+    # What its user calls it.
+    name: str | None = None
     # The exit status, or why it is unknown; one of them is there after all output was shown.
     exit_code: int | None = None
     lost: str | None = None
@@ -72,6 +74,8 @@ class SavedSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             "startedAt": shown_time(self.started_at),
             "keptSeconds": self.kept_seconds,
         }
+        if self.name is not None:
+            facts["name"] = self.name
         return facts | {"durable": True} if self.durable else facts
 
     def is_in(self, session_id: str) -> bool:
@@ -122,13 +126,15 @@ class SessionStore:
             raise
 
     def find(self, text: str) -> SavedSession:
-        """The session whose id is *text*, or is the only one to begin with it.
+        """The session whose name or id is *text*, or whose id is the only one to begin with it.
 
         Raises ConfigurationError.
         """
         found = [name for name in self._ids() if name.startswith(text)] if text else []
         if text in found:
             found = [text]
+        elif text and (named := [each.id for each in self.all() if each.name == text]):
+            found = named
         if len(found) > 1:
             raise ConfigurationError(f"several ids begin with `{text}`: {', '.join(found)}")
         session = self._load(found[0]) if found else None
@@ -140,8 +146,10 @@ class SessionStore:
         return session
 
     def begins(self, text: str) -> bool:
-        """True if the id of a session begins with *text*."""
-        return any(name.startswith(text) for name in self._ids())
+        """True if the id of a session begins with *text*, or that is the name of one."""
+        return any(name.startswith(text) for name in self._ids()) or any(
+            each.name == text for each in self.all()
+        )
 
     def all(self) -> list[SavedSession]:
         """Every session, the oldest first; records that cannot be read are left out."""

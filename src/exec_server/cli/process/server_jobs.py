@@ -20,13 +20,15 @@ _IN_SESSION = "@"
 async def ask_jobs(
     server: str, access: ServerAccess, *, all_principals: bool = False
 ) -> list[JobInfo]:
-    """The durable jobs of this principal, or of all, on *server*, the oldest first.
+    """The jobs and running processes of this principal, or of all, on *server*, the oldest first.
 
     Raises MethodNotFound if the server has no such jobs, ScopeRefused if only an admin may ask for
     all of them, and the errors of a connection.
     """
     async with access.open(server) as client:
-        found = await client.jobs(all_principals=all_principals)
+        found = await client.jobs(all_principals=all_principals, every=True)
+    # A process that is not durable and has ended is of no use to others.
+    found = [job for job in found if job.durable or job.state == "running"]
     return sorted(found, key=lambda job: job.started_at)
 
 
@@ -63,7 +65,7 @@ def _short(process_id: str, known: Counter[str]) -> str:
 
 
 def find_job(jobs: Sequence[JobInfo], text: str, *, server: str) -> JobInfo | None:
-    """The job whose id is *text*, or is the only one to begin with it; None if there is none.
+    """The job whose id or name is *text*, or is the only one to begin with it; None without one.
 
     Raises ConfigurationError if there are several.
     """
@@ -75,7 +77,8 @@ def find_job(jobs: Sequence[JobInfo], text: str, *, server: str) -> JobInfo | No
         or (start and job.process_id == start and job.session_id.startswith(session))
     ]
     exact = [job for job in found if job.process_id in (text, start)]
-    found = exact or found
+    named = [job for job in jobs if job.name == text]
+    found = exact or named or found
     if len(found) > 1:
         names = dict(zip(map(id, jobs), job_ids(jobs), strict=True))
         several = ", ".join(names[id(job)] for job in found)
@@ -100,5 +103,6 @@ def as_session(
         started_at=job.started_at / 1000,
         token_file=access.token_path,
         pin=access.pin,
-        durable=True,
+        durable=job.durable,
+        name=job.name,
     )

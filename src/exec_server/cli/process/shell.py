@@ -19,13 +19,14 @@ from exec_server.cli.options import (
     add_place_on_server,
     server_token,
 )
-from exec_server.cli.parser import Parser
+from exec_server.cli.parser import Flag, Parser
 from exec_server.cli.process import detach, terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.end_words import tell_end
 from exec_server.cli.process.limit_options import LIMIT_HELP, add_limit, chosen_limits
+from exec_server.cli.process.own_keyboard import OwnKeyboard
 from exec_server.cli.process.run import start_command
-from exec_server.cli.process.run_options import RunOptions, add_not_durable, split_server
+from exec_server.cli.process.run_options import RunOptions, add_name, add_not_durable, split_server
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
 from exec_server.cli.server_access import SERVER_HELP
@@ -48,6 +49,7 @@ _EPILOG = f"""\
 escape keys, at the start of a line:
   ~.  leave, and end the shell       ~?  show these keys
   ~d  detach: leave, and let it run  ~~  type a single ~
+  ~t  take the keyboard from others  ~g  give it back      ~w  show who looks on
 `exec-server ps` lists detached shells, and `exec-server attach` continues with one.
 
 {LIMIT_HELP}
@@ -67,6 +69,10 @@ examples:
   Another program, on a server with a name:
       exec-server shell build -- htop
 
+  One that goes on whatever happens here, under a name:
+      exec-server shell --keep --name work build
+      exec-server attach work
+
   In a directory:
       exec-server shell --cwd /srv/app build
 """
@@ -80,6 +86,13 @@ def shell_parser() -> Parser:
         epilog=_EPILOG,
     )
     add_place_on_server(parser)
+    add_name(parser)
+    parser.add_argument(
+        "--keep",
+        action=Flag,
+        help="keep the shell when this program ends or the connection is away for long: "
+        "`exec-server attach` continues with it, and only its own exit ends it",
+    )
     add_not_durable(parser)
     add_limit(parser)
     add_connection_options(parser)
@@ -111,6 +124,8 @@ def shell_command(words: list[str]) -> int:
                 env=dict(values.env),
                 tty=True,
                 durable=not values.not_durable,
+                name=values.name,
+                keeps=values.keep,
                 limits=chosen_limits(values),
                 token=server_token(parser, values),
                 token_file=values.token_file,
@@ -140,16 +155,23 @@ async def _shell(options: RunOptions) -> int:
         bridge_options = BridgeOptions(
             is_terminal=True,
             has_escape_keys=True,
-            at_end="hang up",
+            at_end="leave" if options.keeps else "hang up",
             size=terminal_io.terminal_size(),
         )
         detaching = _Detaching(client, process, options, started_at)
-        async with TerminalBridge(process, bridge_options, notices) as bridge:
+        if options.keeps and not await detaching.begin():
+            process.abandon()
+            return exit_codes.FAILED
+        async with (
+            TerminalBridge(process, bridge_options, notices) as bridge,
+            OwnKeyboard(process, bridge, notices),
+        ):
             bridge.on_detach = detaching.begin
             status = await bridge.follow()
         if bridge.is_detached:
             detaching.finish(bridge.modes)
             return status
+        detaching.forget()
         if process.is_durable:
             await _forget(client, process)
         tell_end(process, is_known=bridge.has_interrupted)
@@ -190,6 +212,8 @@ class _Detaching:
 
     async def begin(self) -> bool:
         """Ask the server to keep the shell, and save its record; False if that fails."""
+        if self._session is not None:
+            return True
         options = self._options
         if not server_access.can_be_resumed(options.server):
             say("cannot detach: this server ends with this program", is_raw=True)
@@ -210,6 +234,7 @@ class _Detaching:
                 pin=options.pin,
                 kept=kept,
                 durable=durable,
+                name=options.name,
             )
         except (ExecServerError, OSError) as exc:
             say(f"cannot detach: {exc}", is_raw=True)
@@ -217,6 +242,11 @@ class _Detaching:
         if not durable:
             detach.tell_kept(kept, options.keep, is_raw=True)
         return True
+
+    def forget(self) -> None:
+        """The shell has ended, and its output was shown."""
+        if self._session is not None:
+            self._store.remove(self._session.id)
 
     def finish(self, modes: bytes) -> None:
         """Save how much of its output was shown and which *modes* it left on; print what to do."""

@@ -1,4 +1,7 @@
-"""Connects a process on a server to the descriptors, the terminal and the signals here."""
+"""Connects a process on a server to the descriptors, the terminal and the signals here.
+
+The module is long because each way out has to restore what all ways in have changed.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,21 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from exec_server.cli import exit_codes
 from exec_server.cli.process import terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
-from exec_server.cli.process.escape_keys import HELP, EscapeKeys, Key
+from exec_server.cli.process.escape_keys import CONTROL_KEYS, HELP, EscapeKeys, Key
+from exec_server.cli.process.painted_screen import PaintedScreen
 from exec_server.cli.process.shortened_output import ShortenedOutput
 from exec_server.cli.process.type_ahead import TypeAhead
 from exec_server.client.process.bounded_output import BoundedOutput
-from exec_server.client.process.remote_process import RemoteProcess
-from exec_server.errors import ExecServerError, MethodNotFound, StdinClosed
+from exec_server.client.process.output_buffer import OutputChunk
+from exec_server.errors import ControlLost, ExecServerError, MethodNotFound, StdinClosed
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +50,32 @@ AtEnd = Literal["kill", "hang up", "leave"]
 Collected = dict[str, BoundedOutput]
 
 
+class FollowedProcess(Protocol):
+    """What a bridge needs of a process: that of `RemoteProcess`, and of one that is watched."""
+
+    @property
+    def is_terminal(self) -> bool: ...
+
+    @property
+    def dropped_bytes(self) -> int: ...
+
+    def __aiter__(self) -> AsyncIterator[OutputChunk | PaintedScreen]: ...
+
+    async def wait(self) -> int: ...
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def close_stdin(self) -> None: ...
+
+    async def resize(self, rows: int, cols: int) -> None: ...
+
+    async def send_signal(self, signum: int | str) -> None: ...
+
+    async def terminate(self) -> bool: ...
+
+    def abandon(self) -> None: ...
+
+
 class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a process is connected."""
 
@@ -68,6 +98,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Queries of the program to its terminal are shown after this event, or never: the answers to
     # older ones would be typed into the program, or left for the shell here.
     queries_after: int | None = 0
+    # A picture of the terminal that is shown first.
+    picture: bytes = b""
 
 
 class TerminalBridge:
@@ -78,11 +110,13 @@ class TerminalBridge:
     unless it was detached or the options say that it runs on.
     """
 
-    def __init__(self, process: RemoteProcess, options: BridgeOptions, notices: Notices) -> None:
+    def __init__(self, process: FollowedProcess, options: BridgeOptions, notices: Notices) -> None:
         self.is_detached = False
         self.is_timed_out = False
         # Called before `~d` detaches; False refuses, and the callback itself has said why.
         self.on_detach: Callable[[], Awaitable[bool]] | None = None
+        # Called for `~t`, `~g` and `~w`; without it they are typed.
+        self.on_control: Callable[[Key], Awaitable[None]] | None = None
         self._process = process
         self._options = options
         self._notices = notices
@@ -106,6 +140,7 @@ class TerminalBridge:
         for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             self._on_signal(signum, self._end, signum)
         self._notices.on_reconnected = self._reconnected
+        self._notices.is_full_screen = lambda: self._output.is_full_screen
         if self._options.is_terminal:
             self._on_signal(signal.SIGWINCH, self._resize)
             if self._options.has_input and os.isatty(_STDIN):
@@ -148,6 +183,8 @@ class TerminalBridge:
             await self._output.track_modes(self._options.modes)
             if self._options.queries_after != 0:
                 self._output.leave_queries_out()
+            if self._options.picture:
+                await self._output.paint(self._options.picture)
         if self._options.has_input:
             self._help(self._forward_input())
         copying = self._copying = self._loop.create_task(self._copy())
@@ -190,6 +227,9 @@ class TerminalBridge:
         short = {} if limit is None else {fd: ShortenedOutput(limit) for fd in (_STDOUT, _STDERR)}
         queries_after = self._options.queries_after
         async for chunk in self._process:
+            if isinstance(chunk, PaintedScreen):
+                await self._output.paint(chunk.data)
+                continue
             if queries_after is not None and chunk.seq > queries_after:
                 await self._output.show_queries()
             is_error = chunk.stream == "stderr"
@@ -213,6 +253,8 @@ class TerminalBridge:
             for part in (data,) if keys is None else keys.feed(data):
                 if isinstance(part, bytes):
                     await typed.put(part)
+                elif part in CONTROL_KEYS:
+                    await self._control(part, typed)
                 else:
                     await self._obey(part, typed)
             if writing.done():
@@ -232,7 +274,9 @@ class TerminalBridge:
         if self._drawing is not None:
             # A program must not see the wrong size in answer to a key.
             await asyncio.wait({self._drawing}, timeout=_FAREWELL)
-        await self._process.write(data)
+        # One who does not drive is told so by the change itself, and types in vain.
+        with contextlib.suppress(ControlLost):
+            await self._process.write(data)
 
     async def _type_end_of_file(self) -> None:
         """Type the key for end of file until the process ends, with growing pauses.
@@ -261,9 +305,13 @@ class TerminalBridge:
         elif key == "leave" and self._options.at_end != "leave":
             self._end(signal.SIGHUP)
         elif await self._may_detach(typed):
-            self.is_detached = True
-            self._status = exit_codes.OK
-            self._leave()
+            self.leave()
+
+    async def _control(self, key: Key, typed: TypeAhead) -> None:
+        if self.on_control is None:
+            await typed.put(CONTROL_KEYS[key])
+        else:
+            self._help(self.on_control(key))
 
     async def _may_detach(self, typed: TypeAhead) -> bool:
         """Wait until earlier input has arrived; False if it cannot arrive now."""
@@ -323,6 +371,12 @@ class TerminalBridge:
                 await self._process.send_signal(signal.SIGHUP)
                 await self._closed()
 
+    def leave(self) -> None:
+        """End the bridge; the process runs on."""
+        self.is_detached = True
+        self._status = exit_codes.OK
+        self._leave()
+
     def _leave(self) -> None:
         if not self._left.done():
             self._left.set_result(None)
@@ -376,7 +430,7 @@ class TerminalBridge:
 
     # Tasks beside the output.
 
-    def _help(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _help(self, work: Awaitable[Any]) -> None:
         self._keep(_quietly(work))
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -386,7 +440,7 @@ class TerminalBridge:
         return task
 
 
-async def _quietly(work: Coroutine[Any, Any, Any]) -> None:
+async def _quietly(work: Awaitable[Any]) -> None:
     """Await *work* and only log its errors; the copying of output reports a lost connection."""
     try:
         await work

@@ -15,12 +15,14 @@ import stat
 import threading
 from collections.abc import AsyncIterator, Iterator
 
-from exec_server.cli.process.terminal_modes import TerminalModes
+from exec_server.cli.process.terminal_modes import PUSH_TITLE, TerminalModes
 from exec_server.cli.process.terminal_queries import TerminalQueries
 from exec_server.cli.standard_streams import OutputFailed, output_errors
 
 _READ_BYTES = 64 * 1024
 _STDOUT = 1
+# How many seconds a terminal has to take the sequences before a picture.
+_PAINT_SECONDS = 2.0
 
 
 async def read_chunks(fd: int) -> AsyncIterator[bytes]:
@@ -67,7 +69,10 @@ class LocalOutput:
         OutputFailed for every other reason.
         """
         if self._modes is not None and fd == _STDOUT:
+            had_title = self._modes.has_title
             self._modes.feed(data)
+            if self._modes.has_title and not had_title:
+                await self._control(PUSH_TITLE)
         if self._queries is not None and fd == _STDOUT:
             data = self._queries.remove(data)
         await self._put(fd, data)
@@ -85,6 +90,11 @@ class LocalOutput:
         self._jobs.put((fd, data, done))
         # A caller that is cancelled does not cancel the write.
         await asyncio.shield(done)
+
+    @property
+    def is_full_screen(self) -> bool:
+        """True if a program shows the alternate screen."""
+        return self._modes is not None and self._modes.is_alternate
 
     @property
     def modes(self) -> bytes:
@@ -108,6 +118,13 @@ class LocalOutput:
             rest, self._queries = self._queries.rest(), None
             await self._put(_STDOUT, rest)
 
+    async def paint(self, data: bytes) -> None:
+        """Write a picture of a whole terminal, in place of everything that is shown."""
+        await self.restore_modes(_PAINT_SECONDS)
+        self._modes = TerminalModes()
+        # The lines above the screen belong to the user.
+        await self.write(_STDOUT, data.replace(b"\x1b[3J", b"", 1))
+
     async def repeat_modes(self) -> None:
         """Switch the modes on again, because another program has used the terminal."""
         if self._modes is not None:
@@ -115,7 +132,11 @@ class LocalOutput:
 
     async def restore_modes(self, seconds: float) -> None:
         """Switch off the modes that output has switched on, within *seconds*."""
-        if self._modes is None or not (sequences := self._modes.leave()):
+        if self._modes is None:
+            return
+        sequences = self._modes.leave() + self._modes.leave_title()
+        self._modes.has_title = False
+        if not sequences:
             return
         # A terminal that was closed need not be restored.
         with contextlib.suppress(OSError, OutputFailed, TimeoutError):

@@ -19,9 +19,14 @@ _TRACKED = frozenset((*_SCREENS, *_MOUSE, *_OTHERS))
 # A soft reset changes these private modes back, too.
 _SOFT_RESET = frozenset((1, 6, 7, 25, 66, 69))
 
-_SEQUENCE = re.compile(rb"\x1b(?:\[([0-?]*)([ -/]*)([@-~])|([=>c])|[()]([0-9A-Za-z]))|(\x0e)")
+_SEQUENCE = re.compile(
+    rb"\x1b(?:\[([0-?]*)([ -/]*)([@-~])|([=>c])|[()]([0-9A-Za-z])|(\][012];))|(\x0e)"
+)
 # A sequence that has begun at the end of the data. A longer one is not one of those we look for.
-_BEGINNING = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,2}|[()])?\Z")
+_BEGINNING = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,2}|[()]|\][012]?)?\Z")
+# A terminal keeps its titles on a stack.
+PUSH_TITLE, _POP_TITLE = b"\x1b[22;0t", b"\x1b[23;0t"
+_MOST_TITLES = 10
 # Kitty's keyboard modes are a stack; a program that pushes more than this is not followed.
 _MOST_PUSHED = 16
 
@@ -31,6 +36,9 @@ class TerminalModes:
 
     def __init__(self) -> None:
         self._rest = b""
+        # How many titles the program has pushed; and whether it has changed the title.
+        self._titles = 0
+        self.has_title = False
         self._reset()
 
     def _reset(self) -> None:
@@ -56,6 +64,8 @@ class TerminalModes:
                 self._reset()
             elif match[4] is not None:
                 self._has_keypad = match[4] == b"="
+            elif match[6] is not None:
+                self.has_title = True
             else:
                 self._has_graphics = match[5] not in (None, b"B")
         beginning = _BEGINNING.search(data, end)
@@ -75,6 +85,11 @@ class TerminalModes:
         pushed = [] if has_keyboard else self._pushed
         return written + b"".join(b"\x1b[>%bu" % flags for flags in pushed)
 
+    @property
+    def is_alternate(self) -> bool:
+        """True if the alternate screen is shown."""
+        return any(mode in _SCREENS for mode in self._changed)
+
     def leave(self) -> bytes:
         """The sequences that switch all modes off; nothing if none is on."""
         screens = [mode for mode in self._changed if mode in _SCREENS]
@@ -91,6 +106,10 @@ class TerminalModes:
         if self._has_region:
             written += b"\x1b[r" if screens else b"\x1b7\x1b[r\x1b8"
         return written + b"".join(_private(mode, False) for mode in screens)
+
+    def leave_title(self) -> bytes:
+        """The sequences that bring back the title that was pushed before the program's first."""
+        return _POP_TITLE * (self._titles + 1 if self.has_title else 0)
 
     def _control(self, params: bytes, final: bytes) -> None:
         if params[:1] == b"?" and final in (b"h", b"l"):
@@ -111,6 +130,8 @@ class TerminalModes:
             self._cursor = b"\x1b[%b q" % params if params not in (b"", b"0") else b""
         elif final == b"u":
             self._keyboard(params)
+        elif final == b"t":
+            self._title_stack(params.split(b";")[0])
         elif final == b"!p":
             self._soft_reset()
 
@@ -133,6 +154,13 @@ class TerminalModes:
         elif kind == b"<":
             count = int(number) if number.isdigit() and len(number) < 3 else 1
             del self._pushed[max(0, len(self._pushed) - count) :]
+
+    def _title_stack(self, action: bytes) -> None:
+        if action == b"22":
+            self.has_title = True
+            self._titles = min(self._titles + 1, _MOST_TITLES)
+        elif action == b"23":
+            self._titles = max(0, self._titles - 1)
 
     def _soft_reset(self) -> None:
         self._changed = {each: None for each in self._changed if each not in _SOFT_RESET}

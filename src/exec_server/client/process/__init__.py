@@ -9,6 +9,8 @@ output_view.py        OutputView: one stream, its lines, and reading up to a sep
 bounded_output.py     the beginning and the end of a long output
 limit_support.py      whether a server can limit what a process uses
 start_errors.py       what a start has failed at: the program, or its directory
+screen_calls.py       what a terminal shows: the calls of a client and of a handle
+screen_data.py        the same as data
 denial_calls.py       what a sandbox refused, and grants
 sharing_calls.py      `watch` and `control`: looking on, and driving
 watched_process.py    WatchedProcess: the handle of one who looks on

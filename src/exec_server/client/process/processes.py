@@ -35,6 +35,7 @@ from exec_server.client.process.denial_calls import (
 from exec_server.client.process.limit_support import knows_limits
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.client.process.run_to_end import CompletedProcess, complete
+from exec_server.client.process.screen_calls import NO_SCREENS, ScreenCalls
 from exec_server.client.process.sharing_calls import SharingCalls
 from exec_server.client.process.start_errors import named
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap, TrackedProcess
@@ -61,7 +62,7 @@ from exec_server.protocol.sandbox import Sandboxed, as_context
 INHERIT_ENV = EnvPolicy("all", True, [], {}, [])
 
 
-class Processes(SharingCalls, DenialCalls):
+class Processes(SharingCalls, DenialCalls, ScreenCalls):
     """The part of a client that is about processes."""
 
     def __init__(self, session: ClientSession) -> None:
@@ -160,6 +161,8 @@ class Processes(SharingCalls, DenialCalls):
         on_denied: OnDenied | None = None,
         learn: bool = False,
         granted: Sequence[str] = (),
+        screen: bool = False,
+        shell_integration: bool = False,
     ) -> RemoteProcess:
         """Start a program on the server.
 
@@ -207,6 +210,12 @@ class Processes(SharingCalls, DenialCalls):
         *granted* are grants of earlier records, which widen *sandbox*. Servers that cannot record
         raise MethodNotFound.
 
+        With *screen* the server keeps a model of the terminal from the first output on, and answers
+        the program's queries to it, whether a client is attached or not; see
+        `RemoteProcess.screen`, which makes one later otherwise. With *shell_integration* bash, zsh
+        and fish tell where commands begin and end; see `RemoteProcess.last_command`. Servers
+        without models raise MethodNotFound.
+
         With *text* the handle's `lines`, `read_until`, `communicate` and its streams' `read` give
         texts, decoded as UTF-8, and `write` takes them; chunks and events stay bytes.
         """
@@ -237,6 +246,8 @@ class Processes(SharingCalls, DenialCalls):
             user=user,
             name=name,
             driver=driver,
+            screen=screen,
+            shell_integration=shell_integration,
         )
         start = partial(
             self.start_process,
@@ -279,6 +290,8 @@ class Processes(SharingCalls, DenialCalls):
             params = msgspec.structs.replace(params, limits=None)
         if params.denials or params.granted:
             await self._session.require("processDenials", NOT_RECORDED)
+        if params.screen or params.shell_integration:
+            await self._session.require("processScreen", NO_SCREENS)
         process_id = params.process_id
         window = self._wanted_window
         if window is not None and params.flow_window is None:

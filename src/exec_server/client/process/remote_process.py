@@ -26,6 +26,7 @@ from exec_server.client.process.output_view import (
     OutputView,
     Separator,
 )
+from exec_server.client.process.screen_calls import ScreenMethods
 from exec_server.client.process.tracked_process import OnDisconnect, OnGap, TrackedProcess
 from exec_server.errors import (
     ExecServerError,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["OnDisconnect", "OnGap", "RemoteProcess", "signal_name"]
 
 
-class RemoteProcess:
+class RemoteProcess(ScreenMethods):
     """A process on the server, with methods like those of `asyncio.subprocess.Process`.
 
     Iterate over it to get all output as OutputChunks in the order of their numbers, or use
@@ -370,6 +371,9 @@ class RemoteProcess:
                 )
                 self._check(status)
 
+    async def _type(self, data: bytes) -> None:
+        await self.write(data)
+
     def _encoded(self, data: BytesLike | str, name: str) -> bytes:
         return data.encode() if self._is_text and isinstance(data, str) else as_bytes(data, name)
 
@@ -449,9 +453,11 @@ class RemoteProcess:
         """Let the participant drive that drove before. Raises ControlLost if another one drives."""
         return await self._client.control(self.process_id, "giveBack")
 
-    async def control_state(self) -> ControlState:
-        """Ask the server who takes part and who drives."""
-        return await self._client.control(self.process_id, "state")
+    async def control_state(
+        self, *, kind: Kind | None = None, name: str | None = None
+    ) -> ControlState:
+        """Ask who takes part and who drives; *kind* and *name* say who this client is."""
+        return await self._client.control(self.process_id, "state", kind=kind, name=name)
 
     async def control_changes(self) -> AsyncIterator[ControlChangedEvent]:
         """Each change of the driver, and each offer, until the session is lost.

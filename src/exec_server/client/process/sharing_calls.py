@@ -31,6 +31,7 @@ class SharingCalls:
         name: str = "",
         window: int | None = None,
         after_seq: int | None = None,
+        pictures: bool = True,
     ) -> WatchedProcess:
         """Look on at a process of any session of the same principal; an admin at every process.
 
@@ -40,7 +41,8 @@ class SharingCalls:
 
         The first thing that a watcher of a terminal sees is a picture of its screen, if the server
         has a model of it; otherwise it is the retained output. Output after *after_seq* comes
-        without a picture. *window* is how many bytes may be under way to a slow reader.
+        without a picture, and without *pictures* there are none at all. *window* is how many bytes
+        may be under way to a slow reader.
 
         Raises InvalidRequest if there is no such process. An extension: other servers raise
         MethodNotFound.
@@ -54,6 +56,7 @@ class SharingCalls:
             name=name,
             window=window,
             after_seq=after_seq,
+            pictures=pictures,
         )
         view = self._session.watched.view(params.watch_id)
         watched = WatchedProcess(cast("Processes", self), self._session.watched, params, view)

@@ -13,6 +13,7 @@ from exec_server.client.arguments import BytesLike, as_bytes, as_signal
 from exec_server.client.process.control import ControlView
 from exec_server.client.process.output_buffer import OutputChunk
 from exec_server.errors import ExecServerError, InvalidRequest, ProcessLost, StdinClosed
+from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.sharing import (
     ControlChangedEvent,
     ControlState,
@@ -73,10 +74,14 @@ class WatchedProcess:
         self._taken = 0
         self._argv: list[str] = []
         self._is_terminal = False
+        self._shows_pictures = False
         self._size: tuple[int, int] | None = None
         self._returncode: int | None = None
         self._signal: int | None = None
         self._lost: str | None = None
+        self._end: EndReport | None = None
+        self._usage: Usage | None = None
+        self._sandbox_denied = False
         self._exit = asyncio.Event()
         self._is_closed = False
         self._error: ExecServerError | None = None
@@ -126,6 +131,11 @@ class WatchedProcess:
         return self._is_terminal
 
     @property
+    def shows_pictures(self) -> bool:
+        """True if the watch has begun with a picture of a terminal."""
+        return self._shows_pictures
+
+    @property
     def size(self) -> tuple[int, int] | None:
         """The rows and columns of its terminal; None if it has none, or has ended."""
         return self._size
@@ -144,6 +154,21 @@ class WatchedProcess:
     def lost(self) -> str | None:
         """Why the exit status is unknown and stays so; None if it is not."""
         return self._lost
+
+    @property
+    def end(self) -> EndReport | None:
+        """Why the process ended; None while it runs, and if the server does not say."""
+        return self._end
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it has used; None while it runs, and if the server does not say."""
+        return self._usage
+
+    @property
+    def sandbox_denied(self) -> bool:
+        """True if the process has exited and the sandbox has probably refused it something."""
+        return self._sandbox_denied
 
     @property
     def last_seq(self) -> int:
@@ -169,6 +194,10 @@ class WatchedProcess:
             # What was shown counts, not what has arrived.
             self._watches.acknowledge(self.watch_id, self._taken)
         return seen
+
+    async def refresh(self) -> None:
+        """Begin again with a new picture of the screen."""
+        await self._watches.refresh(self)
 
     async def wait(self) -> int:
         """Wait for the exit status. Raises ProcessLost if it is unknown and stays so."""
@@ -264,6 +293,7 @@ class WatchedProcess:
         self._view.told(result.control)
         self._taken = max(self._taken, result.seq)
         if result.screen is not None:
+            self._shows_pictures = True
             # Nothing that came before has to be shown.
             self._seen.clear()
             self._put(result.seq, result.screen)
@@ -291,6 +321,8 @@ class WatchedProcess:
             self._returncode = event.exit_code if isinstance(event.exit_code, int) else None
             self._signal = as_signal(event.signal)
             self._lost = event.lost or None
+            self._end, self._usage = event.end or None, event.usage or None
+            self._sandbox_denied = event.sandbox_denied
             if self._returncode is None and self._lost is None:
                 self._lost = "the server does not say why"
             self._exit.set()

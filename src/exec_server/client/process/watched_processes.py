@@ -50,6 +50,16 @@ class WatchedProcesses:
             raise
         watched._began(result)
 
+    async def refresh(self, watched: WatchedProcess) -> None:
+        if watched.watch_id in self._watches:
+            params = self._again(watched)
+            watched._restarted(await self._session.call(sharing.WATCH, params, repeat=True))
+
+    def _again(self, watched: WatchedProcess) -> sharing.WatchParams:
+        """The request to watch once more; output that was shown is not shown again."""
+        after = None if watched.shows_pictures else watched.last_seq
+        return msgspec.structs.replace(watched._params, after_seq=after)
+
     async def end(self, watched: WatchedProcess) -> None:
         """Stop watching, also at the server."""
         if self._watches.pop(watched.watch_id, None) is None:
@@ -78,9 +88,7 @@ class WatchedProcesses:
     async def restore(self, link: ConnectionLink) -> None:
         """Watch again over a connection that is not in use yet."""
         for watched in tuple(self._watches.values()):
-            params = watched._params
-            if not watched.is_terminal:
-                params = msgspec.structs.replace(params, after_seq=watched.last_seq)
+            params = self._again(watched)
             seconds = self._session.options.initialize_timeout
             try:
                 result = await link.call(sharing.WATCH, params, seconds=seconds)

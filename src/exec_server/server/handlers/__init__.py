@@ -3,6 +3,7 @@
 lifecycle.py    `initialize` and `session/retain`
 process.py      `process/*`
 sharing.py      `process/watch`, `process/unwatch` and `process/control`
+screen.py       `process/screen` and `process/waitFor`
 denials.py      `process/denials` and `process/grant`
 jobs.py         `job/*` and `server/stop`
 fs.py           `fs/*`

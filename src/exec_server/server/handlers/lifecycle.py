@@ -46,6 +46,7 @@ def _initialize(ctx: Context, params: lifecycle.InitializeParams) -> lifecycle.I
     session = ctx.server.open_session(ctx, params)
     ctx.peer.tells_details = params.error_details
     session.hears_sharing = params.sharing
+    session.client_name = params.client_name[:64]
     info = ctx.server.environment_info
     if ctx.floors is not None:
         info = ctx.floors.info(info)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
 from msgspec import UNSET
 
@@ -14,6 +13,7 @@ from exec_server.process.process_answers import read_result
 from exec_server.protocol import process, sharing
 from exec_server.protocol.base64 import Blob
 from exec_server.server.session import Session
+from exec_server.server.sharing.screen_pictures import Dump
 from exec_server.state.output_log import Chunk, Page
 
 # What may be under way to a watcher that has not asked for another size.
@@ -21,17 +21,6 @@ DEFAULT_WINDOW = 256 * 1024
 _LARGEST_WINDOW = 4 << 20
 # The picture of a screen that is larger than this is sent all the same, once per acknowledgement.
 _CHUNK_COST = 64
-
-
-class Dump(NamedTuple):
-    """The screen of a terminal as control sequences."""
-
-    data: bytes
-    # They contain all output up to this number.
-    seq: int
-    rows: int
-    cols: int
-    version: int
 
 
 # Paints the screen of a process; None if there is no model of it.
@@ -57,7 +46,7 @@ class Watcher:
         watch_id: str,
         *,
         window: int | None,
-        paint: Paint,
+        paint: Paint | None,
         after_seq: int,
     ) -> None:
         self.child = child
@@ -147,15 +136,16 @@ class Watcher:
                 self._is_live = True
                 self._tell_end()
                 return
-            if self.child.is_tty and not self._rest and self._is_far_behind(chunks):
-                self._painting = asyncio.get_running_loop().create_task(self._paint_again())
+            if self.child.is_tty and self._paint is not None and self._is_far_behind(chunks):
+                painting = self._paint_again(self._paint)
+                self._painting = asyncio.get_running_loop().create_task(painting)
                 return
             for chunk in chunks:
                 self._send_output(chunk)
 
     def _is_far_behind(self, chunks: list[Chunk]) -> bool:
         """True if more output waits than the window holds."""
-        return self.child.log.has_after(chunks[-1].seq)
+        return not self._rest and self.child.log.has_after(chunks[-1].seq)
 
     def _next_chunks(self) -> list[Chunk]:
         if self._rest:
@@ -174,9 +164,9 @@ class Watcher:
             seq = page.chunks[0].seq - 1
             self._send(sharing.WatchedEvent(self._watch_id, seq, dropped_bytes=max(0, missing)))
 
-    async def _paint_again(self) -> None:
+    async def _paint_again(self, paint: Paint) -> None:
         try:
-            dump = await self._paint(self.child)
+            dump = await paint(self.child)
         finally:
             self._painting = None
         if self._is_stopped:
@@ -230,6 +220,9 @@ class Watcher:
                 exit_code=None if facts.why_lost is not None else facts.exit_code,
                 signal=facts.signal,
                 lost=facts.why_lost or UNSET,
+                sandbox_denied=facts.sandbox_denied,
+                end=facts.end,
+                usage=facts.usage,
             )
         )
 

@@ -44,7 +44,8 @@ class Seat:
 
     @property
     def shown_name(self) -> str:
-        return self.name or self.principal
+        client = "" if self.session is None else self.session.client_name
+        return self.name or client or self.principal
 
     def described(self, *, drives: bool) -> sharing.Participant:
         return sharing.Participant(

@@ -17,8 +17,9 @@ from exec_server.process.durable.stored_control import StoredControl
 from exec_server.protocol import process, sharing
 from exec_server.protocol.ends import EndedBy
 from exec_server.server.session import Session
-from exec_server.server.sharing.output_watcher import Dump, Paint, Watcher, picture_of
+from exec_server.server.sharing.output_watcher import Paint, Watcher, picture_of
 from exec_server.server.sharing.participant import Seat
+from exec_server.server.sharing.screen_pictures import Dump, ScreenPictures, version_of
 from exec_server.server.sharing.shared_process import SharedProcess
 
 if TYPE_CHECKING:
@@ -108,11 +109,11 @@ class ProcessWatch:
 class Sharing:
     """All shared processes of a server."""
 
-    def __init__(self, sessions: Callable[[], Collection[Session]]) -> None:
+    def __init__(
+        self, sessions: Callable[[], Collection[Session]], pictures: ScreenPictures
+    ) -> None:
         self._sessions = sessions
-        # Paints screens, and tells their versions; set where the server has models of them.
-        self.paint: Paint = _no_screen
-        self.version_of: Callable[[Child], int | None] = lambda _: None
+        self._paint: Paint = pictures.paint
 
     # process/watch
 
@@ -134,8 +135,8 @@ class Sharing:
         params: sharing.WatchParams,
     ) -> sharing.WatchResult:
         dump = None
-        if child.is_tty and params.after_seq is None:
-            dump = await self.paint(child)
+        if child.is_tty and params.pictures and params.after_seq is None:
+            dump = await self._paint(child)
         if ctx.session is not session or not session.is_attached:
             raise InvalidRequest("the connection was lost")
         shared = self.shared(owner, child)
@@ -157,9 +158,10 @@ class Sharing:
         params: sharing.WatchParams,
         after_seq: int,
     ) -> ProcessWatch:
-        """Seat a watcher; one that drives and has lost its connection gets its old seat."""
+        """Seat a watcher; one that was there before, in this session, keeps its seat."""
         earlier = session.watches.get(params.watch_id)
         if earlier is not None:
+            earlier.watcher.stop()
             seat = earlier.seat
             seat.is_away = False
         else:
@@ -176,7 +178,7 @@ class Sharing:
             session,
             params.watch_id,
             window=params.window,
-            paint=self.paint,
+            paint=self._paint if params.pictures else None,
             after_seq=after_seq,
         )
         session.watches[params.watch_id] = watch = ProcessWatch(
@@ -184,7 +186,10 @@ class Sharing:
         )
         if shared.child.state != "closed":
             shared.child.taps += (watcher,)
-        shared.join(seat)
+        if earlier is None:
+            shared.join(seat)
+        else:
+            shared.tell_presence(but=seat)
         return watch
 
     def _result(
@@ -208,9 +213,9 @@ class Sharing:
 
     def _check_room(self, session: Session, child: Child, params: sharing.WatchParams) -> None:
         known = session.watches.get(params.watch_id)
-        if known is not None and (known.child is not child or not known.seat.is_away):
+        if known is not None and known.child is not child:
             raise InvalidRequest(f"watch {params.watch_id} already exists")
-        if session.processes.find(params.watch_id) is not None:
+        if session.processes.get(params.watch_id) is not None:
             raise InvalidRequest(f"{params.watch_id} is the id of a process")
         if known is None and (
             len(child.taps) >= _MOST_WATCHERS or len(session.watches) >= _MOST_WATCHES
@@ -222,14 +227,14 @@ class Sharing:
     ) -> tuple[Session, Child]:
         """The process that is meant, and its session. Raises InvalidRequest if there is none."""
         process_id = params.process_id
-        own = session.processes.find(process_id)
+        own = session.processes.get(process_id)
         if own is not None and params.session_id in (None, session.id):
             return session, own
         found = [
             (each, child)
             for each in self._sessions()
             if params.session_id in (None, each.id)
-            and (child := each.processes.find(process_id)) is not None
+            and (child := each.processes.get(process_id)) is not None
         ]
         allowed = [each for each in found if _may_see(ctx, each[0])]
         if not allowed and found:
@@ -254,7 +259,7 @@ class Sharing:
         watch = session.watches.get(params.process_id)
         if watch is not None:
             return watch.shared.control(watch.seat, params)
-        child = session.processes.find(params.process_id)
+        child = session.processes.get(params.process_id)
         if child is None:
             raise InvalidRequest(f"unknown process id {params.process_id}")
         shared = self.shared(session, child)
@@ -290,7 +295,7 @@ class Sharing:
             kind=child.driver_kind if stored is None else stored.owner_kind,
         )
         shared = SharedProcess(child, seat, epoch=1 if stored is None else stored.epoch)
-        shared.screen_version = partial(self.version_of, child)
+        shared.screen_version = partial(version_of, child)
         shared.on_changed = partial(_store, shared)
         child.guard = shared
         if stored is not None and stored.driver_kind is not None:
@@ -335,7 +340,3 @@ def _store(shared: SharedProcess) -> None:
             driver_principal="" if is_owner else driver.principal,
         )
     )
-
-
-async def _no_screen(_: Child) -> Dump | None:
-    return None

@@ -1,0 +1,74 @@
+"""The keyboard of a process that this program has started or continued: others may take it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import os
+from typing import Self
+
+from exec_server.cli.process.connection_notices import Notices
+from exec_server.cli.process.escape_keys import Key
+from exec_server.cli.process.participant_words import change_words, participant_lines
+from exec_server.cli.process.terminal_bridge import TerminalBridge
+from exec_server.client.process.remote_process import RemoteProcess
+from exec_server.errors import ControlLost, ControlRefused, ExecServerError
+
+_LONGEST_NAME = 64
+
+
+def own_name() -> str:
+    """How others see the one who sits here: user and machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename}"[:_LONGEST_NAME]
+
+
+class OwnKeyboard:
+    """Tells who takes the keyboard of *process*, and takes it back, for the length of a block."""
+
+    def __init__(self, process: RemoteProcess, bridge: TerminalBridge, notices: Notices) -> None:
+        self._process = process
+        self._bridge = bridge
+        self._notices = notices
+        self._telling: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._bridge.on_control = self._control
+        self._telling = asyncio.get_running_loop().create_task(self._tell_changes())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
+
+    async def _control(self, key: Key) -> None:
+        try:
+            if key == "take":
+                await self._process.take(kind="person", name=own_name())
+            elif key == "give back":
+                await self._process.give_back()
+            else:
+                state = await self._process.control_state()
+                self._tell("; ".join(participant_lines(state)))
+        except (ControlRefused, ControlLost) as exc:
+            self._tell(str(exc))
+
+    async def _tell_changes(self) -> None:
+        # An agent must not take the keyboard from the one who sits here.
+        if os.isatty(0) and self._process.is_terminal:
+            with contextlib.suppress(ExecServerError):
+                await self._process.control_state(kind="person", name=own_name())
+        async for change in self._process.control_changes():
+            self._tell(change_words(change))
+            if change.driver.id == change.control.you:
+                # The first key after a loss would be refused otherwise.
+                with contextlib.suppress(ExecServerError):
+                    await self._process.control_state()
+
+    def _tell(self, text: str) -> None:
+        self._notices.remark(text)

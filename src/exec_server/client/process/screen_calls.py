@@ -1,0 +1,211 @@
+"""The screens of terminals: the calls about them, for a client and for a handle."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from exec_server.client.arguments import check_seconds
+from exec_server.client.client_session import ClientSession
+from exec_server.client.process.screen_data import (
+    Screen,
+    ScreenMatch,
+    drawn_cursor,
+    drawn_rows,
+    key_modes_of,
+    screen_of,
+)
+from exec_server.client.process.tracked_process import TrackedProcess
+from exec_server.errors import ScreenTimeout
+from exec_server.protocol.screen import (
+    SCREEN,
+    WAIT_FOR,
+    LastCommand,
+    ScreenParams,
+    ScreenResult,
+    WaitCondition,
+    WaitForParams,
+    WaitForResult,
+)
+from exec_server.terminal.key_names import encode_keys
+
+if TYPE_CHECKING:
+    from exec_server.client.process.processes import Processes
+
+NO_SCREENS = "it keeps no models of terminals"
+
+
+class ScreenCalls:
+    """The part of a client that is about screens; a handle has simpler methods."""
+
+    _session: ClientSession
+
+    async def read_screen(self, params: ScreenParams) -> ScreenResult:
+        """What a terminal shows, in the form of `process/screen`.
+
+        An extension: other servers raise MethodNotFound.
+        """
+        await self._session.require("processScreen", NO_SCREENS)
+        return await self._session.call(SCREEN, params, repeat=True)
+
+    async def wait_for_screen(self, params: WaitForParams) -> WaitForResult:
+        """Wait for what a terminal shows, in the form of `process/waitFor`."""
+        await self._session.require("processScreen", NO_SCREENS)
+        seconds = self._session.options.call_timeout
+        if params.timeout_ms is None or seconds is None:
+            seconds = None
+        else:
+            seconds += params.timeout_ms / 1000
+        return await self._session.call(WAIT_FOR, params, seconds=seconds, repeat=True)
+
+
+class ScreenMethods:
+    """What a handle of a process on a terminal can do with its screen."""
+
+    _client: Processes
+    _tracked: TrackedProcess
+    # The version before the last keys that were sent; waits begin after it.
+    _sent_at: int | None = None
+
+    async def _type(self, data: bytes) -> None:
+        """Write to the terminal."""
+        raise NotImplementedError
+
+    async def screen(
+        self, *, cells: bool = False, history: int = 0, since: Screen | None = None
+    ) -> Screen:
+        """What the terminal shows: text, cursor, title, whether it is the alternate screen.
+
+        With *cells* it has the styles as well, with *history* so many rows above the screen. With
+        *since* only the changes since that screen cross the  The server makes its model of
+        the terminal with the first call, from the output that it retains, unless the process was
+        started with `screen=True`. An extension: other servers raise MethodNotFound.
+        """
+        if since is not None and cells and since.cells is None:
+            since = None
+        version = None if since is None else since.version
+        params = ScreenParams(self._tracked.process_id, version, cells=cells, history=history)
+        return screen_of(await self._client.read_screen(params), since)
+
+    async def wait_for(
+        self,
+        text: str | None = None,
+        *,
+        regex: str | None = None,
+        gone: str | None = None,
+        still: float | None = None,
+        prompt: bool = False,
+        exit: bool = False,
+        timeout: float | None = 30.0,  # noqa: ASYNC109 (the server keeps it)
+        after: int | None = None,
+    ) -> ScreenMatch:
+        """Wait until the terminal shows something; of several conditions the first one counts.
+
+        *text* and *regex* (of Python's `re`) are searched in the rows, and in those that have left
+        the screen since the wait began. *gone* holds when a text is not on the screen, *still*
+        after so many seconds without output, *prompt* when a shell with integration waits for a
+        command, *exit* when the program has ended.
+
+        What was there before does not count if keys were sent: a wait begins after the version
+        *after*, which is by default that of the last `send_keys`. Nor does what is typed at a
+        prompt, if the shell has integration. Raises ScreenTimeout after *timeout* seconds.
+        """
+        conditions = _conditions(text, regex, gone, still, prompt=prompt, exit=exit)
+        check_seconds(timeout, "timeout")
+        params = WaitForParams(
+            self._tracked.process_id,
+            conditions,
+            None if timeout is None else round(timeout * 1000),
+            self._sent_at if after is None else after,
+        )
+        result = await self._client.wait_for_screen(params)
+        if result.kind is None:
+            wanted = ", ".join(_words(condition) for condition in conditions)
+            raise ScreenTimeout(f"the terminal did not show it within {timeout:g} s: {wanted}")
+        return ScreenMatch(
+            result.kind, result.version, result.text, result.row, result.column, result.exit_code
+        )
+
+    async def send_keys(self, *keys: str) -> None:
+        """Type keys such as `"ctrl-c"`, `"up"`, `"enter"`; other words are typed as they are.
+
+        They are encoded for the modes that the program has set. The next `wait_for` begins here.
+        """
+        params = ScreenParams(self._tracked.process_id, lines=False)
+        screen = screen_of(await self._client.read_screen(params))
+        self._sent_at = screen.version
+        await self._type(encode_keys(keys, key_modes_of(screen)))
+
+    async def screenshot(self, path: str | os.PathLike[str] | None = None) -> bytes:
+        """A picture of the screen; it is written to *path* if that is given.
+
+        The format follows from the name: `.svg`, or `.png`, which needs Pillow (extra `png`).
+        Without a path it is SVG.
+        """
+        suffix = ".svg" if path is None else Path(path).suffix.lower()
+        if suffix not in (".svg", ".png"):
+            raise ValueError(f"the name of a picture ends with .svg or .png, not {suffix!r}")
+        screen = await self.screen(cells=True)
+        picture = _picture(screen, suffix)
+        if path is not None:
+            await asyncio.to_thread(Path(path).write_bytes, picture)
+        return picture
+
+    async def last_command(self) -> LastCommand:
+        """The last command of a shell with integration: its words, cwd, exit status and output.
+
+        Its `state` is `none` before the first one, `running`, `done`, or `unconfirmed` if the shell
+        has stopped to tell: then nothing is known.
+        """
+        params = ScreenParams(self._tracked.process_id, lines=False, command=True)
+        result = await self._client.read_screen(params)
+        return LastCommand("none") if result.command is UNSET else result.command
+
+
+def _picture(screen: Screen, suffix: str) -> bytes:
+    rows, cursor = drawn_rows(screen), drawn_cursor(screen)
+    # They are imported when they are used.
+    if suffix == ".png":
+        from exec_server.terminal.png_picture import png_picture
+
+        return png_picture(rows, screen.columns, cursor=cursor)
+    from exec_server.terminal.svg_picture import svg_picture
+
+    return svg_picture(rows, screen.columns, cursor=cursor, title=screen.title)
+
+
+def _conditions(
+    text: str | None,
+    regex: str | None,
+    gone: str | None,
+    still: float | None,
+    *,
+    prompt: bool,
+    exit: bool,
+) -> list[WaitCondition]:
+    found: list[WaitCondition] = []
+    if text is not None:
+        found.append(WaitCondition("text", text=text))
+    if regex is not None:
+        found.append(WaitCondition("regex", pattern=regex))
+    if gone is not None:
+        found.append(WaitCondition("gone", text=gone))
+    if prompt:
+        found.append(WaitCondition("prompt"))
+    if exit:
+        found.append(WaitCondition("exit"))
+    if still is not None:
+        check_seconds(still, "still")
+        found.append(WaitCondition("still", ms=round(still * 1000)))
+    if not found:
+        raise ValueError("wait_for needs a text, regex, gone, still, prompt or exit")
+    return found
+
+
+def _words(condition: WaitCondition) -> str:
+    value = condition.text or condition.pattern or condition.ms
+    return condition.kind if value is None else f"{condition.kind} {value!r}"

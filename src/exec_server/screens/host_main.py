@@ -1,0 +1,209 @@
+"""The host: a process that holds the models of all terminals of a server.
+
+It reads packets from the socket that is its stdin until the server is gone. Nothing is lost if it
+ends: the server starts another one, which makes the models again from retained output.
+"""
+
+from __future__ import annotations
+
+import resource
+import select
+import socket
+import sys
+import time
+from functools import partial
+
+import msgspec
+
+from exec_server.errors import InternalError, InvalidRequest, RpcError
+from exec_server.protocol.screen import ScreenParams, WaitForParams
+from exec_server.screens import host_messages as messages
+from exec_server.screens.host_messages import PACKET_BYTES, PART_BYTES
+from exec_server.screens.screen_model import ScreenModel
+from exec_server.terminal import engine_name
+
+# A dump is taken when so much was fed since the last one, and nothing else is to do.
+_CHECKPOINT_BYTES = 256 * 1024
+_MAX_CHECKPOINT_BYTES = PART_BYTES
+
+_encode_json = msgspec.json.Encoder().encode
+_decode_screen = msgspec.json.Decoder(ScreenParams).decode
+_decode_wait = msgspec.json.Decoder(WaitForParams).decode
+
+
+class ScreenHost:
+    """Answers the packets of one server."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._models: dict[int, ScreenModel] = {}
+        self._checkpointed: dict[int, int] = {}
+        self._is_replay = False
+        # Models with output since their last checkpoint.
+        self._fed: set[int] = set()
+        self._waiting: set[int] = set()
+
+    def run(self) -> None:
+        self._send(messages.Ready(engine_name() or "none"))
+        while True:
+            if not self._is_readable(0):
+                self._checkpoint()
+                if not self._is_readable(self._timeout()):
+                    self._expire()
+                    continue
+            packet = self._sock.recv(PACKET_BYTES)
+            if not packet:
+                return
+            self._take(messages.decode_to_host(packet))
+
+    def _is_readable(self, timeout: float | None) -> bool:
+        return bool(select.select([self._sock], [], [], timeout)[0])
+
+    # Packets.
+
+    def _take(self, message: messages.ToHost) -> None:
+        now = time.monotonic()
+        if isinstance(message, messages.Open):
+            self._open(message, now)
+            return
+        model = self._models.get(message.model)
+        if isinstance(message, messages.Question):
+            self._ask(message, model, now)
+        elif model is None:
+            return
+        elif isinstance(message, messages.Feed):
+            if message.is_partial:
+                model.held += message.data
+                return
+            self._is_replay = message.is_replay
+            held, model.held = model.held, b""
+            model.feed(message.seq, held + message.data, now)
+            self._fed.add(message.model)
+        elif isinstance(message, messages.Size):
+            model.resize(message.columns, message.rows, message.resizes)
+        elif isinstance(message, messages.Miss):
+            model.missed(message.seq)
+        elif isinstance(message, messages.Exit):
+            model.exited(message.seq, message.exit_code, now)
+        elif isinstance(message, messages.Cancel):
+            model.cancel(message.call)
+        else:
+            self._drop(message.model)
+        if model is not None:
+            self._tell(message.model, model)
+
+    def _open(self, message: messages.Open, now: float) -> None:
+        self._drop(message.model)
+        model = ScreenModel(message.columns, message.rows, rebuilt=message.rebuilt, now=now)
+        model.wanted = sorted(message.wanted)
+        model.engine.on_answer = partial(self._reply, message.model)
+        self._models[message.model] = model
+
+    def _drop(self, number: int) -> None:
+        model = self._models.pop(number, None)
+        for numbers in (self._fed, self._waiting):
+            numbers.discard(number)
+        self._checkpointed.pop(number, None)
+        if model is not None:
+            model.close()
+
+    def _reply(self, number: int, data: bytes) -> None:
+        if not self._is_replay:
+            self._send(messages.Reply(number, data))
+
+    def _ask(self, message: messages.Question, model: ScreenModel | None, now: float) -> None:
+        try:
+            if model is None:
+                raise InvalidRequest("the terminal has no model")
+            if message.what == "wait":
+                model.wait(message.call, _decode_wait(message.params), now)
+                return
+            if message.what == "screen":
+                answer = _encode_json(model.screen(_decode_screen(message.params)))
+            else:
+                answer = _dump(model, int(message.params or b"0"))
+        except RpcError as exc:
+            self._answer_error(message.call, exc)
+        except Exception as exc:
+            self._answer_error(message.call, InternalError(f"{type(exc).__name__}: {exc}"))
+        else:
+            self._answer(message.call, answer)
+
+    def _tell(self, number: int, model: ScreenModel) -> None:
+        """Send the answers of waits that have ended."""
+        answers, model.answers = model.answers, []
+        for call, answer in answers:
+            if isinstance(answer, RpcError):
+                self._answer_error(call, answer)
+            else:
+                self._answer(call, _encode_json(answer))
+        if model.waits:
+            self._waiting.add(number)
+        else:
+            self._waiting.discard(number)
+
+    # Time.
+
+    def _timeout(self) -> float | None:
+        times = [self._models[number].next_deadline() for number in self._waiting]
+        known = [at for at in times if at is not None]
+        return max(0.0, min(known) - time.monotonic()) if known else None
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for number in tuple(self._waiting):
+            model = self._models[number]
+            model.expire(now)
+            self._tell(number, model)
+
+    def _checkpoint(self) -> None:
+        """Nothing is to do: save what can be made again only from much output."""
+        while self._fed:
+            number = self._fed.pop()
+            model = self._models[number]
+            if model.fed_bytes - self._checkpointed.get(number, 0) < _CHECKPOINT_BYTES:
+                continue
+            self._checkpointed[number] = model.fed_bytes
+            dump = model.engine.dump(history=200)
+            if len(dump) > _MAX_CHECKPOINT_BYTES:
+                dump = model.engine.dump()
+            if len(dump) <= _MAX_CHECKPOINT_BYTES and not model.is_inexact:
+                self._send(messages.Checkpoint(number, model.seq, dump))
+            return
+
+    # Answers.
+
+    def _answer(self, call: int, answer: bytes) -> None:
+        for at in range(0, len(answer) or 1, PART_BYTES):
+            part = answer[at : at + PART_BYTES]
+            self._send(messages.Part(call, part, at + PART_BYTES >= len(answer)))
+
+    def _answer_error(self, call: int, error: RpcError) -> None:
+        self._send(messages.Part(call, error.message.encode()[:PART_BYTES], True, error.code))
+
+    def _send(self, message: messages.FromHost) -> None:
+        self._sock.send(messages.encode(message))
+
+
+def _dump(model: ScreenModel, history: int) -> bytes:
+    """A line with the facts about the dump, and the dump."""
+    engine = model.engine
+    facts = (model.seq, engine.rows, engine.columns, model.version, model.is_inexact)
+    return _encode_json(facts) + b"\n" + engine.dump(history=history)
+
+
+def main() -> None:
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=sys.stdin.fileno())
+        ScreenHost(sock).run()
+    except (BrokenPipeError, ConnectionResetError):
+        # The server is gone.
+        pass
+    except Exception as exc:
+        # The server logs this line.
+        sys.exit(f"{type(exc).__name__}: {exc}")
+
+
+if __name__ == "__main__":
+    main()

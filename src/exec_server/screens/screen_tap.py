@@ -1,0 +1,201 @@
+"""One process that has a model: its output goes to the host, answers to queries come back."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import NamedTuple
+
+from exec_server.process.child import Child
+from exec_server.protocol.process import Stream
+from exec_server.screens import host_messages as messages
+from exec_server.screens.host_link import HostLink
+from exec_server.screens.host_messages import PART_BYTES
+
+
+class ScreenDump(NamedTuple):
+    """Bytes that paint both screens of a terminal."""
+
+    data: bytes
+    # The number of the last output in it.
+    seq: int
+    rows: int
+    columns: int
+    version: int
+    # True if output was missed.
+    is_inexact: bool
+
+
+class ScreenTap:
+    """Feeds the model of *child*; see `Tap`.
+
+    Output is taken from the log of the process whenever the host has room, so a host that is slow
+    holds nothing up, and nothing is kept twice. What has left the log by then is missed.
+    """
+
+    def __init__(
+        self, child: Child, number: int, *, answers_all: bool, on_closed: Callable[[], None]
+    ) -> None:
+        self.child = child
+        self.number = number
+        self.rebuilt = -1
+        # The waits that run, by their calls, with the version that they begin after.
+        self.afters: dict[int, int] = {}
+        self._on_closed = on_closed
+        self._link: HostLink | None = None
+        # Everything up to this number was sent.
+        self._cursor = 0
+        self._sizes_sent = 0
+        # Queries up to this number were not for the model, or it has answered them.
+        self._replayed = 0 if answers_all else child.log.next_seq - 1
+        self._checkpoint: messages.Checkpoint | None = None
+        self._exit: int | None = None
+        self._is_exit_sent = False
+        self._behind: list[tuple[int, asyncio.Future[None]]] = []
+        if child.state != "running":
+            self._exit = child.log.next_seq - 1
+
+    # What happens to the process.
+
+    def output(self, seq: int, stream: Stream, data: bytes) -> None:
+        link = self._link
+        if link is None or not link.has_room:
+            return
+        has_size = self._sizes_sent == self.child.sizes_dropped + len(self.child.sizes)
+        is_next = seq == self._cursor + 1 and has_size
+        if is_next and len(data) <= PART_BYTES:
+            self._cursor = seq
+            link.send(messages.Feed(self.number, seq, data))
+        else:
+            self.pump()
+
+    def resized(self, rows: int, cols: int) -> None:
+        self.pump()
+
+    def exited(self, seq: int) -> None:
+        self._exit = seq
+        self.pump()
+
+    def closed(self) -> None:
+        self.pump()
+        self._on_closed()
+
+    # The model.
+
+    def open(self, link: HostLink) -> None:
+        """Make the model on a host, and feed it with what is known."""
+        self._link = link
+        self.rebuilt += 1
+        checkpoint = self._checkpoint
+        self._replayed = max(self._replayed, self._cursor)
+        self._cursor = 0 if checkpoint is None else checkpoint.seq
+        self._is_exit_sent = False
+        sizes = self.child.sizes
+        index = max(1, sum(size.seq <= self._cursor for size in sizes)) - 1
+        self._sizes_sent = self.child.sizes_dropped + index + 1
+        size = sizes[index]
+        wanted = tuple(self.afters.values())
+        link.send(messages.Open(self.number, size.cols, size.rows, self.rebuilt, wanted))
+        self._send_size(link, index)
+        if checkpoint is not None:
+            link.send(messages.Feed(self.number, checkpoint.seq, checkpoint.dump, True))
+        self.pump()
+
+    def is_open_on(self, link: HostLink) -> bool:
+        return self._link is link
+
+    def _send_size(self, link: HostLink, index: int) -> None:
+        size = self.child.sizes[index]
+        message = messages.Size(self.number, size.cols, size.rows, self._sizes_sent - 1)
+        link.send(message)
+
+    def pump(self) -> None:
+        """Send what the host has not got, while it has room."""
+        link = self._link
+        while link is not None and link.has_room and self._step(link):
+            pass
+        self._settle()
+
+    def _step(self, link: HostLink) -> bool:
+        """Send one packet; False if there is nothing to send."""
+        sizes, log = self.child.sizes, self.child.log
+        index = max(1, self._sizes_sent - self.child.sizes_dropped)
+        upcoming = sizes[index] if index < len(sizes) else None
+        has_output = log.has_after(self._cursor)
+        if upcoming is not None and (upcoming.seq <= self._cursor or not has_output):
+            self._sizes_sent = self.child.sizes_dropped + index + 1
+            self._send_size(link, index)
+            return True
+        if has_output:
+            self._send_output(link, None if upcoming is None else upcoming.seq)
+            return True
+        if self._exit is not None and not self._is_exit_sent:
+            self._is_exit_sent = True
+            self._cursor = max(self._cursor, self._exit)
+            link.send(messages.Exit(self.number, self._exit, self.child.exit_code))
+            return True
+        return False
+
+    def _send_output(self, link: HostLink, before: int | None) -> None:
+        page = self.child.log.after(self._cursor, max_bytes=PART_BYTES)
+        chunks = page.chunks
+        if page.dropped_bytes is not None:
+            link.send(messages.Miss(self.number, chunks[0].seq - 1))
+        if before is not None and chunks[0].seq <= before:
+            chunks = [chunk for chunk in chunks if chunk.seq <= before]
+        # Queries that were answered are told apart from new ones.
+        if chunks[0].seq <= self._replayed:
+            chunks = [chunk for chunk in chunks if chunk.seq <= self._replayed]
+        seq = chunks[-1].seq
+        data = b"".join(chunk.data for chunk in chunks)
+        is_replay = seq <= self._replayed
+        for at in range(0, len(data), PART_BYTES):
+            part = data[at : at + PART_BYTES]
+            is_partial = at + PART_BYTES < len(data)
+            link.send(messages.Feed(self.number, seq, part, is_replay, is_partial))
+        self._cursor = seq
+
+    async def caught_up(self) -> None:
+        """Wait until all output so far was sent."""
+        newest = self.child.log.next_seq - 1
+        if self._is_behind(newest):
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._behind.append((newest, waiting))
+            self.pump()
+            await waiting
+
+    def _is_behind(self, seq: int) -> bool:
+        return self._cursor < seq and self.child.log.has_after(self._cursor)
+
+    def _settle(self) -> None:
+        if self._behind:
+            for seq, waiting in self._behind:
+                if not self._is_behind(seq) and not waiting.done():
+                    waiting.set_result(None)
+            self._behind = [each for each in self._behind if not each[1].done()]
+
+    def lost(self) -> None:
+        """The host has ended; its model is made again on the next one."""
+        self._link = None
+        for _, waiting in self._behind:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._behind = []
+
+    def checkpointed(self, checkpoint: messages.Checkpoint) -> None:
+        self._checkpoint = checkpoint
+
+    def replied(self, data: bytes) -> None:
+        """The model answers a query: type the answer."""
+        child = self.child
+        if child.state != "running" or child.stdin is None or child.stdin.is_closing:
+            return
+        accepted = child.accept_input(data, f"screen-{uuid.uuid4()}")
+        if accepted is not None:
+            accepted.add_done_callback(_ignore)
+
+
+def _ignore(accepted: asyncio.Future[None]) -> None:
+    if not accepted.cancelled():
+        accepted.exception()
