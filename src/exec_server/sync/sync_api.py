@@ -25,6 +25,8 @@ from exec_server.client.environments.kinds import Environment
 from exec_server.client.environments.lazy import EnvironmentStatus
 from exec_server.client.environments.manager import EnvironmentFacts
 from exec_server.client.environments.manager import EnvironmentManager as AsyncEnvironmentManager
+from exec_server.client.files.change_reports import Changes
+from exec_server.client.files.change_reports import FileWatch as AsyncFileWatch
 from exec_server.client.files.file_methods import WalkOutcome
 from exec_server.client.files.file_streams import WINDOW, Block
 from exec_server.client.files.file_streams import ReadStream as AsyncReadStream
@@ -32,6 +34,8 @@ from exec_server.client.files.file_streams import WriteStream as AsyncWriteStrea
 from exec_server.client.files.missing_watch import MissingWatch as AsyncMissingWatch
 from exec_server.client.files.remote_files import RemoteFiles as AsyncRemoteFiles
 from exec_server.client.files.remote_path import RemotePath as AsyncRemotePath
+from exec_server.client.files.search_results import FileSearch as AsyncFileSearch
+from exec_server.client.files.search_results import SearchHit
 from exec_server.client.files.transfer.progress import OnProgress
 from exec_server.client.files.transfer.result import TransferResult, Verify
 from exec_server.client.http.remote_http import (
@@ -60,6 +64,8 @@ from exec_server.protocol import environment, fs, process
 from exec_server.protocol.denials import Denial, DenialsResult, GrantResult, GrantScope
 from exec_server.protocol.ends import EndReport, Usage
 from exec_server.protocol.env_policy import EnvPolicy
+from exec_server.protocol.file_delta import SPAN_BYTES, SignatureResult
+from exec_server.protocol.file_search import SearchEnd
 from exec_server.protocol.fs import Metadata
 from exec_server.protocol.jobs import JobInfo
 from exec_server.protocol.lifecycle import WhoamiResult
@@ -83,6 +89,7 @@ from exec_server.protocol.sharing import (
     Participant,
     ScreenPicture,
 )
+from exec_server.protocol.streams import ListeningPort, StreamInfo
 from exec_server.sync.portal import (
     Twin,
     close_client,
@@ -309,6 +316,81 @@ class MissingWatch(Twin[AsyncMissingWatch]):
         self._portal.wait(self._inner.changed())
 
 
+class FileSearch(Twin[AsyncFileSearch]):
+    """A search: an iterator of hits. `end` says how it ended.
+
+    Iterate to the end, or use `with`, which cancels the rest. It belongs to one connection
+    and fails with it. Raises InvalidRequest if the pattern is wrong.
+    """
+
+    __slots__ = ()
+
+    @property
+    def end(self) -> SearchEnd | None:
+        """How the search has ended; None before that."""
+        return self._inner.end
+
+    def __enter__(self) -> Self:
+        self._portal.wait(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> SearchHit:
+        try:
+            return self._portal.wait(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def cancel(self) -> None:
+        """End the search; hits that have come already are discarded. Idempotent."""
+        self._portal.run(lambda: self._inner.cancel())
+
+
+class FileWatch(Twin[AsyncFileWatch]):
+    """A watch: `with`, then an iterator of `Changes`.
+
+    It survives lost connections: what has changed meanwhile follows, or a `rescan`. It ends with
+    InvalidRequest if the server ends it, for example because the directory is gone.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self._portal.wait(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.wait(self._inner.__aexit__(kind, exc, traceback))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Changes:
+        try:
+            return self._portal.wait(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """End the watch. Idempotent."""
+        self._portal.run(lambda: self._inner.close())
+
+
 class RemoteFiles(Twin[AsyncRemoteFiles]):
     """The files of a client's server.
 
@@ -354,10 +436,14 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         self,
         path: AnyPath,
         *,
-        mode: Literal["read", "replace"] = "read",
+        mode: Literal["read", "replace", "update"] = "read",
         handle_id: str | None = None,
     ) -> str:
-        """`fs/open`: a handle, which is valid until `close` or the end of the connection."""
+        """`fs/open`: a handle, which is valid until `close` or the end of the connection.
+
+        With `update` the file is made if it is missing, keeps its content, and can be read and
+        written. This is an extension: servers without it raise MethodNotFound.
+        """
         return self._portal.wait(self._inner.open(unwrapped(path), mode=mode, handle_id=handle_id))
 
     def read_block(self, handle_id: str, offset: int, size: int) -> Block:
@@ -551,6 +637,110 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
             self._inner.symlink(unwrapped(target), unwrapped(path), follow_symlinks=follow_symlinks)
         )
 
+    def search(
+        self,
+        path: AnyPath,
+        pattern: str,
+        *,
+        mode: Literal["content", "names"] = "content",
+        literal: bool = False,
+        ignore_case: bool = False,
+        whole_words: bool = False,
+        globs: Iterable[str] = (),
+        hidden: bool = False,
+        ignored: bool = False,
+        before: int = 0,
+        after: int = 0,
+        max_matches: int | None = None,
+        max_seconds: float | None = None,
+    ) -> FileSearch:
+        """`fs/search`: the lines in files at and below *path* that match a regular expression.
+
+        With *mode* `names` the paths below *path* are searched. Hidden files, and files that
+        .gitignore names, are left out unless *hidden* and *ignored* are true. *globs* are as those
+        of `rg --glob`. It starts with the first step of the iteration, or with `with`.
+        """
+        return FileSearch(
+            self._portal,
+            self._portal.run(
+                lambda: self._inner.search(
+                    unwrapped(path),
+                    pattern,
+                    mode=mode,
+                    literal=literal,
+                    ignore_case=ignore_case,
+                    whole_words=whole_words,
+                    globs=globs,
+                    hidden=hidden,
+                    ignored=ignored,
+                    before=before,
+                    after=after,
+                    max_matches=max_matches,
+                    max_seconds=max_seconds,
+                )
+            ),
+        )
+
+    def signature(
+        self,
+        path: AnyPath,
+        *,
+        offset: int = 0,
+        length: int = SPAN_BYTES,
+        chunks: bool = True,
+        block_bytes: int = 0,
+        follow_symlinks: bool = True,
+    ) -> SignatureResult:
+        """`fs/signature`: the checksums of a part of a file, of at most 128 MiB.
+
+        Chunks end where the content says so, or after *block_bytes* each, if that is not 0.
+        `exec_server.protocol.file_delta.unpack_chunks` reads the chunks.
+        """
+        return self._portal.wait(
+            self._inner.signature(
+                unwrapped(path),
+                offset=offset,
+                length=length,
+                chunks=chunks,
+                block_bytes=block_bytes,
+                follow_symlinks=follow_symlinks,
+            )
+        )
+
+    def copy_ranges(
+        self,
+        source: AnyPath,
+        destination: AnyPath,
+        ranges: Sequence[tuple[int, int, int]],
+        *,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """`fs/copyRanges`: copy parts of one file of the server into another one, which exists.
+
+        A range is the offset in the source, the offset in the destination, and the length. All
+        together are at most 128 MiB.
+        """
+        self._portal.wait(
+            self._inner.copy_ranges(
+                unwrapped(source), unwrapped(destination), ranges, follow_symlinks=follow_symlinks
+            )
+        )
+
+    def watch(
+        self, path: AnyPath, *, recursive: bool = True, ignore: Iterable[str] = ()
+    ) -> FileWatch:
+        """`fs/watch`: changes of a file, or in a directory and everything below it.
+
+        *ignore* has patterns as in .gitignore. It starts with `with`; what changes after
+        that is reported. Links are not followed.
+        """
+        return FileWatch(
+            self._portal,
+            self._portal.run(
+                lambda: self._inner.watch(unwrapped(path), recursive=recursive, ignore=ignore)
+            ),
+        )
+
     @property
     def client(self) -> ExecServerClient:
         """The client whose files these are."""
@@ -623,16 +813,30 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         *,
         verify: Verify = "size",
         on_progress: OnProgress | None = None,
+        exclude: Iterable[str] = (),
+        delete: bool = False,
+        checksum: bool = False,
+        whole_files: bool = False,
     ) -> TransferResult:
         """Copy a local file, or a directory with everything in it, to exactly *destination*.
 
         Modes, times and symbolic links are kept as far as the server can. A file that is already
         there with the same size and time is left alone, so calling it again finishes a copy that
-        was interrupted. Raises TransferFailed if some of it could not be copied.
+        was interrupted. Of a large file that has changed only the changes are sent, unless
+        *whole_files* is true. *exclude* has patterns as in .gitignore. With *delete* what is not
+        in the source is removed, and with *checksum* files with the same size and time are
+        compared. Raises TransferFailed if some of it could not be copied.
         """
         return self._portal.wait(
             self._inner.upload(
-                source, unwrapped(destination), verify=verify, on_progress=on_progress
+                source,
+                unwrapped(destination),
+                verify=verify,
+                on_progress=on_progress,
+                exclude=exclude,
+                delete=delete,
+                checksum=checksum,
+                whole_files=whole_files,
             )
         )
 
@@ -643,11 +847,22 @@ class RemoteFiles(Twin[AsyncRemoteFiles]):
         *,
         verify: Verify = "size",
         on_progress: OnProgress | None = None,
+        exclude: Iterable[str] = (),
+        delete: bool = False,
+        checksum: bool = False,
+        whole_files: bool = False,
     ) -> TransferResult:
         """Copy a file or directory of the server to exactly *destination*; see `upload`."""
         return self._portal.wait(
             self._inner.download(
-                unwrapped(source), destination, verify=verify, on_progress=on_progress
+                unwrapped(source),
+                destination,
+                verify=verify,
+                on_progress=on_progress,
+                exclude=exclude,
+                delete=delete,
+                checksum=checksum,
+                whole_files=whole_files,
             )
         )
 
@@ -1499,6 +1714,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         denial_hold: float = 0.0,
         on_denied: OnDenied | None = None,
         learn: bool = False,
+        granted: Sequence[str] = (),
         screen: bool = False,
         shell_integration: bool = False,
     ) -> RemoteProcess:
@@ -1545,7 +1761,8 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         *on_denied*, a plain function, is called with each new record. A refused call waits
         *denial_hold* seconds for `RemoteProcess.grant`. Each of these two implies *denials*. With
         *learn* the program is not confined: it is only recorded what *sandbox* would refuse.
-        Servers that cannot record raise MethodNotFound.
+        *granted* are grants of earlier records, which widen *sandbox*. Servers that cannot record
+        raise MethodNotFound.
 
         With *screen* the server keeps a model of the terminal from the first output on, and answers
         the program's queries to it, whether a client is attached or not; see
@@ -1584,6 +1801,7 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
                     denial_hold=denial_hold,
                     on_denied=on_denied,
                     learn=learn,
+                    granted=granted,
                     screen=screen,
                     shell_integration=shell_integration,
                 )
@@ -1798,6 +2016,22 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
     def wait_for_screen(self, params: WaitForParams) -> WaitForResult:
         """Wait for what a terminal shows, in the form of `process/waitFor`."""
         return self._portal.wait(self._inner.wait_for_screen(params))
+
+    def list_streams(self, *, all_sessions: bool = False) -> list[StreamInfo]:
+        """The streams and listeners that the server has for this client.
+
+        With *all_sessions* those of all sessions of its principal; an admin gets those of all.
+        """
+        return self._portal.wait(self._inner.list_streams(all_sessions=all_sessions))
+
+    def listening_ports(
+        self, process_id: str | None = None, *, all_sessions: bool = False
+    ) -> list[ListeningPort]:
+        """The TCP ports that processes of this session listen on, or only one of them.
+
+        With *all_sessions* those of all sessions of its principal.
+        """
+        return self._portal.wait(self._inner.listening_ports(process_id, all_sessions=all_sessions))
 
     @property
     def fs(self) -> RemoteFiles:
