@@ -183,7 +183,7 @@ class HostLink:
                 return
 
     def _take(self, message: messages.FromHost) -> None:
-        if isinstance(message, messages.Part):
+        if isinstance(message, messages.AnswerPart):
             self._take_part(message)
         elif isinstance(message, messages.Reply):
             self._receiver.replied(message.model, message.data)
@@ -192,7 +192,7 @@ class HostLink:
         elif not self._ready.done():
             self._ready.set_result(message.engine)
 
-    def _take_part(self, message: messages.Part) -> None:
+    def _take_part(self, message: messages.AnswerPart) -> None:
         waiting = self._calls.get(message.call)
         if waiting is None or waiting.done():
             return

@@ -63,7 +63,7 @@ class ScreenHost:
 
     def _take(self, message: messages.ToHost) -> None:
         now = time.monotonic()
-        if isinstance(message, messages.Open):
+        if isinstance(message, messages.OpenModel):
             self._open(message, now)
             return
         model = self._models.get(message.model)
@@ -92,7 +92,7 @@ class ScreenHost:
         if model is not None:
             self._tell(message.model, model)
 
-    def _open(self, message: messages.Open, now: float) -> None:
+    def _open(self, message: messages.OpenModel, now: float) -> None:
         self._drop(message.model)
         model = ScreenModel(message.columns, message.rows, rebuilt=message.rebuilt, now=now)
         model.wanted = sorted(message.wanted)
@@ -176,10 +176,10 @@ class ScreenHost:
     def _answer(self, call: int, answer: bytes) -> None:
         for at in range(0, len(answer) or 1, PART_BYTES):
             part = answer[at : at + PART_BYTES]
-            self._send(messages.Part(call, part, at + PART_BYTES >= len(answer)))
+            self._send(messages.AnswerPart(call, part, at + PART_BYTES >= len(answer)))
 
     def _answer_error(self, call: int, error: RpcError) -> None:
-        self._send(messages.Part(call, error.message.encode()[:PART_BYTES], True, error.code))
+        self._send(messages.AnswerPart(call, error.message.encode()[:PART_BYTES], True, error.code))
 
     def _send(self, message: messages.FromHost) -> None:
         self._sock.send(messages.encode(message))

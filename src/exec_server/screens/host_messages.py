@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Open(msgspec.Struct, array_like=True, tag="open"):
+class OpenModel(msgspec.Struct, array_like=True, tag="open"):
     """Make a model. Baselines are kept for the versions in *wanted*, which waits begin after."""
 
     model: int
@@ -65,14 +65,14 @@ class Cancel(msgspec.Struct, array_like=True, tag="cancel"):
     call: int
 
 
-ToHost = Open | Feed | Size | Miss | Exit | Drop | Question | Cancel
+ToHost = OpenModel | Feed | Size | Miss | Exit | Drop | Question | Cancel
 
 
 class Ready(msgspec.Struct, array_like=True, tag="ready"):
     engine: str
 
 
-class Part(msgspec.Struct, array_like=True, tag="part"):
+class AnswerPart(msgspec.Struct, array_like=True, tag="part"):
     """A piece of an answer; with a code it is the text of an error."""
 
     call: int
@@ -96,7 +96,7 @@ class Checkpoint(msgspec.Struct, array_like=True, tag="checkpoint"):
     dump: bytes
 
 
-FromHost = Ready | Part | Reply | Checkpoint
+FromHost = Ready | AnswerPart | Reply | Checkpoint
 
 encode = msgspec.msgpack.Encoder().encode
 decode_to_host = msgspec.msgpack.Decoder(ToHost).decode

@@ -19,7 +19,7 @@ from exec_server.protocol.screen import (
 )
 from exec_server.screens.command_marks import MarkScanner
 from exec_server.screens.last_command import CommandTracker
-from exec_server.screens.screen_waits import Baseline, PendingWait, Place, found
+from exec_server.screens.screen_waits import Baseline, MatchPlace, PendingWait, found
 from exec_server.terminal import Row, open_engine
 from exec_server.terminal.cells import CellSpan, Color
 
@@ -327,7 +327,7 @@ class ScreenModel:
         return None
 
     def _matched(
-        self, wait: PendingWait, number: int, place: Place | None = None, above: int = 0
+        self, wait: PendingWait, number: int, place: MatchPlace | None = None, above: int = 0
     ) -> WaitForResult:
         kind = wait.params.conditions[number].kind
         result = WaitForResult(self.version, number, kind)

@@ -96,7 +96,7 @@ class ScreenTap:
         self._sizes_sent = self.child.sizes_dropped + index + 1
         size = sizes[index]
         wanted = tuple(self.afters.values())
-        link.send(messages.Open(self.number, size.cols, size.rows, self.rebuilt, wanted))
+        link.send(messages.OpenModel(self.number, size.cols, size.rows, self.rebuilt, wanted))
         self._send_size(link, index)
         if checkpoint is not None:
             link.send(messages.Feed(self.number, checkpoint.seq, checkpoint.dump, True))

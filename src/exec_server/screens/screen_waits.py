@@ -30,7 +30,7 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MatchPlace:
     """Where a text was found: a row of the baseline's screen, counted on, and a column."""
 
     row: int
@@ -65,7 +65,9 @@ class PendingWait:
         return max(last_output, self.began) + min(quiet) if quiet else None
 
 
-def found(condition: WaitCondition, pattern: re.Pattern[str] | None, text: str) -> Iterator[Place]:
+def found(
+    condition: WaitCondition, pattern: re.Pattern[str] | None, text: str
+) -> Iterator[MatchPlace]:
     """Each place at which a condition about text holds in *text*, whose rows are lines."""
     if condition.kind == "regex":
         assert pattern is not None
@@ -76,7 +78,7 @@ def found(condition: WaitCondition, pattern: re.Pattern[str] | None, text: str) 
         matches = [(at, wanted) for at in _all(text, wanted)]
     for start, matched in matches:
         row = text.count("\n", 0, start)
-        yield Place(row, start - (text.rfind("\n", 0, start) + 1), matched)
+        yield MatchPlace(row, start - (text.rfind("\n", 0, start) + 1), matched)
 
 
 def _all(text: str, wanted: str) -> Iterator[int]:

@@ -20,7 +20,7 @@ prune_jobs.py             `jobs prune`
 saved_sessions.py         the records of detached sessions
 saved_session_options.py  the parser of the commands for detached processes
 session_holder.py         the program on this machine that follows a detached process
-watch.py                  looks on at a process that another program follows
+looking_on.py             looks on at a process that another program follows
 watched_terminal.py       a process that is looked on at, for `attach --watch` and `logs -f`
 own_keyboard.py           the keyboard of an own process, which others may take
 participant_words.py      who looks on and who drives, in words

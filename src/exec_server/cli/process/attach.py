@@ -14,6 +14,7 @@ from exec_server.cli.parser import Flag
 from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.end_words import tell_end
+from exec_server.cli.process.looking_on import watch
 from exec_server.cli.process.named_process import (
     ID_HELP,
     NamedProcess,
@@ -27,7 +28,6 @@ from exec_server.cli.process.saved_session_options import access_of, saved_parse
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
-from exec_server.cli.process.watch import watch
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import InvalidRequest
 from exec_server.protocol.sharing import ScreenPicture

@@ -14,11 +14,11 @@ from exec_server.cli.options import add_output
 from exec_server.cli.process import detach
 from exec_server.cli.process.connection_notices import Notices
 from exec_server.cli.process.detach import ServerAccess, SessionUnavailable
+from exec_server.cli.process.looking_on import can_watch, watched
 from exec_server.cli.process.named_process import ID_HELP, add_words, find_process, split_words
 from exec_server.cli.process.saved_session_options import access_of, saved_parser
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
-from exec_server.cli.process.watch import can_watch, watched
 from exec_server.cli.tables import failure_teller, print_json_entries
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import ExecServerError, InvalidParams, InvalidRequest
