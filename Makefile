@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help web-test limits-vm run test interop check format bench transfer soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help web-test limits-vm run test interop check format bench transfer ports soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -35,6 +35,9 @@ bench: .venv/.stamp reference ## measure, beside the reference if it is availabl
 
 transfer: .venv/.stamp ## copy files with `exec-server cp`, scp, sftp and rsync; ARGS go to bench/transfer.py
 	$(BIN)/python bench/transfer.py $(ARGS)
+
+ports: .venv/.stamp ## measure `exec-server port -L` beside `ssh -L`; ARGS go to bench/ports.py
+	$(BIN)/python bench/ports.py $(ARGS)
 
 soak: .venv/.stamp system ## kill parts of a registry of several nodes for two minutes; ARGS go to soak/run.py
 	$(BIN)/python soak/run.py $(ARGS)

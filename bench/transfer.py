@@ -122,7 +122,7 @@ def _make_files(folder: Path, options: argparse.Namespace) -> None:
 
 def _ours(stack: contextlib.ExitStack) -> list[Contestant]:
     program = [sys.executable, "-m", "exec_server"]
-    server = stack.enter_context(_running(program, stdout=subprocess.PIPE))
+    server = stack.enter_context(running(program, stdout=subprocess.PIPE))
     assert server.stdout is not None
     url = server.stdout.readline().decode().strip()
     copy = [*program, "cp", "-r", "-q"]
@@ -143,7 +143,7 @@ def _others(stack: contextlib.ExitStack, folder: Path) -> list[Contestant]:
         print(f"not installed: {', '.join(missing)}", file=sys.stderr)
     if sshd is None or programs["ssh"] is None or programs["ssh-keygen"] is None:
         return []
-    config = _start_sshd(stack, sshd, folder)
+    config = start_sshd(stack, sshd, folder)
     shell = f"ssh -F {config}"
     found = {
         "scp": Contestant(
@@ -171,7 +171,7 @@ def _inside(path: Path) -> str:
     return f"{path}/" if path.is_dir() else str(path)
 
 
-def _start_sshd(stack: contextlib.ExitStack, sshd: str, folder: Path) -> str:
+def start_sshd(stack: contextlib.ExitStack, sshd: str, folder: Path) -> str:
     """Start a server that accepts the new key; returns the client's configuration."""
     keys = folder / "ssh"
     keys.mkdir()
@@ -186,13 +186,13 @@ def _start_sshd(stack: contextlib.ExitStack, sshd: str, folder: Path) -> str:
     if os.geteuid() == 0:
         # sshd needs this directory for its privilege separation.
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
-    stack.enter_context(_running([sshd, "-D", "-f", str(keys / "sshd_config")]))
-    _wait_for(port)
+    stack.enter_context(running([sshd, "-D", "-f", str(keys / "sshd_config")]))
+    wait_for(port)
     return str(keys / "ssh_config")
 
 
 @contextlib.contextmanager
-def _running(
+def running(
     command: list[str], stdout: int = subprocess.DEVNULL
 ) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout)
@@ -205,7 +205,7 @@ def _running(
             process.stdout.close()
 
 
-def _wait_for(port: int) -> None:
+def wait_for(port: int) -> None:
     deadline = time.monotonic() + _START_TIMEOUT
     while True:
         try:

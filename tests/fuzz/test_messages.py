@@ -67,7 +67,6 @@ VALID: list[tuple[str, Any]] = [
     ("process/closeStdin", {"processId": "fuzz"}),
     ("process/list", None),
     ("process/ports", {"processId": "fuzz", "all": True}),
-    ("stream/open", {"streamId": "s", "path": "/none", "window": 9}),
     ("stream/close", {"ids": ["s"]}),
     ("stream/resume", {"streams": {"s": {"received": 1}}, "listeners": {"l": 2}}),
     ("stream/list", {"all": True}),

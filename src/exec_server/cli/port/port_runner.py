@@ -13,6 +13,7 @@ from exec_server.cli.port.port_specs import ForwardSpec
 from exec_server.cli.port.preview_front import PreviewFront, host_label
 from exec_server.client.client import ExecServerClient
 from exec_server.client.streams.forwards import PortForward, listening_socket
+from exec_server.client.streams.helper_streams import HELPER_WORDS
 from exec_server.client.streams.stream_place import StreamPlace
 from exec_server.client.streams.stream_server import RemoteServer
 from exec_server.errors import ConnectionRejected, ExecServerError, MethodNotFound
@@ -84,6 +85,8 @@ class PortRunner:
             await self._open_remote(client)
             self._say(f"connected again to {self._server}")
         else:
+            if not await client.offers("streams"):
+                self._say(f"{self._server}: {HELPER_WORDS}")
             local = await self._open_local(client)
             remote = await self._open_remote(client)
             self._is_ready = True

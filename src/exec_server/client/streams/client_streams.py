@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from exec_server.client.connection_link import ConnectionLink
+from exec_server.client.streams.helper_streams import open_by_helper
 from exec_server.client.streams.stream_place import StreamPlace
 from exec_server.errors import ConnectionClosed, RpcError
 from exec_server.limits import Limits
@@ -73,9 +74,11 @@ class ClientStreams:
     async def open(self, place: StreamPlace) -> tuple[ByteStream, tuple[str, int] | None]:
         """A stream to *place*, and the address that the server has connected to.
 
-        The error of the server's system is an OSError.
+        The error of the server's system is an OSError. On a server without streams, a helper
+        command there carries the bytes.
         """
-        await self._session.require("streams", _NEEDS)
+        if not await self.offered():
+            return await open_by_helper(self._session, place), None
         stream = ByteStream(_new_id(), self, window=self._limits.stream_window)
         self._streams[stream.id] = stream
         self._opening.add(stream.id)
