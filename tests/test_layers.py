@@ -64,8 +64,8 @@ RULES = {
     "remote_server": "audit.audit_file server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
-    "cli": "access audit errors limits printable protocol transport sandbox relay server client "
-    "remote hub local_server client_urls remote_server schema conformance version "
+    "cli": "terminal access audit errors limits printable protocol transport sandbox relay server "
+    "client remote hub local_server client_urls remote_server schema conformance version "
     "integrations.mcp",
     "__init__": "errors limits version protocol transport server client remote local_server "
     "client_urls remote_server",
