@@ -66,8 +66,8 @@ RULES = {
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
     "web": "access client transport terminal protocol errors",
-    "cli": "access audit errors limits printable protocol streams transport sandbox relay server "
-    "client remote hub local_server client_urls remote_server schema conformance version "
+    "cli": "terminal access audit errors limits printable protocol streams transport sandbox relay "
+    "server client remote hub local_server client_urls remote_server schema conformance version "
     "integrations.mcp ssh_door web",
     # Channels of OpenSSH on the client.
     "ssh_door": "client protocol version errors",

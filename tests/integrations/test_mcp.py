@@ -19,7 +19,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import ReadResourceResult, TextResourceContents
+from mcp_types import ImageContent, ReadResourceResult, TextContent, TextResourceContents
 
 import exec_server
 from exec_server.cli.mcp.mcp_options import mcp_parser
@@ -40,7 +40,8 @@ PATIENT = 90.0
 pytestmark = [pytest.mark.one_loop, pytest.mark.timeout(150)]
 
 ALL = set(
-    "run start read write signal list read_file write_file edit_file list_directory search".split()
+    "run start read write screenshot signal list "
+    "read_file write_file edit_file list_directory search".split()
 )
 CHANGING = {"run", "start", "write", "signal", "write_file", "edit_file"}
 
@@ -429,3 +430,20 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path):
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1 and "exec-server[mcp]" in done.stderr
+
+
+@requirement("screen:mcp")
+async def test_a_job_on_a_terminal_can_be_seen(server, tmp_path):
+    async with tools(server, tmp_path) as mcp:
+        script = "printf 'one\\033[3;5Htwo'; exec sleep 600"
+        started = await call(mcp, "start", command=script, tty=True)
+        process_id = started["process_id"]
+        await call(mcp, "read", process_id=process_id, wait_seconds=PATIENCE)
+        seen = await mcp.call_tool("screenshot", {"process_id": process_id, "picture": True})
+        assert not seen.is_error, seen.content
+        text, facts, picture = seen.content
+        assert isinstance(text, TextContent) and isinstance(facts, TextContent)
+        assert isinstance(picture, ImageContent)
+        assert text.text == "one\n\n    two" and "24 rows, 80 columns" in facts.text
+        assert picture.mime_type == "image/png"
+        await call(mcp, "signal", process_id=process_id, signal="KILL")

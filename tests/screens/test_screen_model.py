@@ -73,7 +73,7 @@ def matched(answer: object) -> str | None:
 def test_changes_since_any_version_lead_to_the_full_screen():
     choose = random.Random(3)
     driven = Driven(70, 12)
-    data = b"".join(session(seed, 12, 70) for seed in range(3))
+    data = b"".join(session(seed, 12, 70) for seed in range(1))
     known: dict[int, list[str]] = {}
     position = 0
     while position < len(data):
@@ -272,6 +272,32 @@ def test_a_hostile_pattern_is_refused_and_others_go_on(driven):
         driven.wait(regex("("))
     driven.wait(regex("a{3}"))
     assert matched(driven.answer()) == "regex"
+
+
+@requirement("screen:wait-regex")
+def test_a_slow_pattern_cannot_take_all_the_time(driven):
+    driven.wait(regex("never"))
+    (wait,) = driven.model.waits
+    for _ in range(2000):
+        wait.spent(0.0005)
+    assert driven.answer() is None
+    driven.wait(regex("never"))
+    wait = driven.model.waits[-1]
+    wait.spent(0.04)
+    with pytest.raises(InvalidParams, match="again and again"):
+        for _ in range(20):
+            wait.spent(0.04)
+
+
+@requirement("screen:wait")
+def test_rows_that_were_searched_are_not_searched_again(driven):
+    driven.wait(text("never"), text("the end"))
+    for number in range(100):
+        driven.feed(f"line {number}\r\n")
+    (wait,) = driven.model.waits
+    assert len(driven.model._searched(wait)) == 6
+    driven.feed("the end\r\n" + "x\r\n" * 50)
+    assert matched(driven.answer()) == "text" and driven.answer().matched == 1
 
 
 def test_waits_are_bounded_and_can_be_cancelled(driven):

@@ -164,14 +164,14 @@ async def test_the_host_may_die_and_nothing_is_lost(client, server, caplog):
 @pytest.mark.one_loop
 @requirement("screen:flood")
 async def test_a_flood_is_not_held_up_and_the_model_says_what_it_missed(client):
-    count = 3_000_000
+    count = 300_000
     argv = ["sh", "-c", f"seq {count}; echo finished; sleep 60"]
     async with await client.start(argv, tty=True, screen=True) as process:
         reading = asyncio.create_task(_read_until(process, b"finished"))
-        await process.wait_for("finished")
+        await process.wait_for("finished", timeout=50)
         screen = await process.screen()
         assert str(count) in screen.text and "finished" in screen.text
-        assert (await reading) > 10_000_000
+        assert (await reading) > 2_000_000
 
 
 async def _read_until(process, word: bytes) -> int:

@@ -48,19 +48,19 @@ async def test_the_last_command_of_a_shell(client, tmp_path, name):
     argv = ["zsh"] if name == "zsh" else _SHELLS[name]
     options = {"tty": True, "rows": 12, "cols": 70, "env": env, "cwd": tmp_path}
     async with await client.start(argv, shell_integration=True, screen=True, **options) as shell:
-        await shell.wait_for(prompt=True, timeout=15)
+        await shell.wait_for(prompt=True, timeout=40)
         assert (await shell.last_command()).state == "none"
         await shell.send_keys("echo one; echo 'zw ei'; sh -c 'exit 3'", "enter")
-        await shell.wait_for(prompt=True, timeout=15)
+        await shell.wait_for(prompt=True, timeout=40)
         done = await shell.last_command()
         assert (done.state, done.exit_code, done.output) == ("done", 3, "one\nzw ei")
         assert done.command == "echo one; echo 'zw ei'; sh -c 'exit 3'"
         assert done.cwd == str(tmp_path)
         await shell.send_keys("cd /", "enter")
-        await shell.wait_for(prompt=True, timeout=15)
+        await shell.wait_for(prompt=True, timeout=40)
         await shell.send_keys("echo hello é", "enter")
         match = await shell.wait_for("hello")
-        await shell.wait_for(prompt=True, timeout=15)
+        await shell.wait_for(prompt=True, timeout=40)
         screen = await shell.screen()
         # The echo of the command does not count, only its output.
         assert match.column == 0
@@ -68,13 +68,13 @@ async def test_the_last_command_of_a_shell(client, tmp_path, name):
         done = await shell.last_command()
         assert (done.command, done.cwd, done.exit_code) == ("echo hello é", "/", 0)
         await shell.send_keys("env", "enter")
-        await shell.wait_for(prompt=True, timeout=15)
+        await shell.wait_for(prompt=True, timeout=40)
         assert "EXEC_SERVER" not in (await shell.last_command()).output
         await shell.send_keys("cat", "enter")
         await shell.wait_for(still=0.05)
         assert (await shell.last_command()).state == "running"
         await shell.send_keys("ctrl-c")
-        await shell.wait_for(prompt=True, timeout=15)
+        await shell.wait_for(prompt=True, timeout=40)
         assert (await shell.last_command()).exit_code == 130
 
 
@@ -83,12 +83,12 @@ async def test_the_last_command_of_a_shell(client, tmp_path, name):
 async def test_when_the_hooks_are_gone_nothing_is_claimed(client, tmp_path):
     options = {"tty": True, "env": _home(tmp_path), "shell_integration": True, "screen": True}
     async with await client.start(_SHELLS["bash"], **options) as shell:
-        await shell.wait_for(prompt=True, timeout=15)
+        await shell.wait_for(prompt=True, timeout=40)
         await shell.send_keys("PS0=; PROMPT_COMMAND=", "enter")
-        await shell.wait_for(prompt=True, timeout=15)
+        await shell.wait_for(prompt=True, timeout=40)
         assert (await shell.last_command()).state == "unconfirmed"
         await shell.send_keys("PS1='plain> '", "enter")
-        await shell.wait_for(regex="^plain>", timeout=15)
+        await shell.wait_for(regex="^plain>", timeout=40)
         assert (await shell.last_command()).state == "unconfirmed"
 
 

@@ -119,3 +119,12 @@ def test_what_is_typed_at_a_prompt_is_told_apart():
     assert [row.output for row in engine.cells()][:2] == ["$", "hi"]
     assert engine.lines()[:2] == ["$ echo hi", "hi"]
     engine.close()
+
+
+@requirement("screen:doctor")
+def test_doctor_says_which_engine_there_is():
+    from exec_server.cli.sandbox.terminal_check import terminal_check
+
+    assert terminal_check().found == "libghostty-vt"
+    fallback = terminal_check("bittty")
+    assert fallback.works and "pure Python" in (fallback.found or "") and fallback.remedy

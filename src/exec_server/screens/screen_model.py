@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 from exec_server.errors import InvalidParams, InvalidRequest
@@ -275,7 +277,19 @@ class ScreenModel:
                 result = self._other_outcome(wait, number, now)
             if result is not None:
                 return result
+        if rows is not None:
+            self._advance(wait, len(rows) - self.engine.rows)
         return None
+
+    def _advance(self, wait: PendingWait, above: int) -> None:
+        """The rows above the screen were searched: go on below them the next time."""
+        baseline = wait.baseline
+        if above <= 0 or baseline is None:
+            return
+        top, lines = self.engine.mark(0), baseline.lines[above:]
+        wait.baseline = replace(baseline, top=top, lines=lines)
+        if all(baseline is not kept for kept in self._all_baselines()):
+            self.engine.forget(baseline.top)
 
     def _searched(self, wait: PendingWait) -> list[str]:
         """The rows from the top of the baseline's screen on; those of this one if it is gone."""
@@ -302,7 +316,10 @@ class ScreenModel:
             is_gone = not any((condition.text or "") in line for line in rows[max(above, 0) :])
             is_new = not wait.is_after or self.version > baseline.version
             return self._matched(wait, number) if is_gone and is_new else None
+        began = time.thread_time()
         places = list(found(condition, pattern, "\n".join(rows)))
+        if pattern is not None:
+            wait.spent(time.thread_time() - began)
         if wait.is_after and places and baseline.is_alternate == self.engine.is_alternate:
             known = set(found(condition, pattern, "\n".join(baseline.lines)))
             places = [place for place in places if place not in known]

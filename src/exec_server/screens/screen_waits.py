@@ -12,9 +12,12 @@ from typing import Any
 from exec_server.errors import InvalidParams
 from exec_server.protocol.screen import WaitCondition, WaitForParams
 
-# A pattern that needs longer than this for one screen is refused. Python checks for signals while
-# it searches.
+# A pattern that needs more processor time for one screen is refused. Python checks for signals
+# while it searches.
 REGEX_SECONDS = 0.05
+# One that takes this long on the average is refused after so much time in all, because it would
+# hold up the models of others.
+REGEX_MEAN_SECONDS, REGEX_TOTAL_SECONDS = 0.001, 0.5
 
 
 @dataclass(slots=True)
@@ -46,6 +49,9 @@ class PendingWait:
         self.params = params
         self.deadline = None if params.timeout_ms is None else now + params.timeout_ms / 1000
         self.began = now
+        # How long its patterns took, and how often.
+        self._seconds = 0.0
+        self._searches = 0
         self.baseline: Baseline | None = None
         # True if what the baseline shows does not count.
         self.is_after = params.after is not None
@@ -53,6 +59,14 @@ class PendingWait:
             compiled(condition.pattern) if condition.pattern is not None else None
             for condition in params.conditions
         ]
+
+    def spent(self, seconds: float) -> None:
+        """Count the time that its patterns have taken. Raises InvalidParams if it is too much."""
+        self._seconds += seconds
+        self._searches += 1
+        is_slow = self._seconds / self._searches > REGEX_MEAN_SECONDS
+        if is_slow and self._seconds > REGEX_TOTAL_SECONDS:
+            raise InvalidParams("the pattern takes too long, again and again; make it simpler")
 
     @property
     def reads_text(self) -> bool:
@@ -99,15 +113,15 @@ def limited() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise _TooLong
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, REGEX_SECONDS)
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, REGEX_SECONDS)
     try:
         yield
     except _TooLong:
         raise InvalidParams("the pattern takes too long; make it simpler") from None
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:

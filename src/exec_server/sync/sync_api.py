@@ -2013,6 +2013,23 @@ class ExecServerClient(Twin[AsyncExecServerClient]):
         """
         return self._portal.wait(self._inner.read_screen(params))
 
+    def screen(
+        self, process_id: str, *, cells: bool = False, history: int = 0, since: Screen | None = None
+    ) -> Screen:
+        """What the terminal of a process shows; see `RemoteProcess.screen`."""
+        return self._portal.wait(
+            self._inner.screen(process_id, cells=cells, history=history, since=since)
+        )
+
+    def screenshot(
+        self, process_id: str, path: str | os.PathLike[str] | None = None, *, png: bool = False
+    ) -> bytes:
+        """A picture of the terminal of a process; see `RemoteProcess.screenshot`.
+
+        Without a path it is SVG, or PNG if *png* is true.
+        """
+        return self._portal.wait(self._inner.screenshot(process_id, path, png=png))
+
     def wait_for_screen(self, params: WaitForParams) -> WaitForResult:
         """Wait for what a terminal shows, in the form of `process/waitFor`."""
         return self._portal.wait(self._inner.wait_for_screen(params))

@@ -8,7 +8,8 @@ from at random cuts.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -54,11 +55,11 @@ class GhosttyEngine:
         self._terminal = Terminal(columns, rows, scrollback=scrollback)
         self._keep: list[Any] = []
         self._configure()
-        self._state = _handle("GhosttyRenderState", lib.ghostty_render_state_new)
-        self._rows = _handle(
-            "GhosttyRenderStateRowIterator", lib.ghostty_render_state_row_iterator_new
-        )
-        self._cells = _handle("GhosttyRenderStateRowCells", lib.ghostty_render_state_row_cells_new)
+        # What cells are read from; it takes six times the memory of the terminal, and exists only
+        # while they are read.
+        self._state: Any = None
+        self._rows: Any = None
+        self._cells: Any = None
 
     # Input.
 
@@ -69,9 +70,6 @@ class GhosttyEngine:
         self._terminal.resize(columns, rows)
 
     def close(self) -> None:
-        lib.ghostty_render_state_row_cells_free(self._cells[0])
-        lib.ghostty_render_state_row_iterator_free(self._rows[0])
-        lib.ghostty_render_state_free(self._state[0])
         self._terminal.close()
 
     # What it shows.
@@ -101,9 +99,11 @@ class GhosttyEngine:
 
     @property
     def cursor(self) -> ScreenCursor:
-        self._update()
         state = init_sized("GhosttyRenderStateCursor")
-        lib.ghostty_render_state_get(self._state[0], lib.GHOSTTY_RENDER_STATE_DATA_CURSOR, state)
+        with self._rendered():
+            lib.ghostty_render_state_get(
+                self._state[0], lib.GHOSTTY_RENDER_STATE_DATA_CURSOR, state
+            )
         column, row = self._terminal.cursor
         return ScreenCursor(
             row,
@@ -126,14 +126,13 @@ class GhosttyEngine:
         return [row.output for row in self.cells()]
 
     def cells(self) -> list[Row]:
-        self._update()
-        iterator = self._rows
-        lib.ghostty_render_state_get(
-            self._state[0], lib.GHOSTTY_RENDER_STATE_DATA_ROW_ITERATOR, iterator
-        )
         rows: list[Row] = []
-        while lib.ghostty_render_state_row_iterator_next(iterator[0]):
-            rows.append(self._read_row(len(rows)))
+        with self._rendered():
+            lib.ghostty_render_state_get(
+                self._state[0], lib.GHOSTTY_RENDER_STATE_DATA_ROW_ITERATOR, self._rows
+            )
+            while lib.ghostty_render_state_row_iterator_next(self._rows[0]):
+                rows.append(self._read_row(len(rows)))
         return rows
 
     def history(self, count: int) -> list[str]:
@@ -179,8 +178,20 @@ class GhosttyEngine:
 
     # Reading cells.
 
-    def _update(self) -> None:
-        lib.ghostty_render_state_update(self._state[0], self._terminal._t[0])
+    @contextmanager
+    def _rendered(self) -> Iterator[None]:
+        self._state = _handle("GhosttyRenderState", lib.ghostty_render_state_new)
+        self._rows = _handle(
+            "GhosttyRenderStateRowIterator", lib.ghostty_render_state_row_iterator_new
+        )
+        self._cells = _handle("GhosttyRenderStateRowCells", lib.ghostty_render_state_row_cells_new)
+        try:
+            _check(lib.ghostty_render_state_update(self._state[0], self._terminal._t[0]), "render")
+            yield
+        finally:
+            lib.ghostty_render_state_row_cells_free(self._cells[0])
+            lib.ghostty_render_state_row_iterator_free(self._rows[0])
+            lib.ghostty_render_state_free(self._state[0])
 
     def _read_row(self, number: int) -> Row:
         iterator = self._rows[0]

@@ -7,5 +7,6 @@ denial_advice.py    the options that would have allowed what was refused
 doctor.py           `doctor`: its options and its output
 doctor_checks.py    the checks of `doctor`
 limit_checks.py     the check of `doctor` for limits
+terminal_check.py   the check of `doctor` for the engine of models of terminals
 hard_links.py       finds files that have names outside of a directory
 """

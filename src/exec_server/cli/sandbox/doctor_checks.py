@@ -56,6 +56,7 @@ async def checks() -> list[Check]:
         *_bubblewrap(),
         *[each async for each in _commands()],
         *[each async for each in _limits()],
+        _screens(),
     ]
 
 
@@ -168,6 +169,12 @@ async def _commands() -> AsyncIterator[Check]:
         yield Check("sandboxed commands", False, None, f"a command cannot be confined: {done}")
     else:
         yield Check("sandboxed commands", True, f"confined by {done.sandbox_rung}")
+
+
+def _screens() -> Check:
+    from exec_server.cli.sandbox.terminal_check import terminal_check
+
+    return terminal_check()
 
 
 async def _limits() -> AsyncIterator[Check]:

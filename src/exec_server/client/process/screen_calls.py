@@ -52,6 +52,36 @@ class ScreenCalls:
         await self._session.require("processScreen", NO_SCREENS)
         return await self._session.call(SCREEN, params, repeat=True)
 
+    async def screen(
+        self,
+        process_id: str,
+        *,
+        cells: bool = False,
+        history: int = 0,
+        since: Screen | None = None,
+    ) -> Screen:
+        """What the terminal of a process shows; see `RemoteProcess.screen`."""
+        if since is not None and cells and since.cells is None:
+            since = None
+        version = None if since is None else since.version
+        params = ScreenParams(process_id, version, cells=cells, history=history)
+        return screen_of(await self.read_screen(params), since)
+
+    async def screenshot(
+        self, process_id: str, path: str | os.PathLike[str] | None = None, *, png: bool = False
+    ) -> bytes:
+        """A picture of the terminal of a process; see `RemoteProcess.screenshot`.
+
+        Without a path it is SVG, or PNG if *png* is true.
+        """
+        suffix = (".png" if png else ".svg") if path is None else Path(path).suffix.lower()
+        if suffix not in (".svg", ".png"):
+            raise ValueError(f"the name of a picture ends with .svg or .png, not {suffix!r}")
+        picture = _picture(await self.screen(process_id, cells=True), suffix)
+        if path is not None:
+            await asyncio.to_thread(Path(path).write_bytes, picture)
+        return picture
+
     async def wait_for_screen(self, params: WaitForParams) -> WaitForResult:
         """Wait for what a terminal shows, in the form of `process/waitFor`."""
         await self._session.require("processScreen", NO_SCREENS)
@@ -85,11 +115,9 @@ class ScreenMethods:
         the terminal with the first call, from the output that it retains, unless the process was
         started with `screen=True`. An extension: other servers raise MethodNotFound.
         """
-        if since is not None and cells and since.cells is None:
-            since = None
-        version = None if since is None else since.version
-        params = ScreenParams(self._tracked.process_id, version, cells=cells, history=history)
-        return screen_of(await self._client.read_screen(params), since)
+        return await self._client.screen(
+            self._tracked.process_id, cells=cells, history=history, since=since
+        )
 
     async def wait_for(
         self,
@@ -146,14 +174,7 @@ class ScreenMethods:
         The format follows from the name: `.svg`, or `.png`, which needs Pillow (extra `png`).
         Without a path it is SVG.
         """
-        suffix = ".svg" if path is None else Path(path).suffix.lower()
-        if suffix not in (".svg", ".png"):
-            raise ValueError(f"the name of a picture ends with .svg or .png, not {suffix!r}")
-        screen = await self.screen(cells=True)
-        picture = _picture(screen, suffix)
-        if path is not None:
-            await asyncio.to_thread(Path(path).write_bytes, picture)
-        return picture
+        return await self._client.screenshot(self._tracked.process_id, path)
 
     async def last_command(self) -> LastCommand:
         """The last command of a shell with integration: its words, cwd, exit status and output.

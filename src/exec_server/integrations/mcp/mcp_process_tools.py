@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 from pydantic import Field
 
 import exec_server
@@ -202,6 +203,25 @@ class ProcessTools:
         if close and status == "accepted":
             status = await client.close_stdin(process_id)
         return WriteAnswer(status=status)
+
+    async def screenshot(
+        self,
+        process_id: ProcessId,
+        picture: Annotated[bool, Field(description="add a PNG of the screen")] = False,
+    ) -> CallToolResult:
+        """Return what the terminal of a job shows now, as rows of text; for jobs with `tty`."""
+        client = await self._client_of(process_id)
+        screen = await client.screen(process_id)
+        cursor = f"cursor: row {screen.cursor.row}, column {screen.cursor.column}"
+        facts = f"{screen.rows} rows, {screen.columns} columns, {cursor}, title: {screen.title!r}"
+        content: list[ContentBlock] = [
+            TextContent(type="text", text=screen.text),
+            TextContent(type="text", text=facts),
+        ]
+        if picture:
+            data = base64.b64encode(await client.screenshot(process_id, png=True)).decode()
+            content.append(ImageContent(type="image", data=data, mime_type="image/png"))
+        return CallToolResult(content=content)
 
     async def signal(
         self,

@@ -40,6 +40,7 @@ def make_server(box: McpBox, settings: McpSettings) -> MCPServer:
         ("start", processes.start, "Start a job", _ACTS),
         ("read", processes.read, "Read the output of a job", _LOOKS),
         ("write", processes.write, "Write to a job", _ACTS),
+        ("screenshot", processes.screenshot, "See the screen of a job", _LOOKS),
         ("signal", processes.signal, "Signal a job", _ACTS),
         ("list", processes.list_jobs, "List jobs", _LOOKS),
         ("read_file", files.read_file, "Read a file", _LOOKS),
