@@ -17,9 +17,10 @@ from exec_server.transport.address import TcpAddress
 from exec_server.web.page_program import PageOptions, ServedPage, serve_page
 from exec_server.web.page_routes import KEY_HEADER
 from exec_server.web.places import PlaceFacts
-from tests.support.wire import PATIENCE
 
 _HEAD = struct.Struct(">IB")
+# Programs take long to start on a busy machine.
+PATIENCE = 60.0
 LOOPBACK = PageOptions(listen=TcpAddress("127.0.0.1", 0))
 
 

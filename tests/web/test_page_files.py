@@ -11,7 +11,7 @@ from exec_server.web.transfer_routes import PIECE_BYTES
 from tests.requirements import requirement
 from tests.support.page import Browser, browsing, place_of
 
-pytestmark = pytest.mark.one_loop
+pytestmark = [pytest.mark.one_loop, pytest.mark.timeout(180)]
 
 
 @requirement("web/files:browse")

@@ -15,7 +15,7 @@ from tests.requirements import requirement
 from tests.support.durable import StateServers
 from tests.support.page import browsing, place_of
 
-pytestmark = pytest.mark.one_loop
+pytestmark = [pytest.mark.one_loop, pytest.mark.timeout(180)]
 
 SIZE = {"columns": 80, "rows": 24}
 
@@ -108,7 +108,7 @@ async def test_a_tab_that_sleeps_does_not_hold_the_process_up(server, monkeypatc
         await browser.sign_in()
         async with browser.tab() as tab:
             line = (
-                "head -c 8000000 /dev/zero | tr '\\0' x; printf '\\033[2J\\033[Hfinished\\n'; cat"
+                "head -c 3000000 /dev/zero | tr '\\0' x; printf '\\033[2J\\033[Hfinished\\n'; cat"
             )
             made = await tab.call("process.start", place="p0", terminal=True, line=line, **SIZE)
             tab.draws = False
@@ -118,7 +118,7 @@ async def test_a_tab_that_sleeps_does_not_hold_the_process_up(server, monkeypatc
                 await other.call("shown.follow", id=made["id"], channel=2)
                 await other.shows(2, b"finished")
             held = tab.received[1]
-            assert held < 4_000_000
+            assert held < 2_000_000
             tab.draws = True
             await tab.drawn(1, held)
             await tab.shows(1, b"finished")
@@ -140,7 +140,7 @@ async def test_questions_of_a_program_are_answered_while_no_tab_looks(server):
                     await other.until(lambda: 1 in other.frames)
                     return b"033" in other.output[1]
 
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not await shows_answer():
                     pass
 
@@ -171,7 +171,7 @@ async def test_a_job_of_another_session_is_followed_and_left_alone(tmp_path):
                     await tab.type(1, b"it\r")
                     await tab.shows(1, b"got it")
                     await tab.call("shown.close", id=made["id"])
-                    async with asyncio.timeout(10):
+                    async with asyncio.timeout(60):
                         while (await tab.call("process.list", place="p0"))[0]["attached"]:
                             pass
                     [job] = await tab.call("process.list", place="p0")
@@ -231,7 +231,7 @@ async def test_a_process_of_an_agent_is_watched_taken_and_given_back(server):
                 with pytest.raises(ControlLost):
                     await handle.write(b"refused\n")
                 await tab.call("shown.giveBack", id=made["id"])
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     while not handle.drives:
                         await handle.control_state()
                 with contextlib.suppress(ControlLost):

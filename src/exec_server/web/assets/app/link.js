@@ -150,7 +150,8 @@ export class Link extends EventTarget {
       this._set("signed out");
       return;
     }
-    this._set(code === PROGRAM_ENDS ? "ended" : "away");
+    // A program that has said that it ends is not expected back, but it may come.
+    this._set(code === PROGRAM_ENDS || this.state === "ended" ? "ended" : "away");
     this._timer = setTimeout(() => this.open(), this._pause);
     this._pause = Math.min(2 * this._pause, LAST_PAUSE);
   }
@@ -162,7 +163,7 @@ export class Link extends EventTarget {
   }
 
   _set(state) {
-    if (state === "ended" || this.state !== state) {
+    if (this.state !== state) {
       this.state = state;
       this._emit("state", state);
     }
