@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help limits-vm run test interop check format bench transfer soak durable memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help limits-vm run test interop check format bench transfer file-bars soak durable memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -35,6 +35,9 @@ bench: .venv/.stamp reference ## measure, beside the reference if it is availabl
 
 transfer: .venv/.stamp ## copy files with `exec-server cp`, scp, sftp and rsync; ARGS go to bench/transfer.py
 	$(BIN)/python bench/transfer.py $(ARGS)
+
+file-bars: .venv/.stamp ## watch 50,000 directories, search beside rg, send changes of 1 GiB beside rsync; ARGS go to bench/file_bars.py
+	$(BIN)/python bench/file_bars.py $(ARGS)
 
 soak: .venv/.stamp system ## kill parts of a registry of several nodes for two minutes; ARGS go to soak/run.py
 	$(BIN)/python soak/run.py $(ARGS)
