@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help web-test limits-vm run test interop check format bench transfer ports soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -38,6 +38,9 @@ transfer: .venv/.stamp ## copy files with `exec-server cp`, scp, sftp and rsync;
 
 ports: .venv/.stamp ## measure `exec-server port -L` beside `ssh -L`; ARGS go to bench/ports.py
 	$(BIN)/python bench/ports.py $(ARGS)
+
+file-bars: .venv/.stamp ## watch 50,000 directories, search beside rg, send changes of 1 GiB beside rsync; ARGS go to bench/file_bars.py
+	$(BIN)/python bench/file_bars.py $(ARGS)
 
 soak: .venv/.stamp system ## kill parts of a registry of several nodes for two minutes; ARGS go to soak/run.py
 	$(BIN)/python soak/run.py $(ARGS)

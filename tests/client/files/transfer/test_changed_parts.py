@@ -16,7 +16,7 @@ from exec_server.client.files.transfer.changed_parts import (
     is_equal,
     is_worth_it,
 )
-from exec_server.protocol import file_delta
+from exec_server.protocol.file_delta import MOST_RANGES, SPAN_BYTES
 from tests.requirements import requirement
 
 KIB = 1024
@@ -63,10 +63,10 @@ async def test_the_new_version_is_made_of_the_old_one_and_the_rest(small, tmp_pa
 
 @requirement("cli/files:delta")
 def test_batches_are_as_large_as_a_request_may_be():
-    ranges = [DeltaRange(n, 1, n) for n in range(file_delta.MOST_RANGES + 5)]
+    ranges = [DeltaRange(n, 1, n) for n in range(MOST_RANGES + 5)]
     ranges.append(DeltaRange(len(ranges), 10, None))
-    ranges.append(DeltaRange(len(ranges) + 9, file_delta.SPAN_BYTES, 0))
+    ranges.append(DeltaRange(len(ranges) + 9, SPAN_BYTES, 0))
     batches = list(copy_batches(ranges))
-    assert [len(batch) for batch in batches] == [file_delta.MOST_RANGES, 5, 1]
+    assert [len(batch) for batch in batches] == [MOST_RANGES, 5, 1]
     assert is_worth_it(ranges)
     assert not is_worth_it([DeltaRange(0, 4, None), DeltaRange(4, 1, 0)])
