@@ -28,8 +28,8 @@ from exec_server.errors import (
 )
 from exec_server.ssh_door.remote_commands import home_directory, safe_variables, shell_words
 from exec_server.ssh_door.sftp_server import RemoteSftp
+from exec_server.ssh_door.stty_modes import with_modes
 from exec_server.ssh_door.target import INPUT_BYTES, DoorTarget
-from exec_server.ssh_door.terminal_modes import with_modes
 
 logger = logging.getLogger(__name__)
 
