@@ -13,7 +13,8 @@ import pytest
 
 from tests.requirements import requirement
 from tests.support.ports import free_port
-from tests.support.ssh_host import PATIENCE, SshHost
+from tests.support.servers import start_server
+from tests.support.ssh_host import PATIENCE, SshHost, needed, place_for_sockets
 
 
 class _Echo(socketserver.BaseRequestHandler):
@@ -125,3 +126,31 @@ def test_unix_sockets_over_there_are_refused_unless_allowed(host, tmp_path):
         sock.connect(str(path))
         assert sock.recv(1) == b""
     path.unlink(missing_ok=True)
+
+
+@requirement("ssh:streamlocal")
+def test_unix_sockets_that_are_allowed_are_forwarded_both_ways():
+    needed("ssh")
+    with (
+        place_for_sockets() as place,
+        start_server(
+            *("--listen", "ws://127.0.0.1:0", "--stream-allow", f"unix:{place}/*")
+        ) as ours,
+        contextlib.closing(socket.socket(socket.AF_UNIX)) as far,
+    ):
+        far.bind(str(place / "far"))
+        far.listen()
+        far.settimeout(PATIENCE)
+        host = SshHost(place, ours.url)
+        words = ("-L", f"{place}/l:{place}/far", "-R", f"{place}/r:{place}/far")
+        with host.master():
+            host.ssh("-O", "forward", *words, "build")
+            for name in ("l", "r"):
+                with socket.socket(socket.AF_UNIX) as near:
+                    near.settimeout(PATIENCE)
+                    near.connect(str(place / name))
+                    accepted, _ = far.accept()
+                    with accepted:
+                        near.sendall(name.encode())
+                        accepted.settimeout(PATIENCE)
+                        assert accepted.recv(1) == name.encode()

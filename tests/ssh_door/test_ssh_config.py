@@ -11,10 +11,10 @@ from exec_server.cli.ssh_door.ssh_config_command import ssh_config_command
 from exec_server.cli.ssh_door.ssh_proxy_command import ssh_proxy_command
 from exec_server.errors import ConfigurationError
 from exec_server.ssh_door.host_key import HostKey
-from exec_server.ssh_door.pty_modes import stty_words, with_modes
 from exec_server.ssh_door.remote_commands import _as_text
 from exec_server.ssh_door.ssh_files import SshFiles
 from exec_server.ssh_door.stanza import check_host, make_config, split_target
+from exec_server.ssh_door.stty_modes import stty_words, with_modes
 from tests.requirements import requirement
 from tests.support.ssh_host import needed
 

@@ -18,7 +18,7 @@ write a configuration.
     door_channel.py     what asyncssh's channel does not know
     door_session.py     a session: command, shell, terminal, attached process
     remote_commands.py  the words, variables and directory of a command
-    pty_modes.py        modes of a terminal as words of stty
+    stty_modes.py       modes of a terminal as words of stty
     forwarding.py       ports and Unix sockets
     sftp_server.py      sftp on the file calls
     sftp_files.py       open files, read ahead and written behind

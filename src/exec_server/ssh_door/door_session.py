@@ -29,6 +29,7 @@ from exec_server.errors import (
 from exec_server.ssh_door.pty_modes import with_modes
 from exec_server.ssh_door.remote_commands import home_directory, safe_variables, shell_words
 from exec_server.ssh_door.sftp_server import RemoteSftp
+from exec_server.ssh_door.stty_modes import with_modes
 from exec_server.ssh_door.target import INPUT_BYTES, DoorTarget
 
 logger = logging.getLogger(__name__)
