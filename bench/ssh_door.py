@@ -23,7 +23,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench import machine
-from bench.transfer import _running, _start_sshd
+from bench.transfer import running, start_sshd
 
 _CIPHER = "aes128-gcm@openssh.com"
 
@@ -90,12 +90,12 @@ def _hosts(stack: contextlib.ExitStack, folder: Path) -> dict[str, list[str]]:
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if sshd is None or shutil.which("rsync") is None:
         raise SystemExit("sshd and rsync have to be installed")
-    beside = _start_sshd(stack, sshd, folder)
+    beside = start_sshd(stack, sshd, folder)
     config = _door_config(stack, folder)
     control = tempfile.TemporaryDirectory(prefix="cp-")
     stack.enter_context(control)
     shared = ["-F", config, "-o", f"ControlPath={control.name}/c"]
-    stack.enter_context(_running(["ssh", *shared, "-M", "-N", "there"]))
+    stack.enter_context(running(["ssh", *shared, "-M", "-N", "there"]))
     cold = folder / "cold"
     cold.write_text(Path(config).read_text().replace("--linger 30", "--linger 0"))
     return {
@@ -109,7 +109,7 @@ def _hosts(stack: contextlib.ExitStack, folder: Path) -> dict[str, list[str]]:
 
 def _door_config(stack: contextlib.ExitStack, folder: Path) -> str:
     program = [sys.executable, "-m", "exec_server"]
-    server = stack.enter_context(_running(program, stdout=subprocess.PIPE))
+    server = stack.enter_context(running(program, stdout=subprocess.PIPE))
     assert server.stdout is not None
     url = server.stdout.readline().decode().strip()
     os.environ["XDG_STATE_HOME"] = str(folder)
@@ -121,7 +121,7 @@ def _door_config(stack: contextlib.ExitStack, folder: Path) -> str:
 
 def _asyncssh_config(stack: contextlib.ExitStack, folder: Path) -> str:
     words = [sys.executable, "-c", _ASYNCSSH, str(folder / "ssh/host")]
-    server = stack.enter_context(_running(words, stdout=subprocess.PIPE))
+    server = stack.enter_context(running(words, stdout=subprocess.PIPE))
     assert server.stdout is not None
     path = folder / "asyncssh_config"
     path.write_text(_ASYNCSSH_CONFIG.format(port=server.stdout.readline().decode().strip()))

@@ -26,7 +26,6 @@ from exec_server.errors import (
     RpcError,
     StdinClosed,
 )
-from exec_server.ssh_door.pty_modes import with_modes
 from exec_server.ssh_door.remote_commands import home_directory, safe_variables, shell_words
 from exec_server.ssh_door.sftp_server import RemoteSftp
 from exec_server.ssh_door.stty_modes import with_modes
