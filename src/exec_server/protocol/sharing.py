@@ -73,11 +73,14 @@ class WatchParams(msgspec.Struct, rename="camel", omit_defaults=True):
     after_seq: Count | None = None
     # False: output alone, as of pipes, and never a picture.
     pictures: bool = True
+    # A watch that begins again, with the same id, has another number here; its events repeat it, so
+    # that those of before can be told from those that follow the new answer.
+    run: Count = 0
     # True answers with the screen and does not begin to watch.
     once: bool = False
 
     def __post_init__(self) -> None:
-        if not fits_u64(self.after_seq):
+        if not fits_u64(self.after_seq, self.run):
             raise ValueError("invalid number: more than 64 bits")
 
 
@@ -131,6 +134,8 @@ class WatchedEvent(msgspec.Struct, rename="camel", omit_defaults=True):
     watch_id: str
     # The number of the event in its process. Events of a watch come in order.
     seq: int
+    # That of the request.
+    run: int = 0
     stream: Stream | UnsetType = UNSET
     chunk: Blob | UnsetType = UNSET
     # This replaces all output so far: the watcher was too slow.

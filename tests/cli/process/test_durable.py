@@ -316,7 +316,7 @@ async def test_a_detached_shell_is_durable(servers, terminal: MakeTerminal, else
     found = await only(servers.url, env=elsewhere)
     assert (found["state"], found["tty"]) == ("running", True)
     again = terminal("attach", servers.url, found["id"], env=elsewhere)
-    await again.until(b"ready\r\n")
+    await again.until(b"ready")
     again.type(b"word\r")
     await again.until(b"got:word\r\n")
     assert await again.status() == 0

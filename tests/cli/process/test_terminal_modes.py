@@ -144,14 +144,19 @@ async def test_a_terminal_is_restored_after_detaching_and_drawn_after_attaching(
     session_id = first.shown.strip().decode()
 
     for _ in range(2):
-        # The size is the same as before.
+        # The size is the same as before: the screen is painted, and the program is left alone.
         again = terminal("attach", session_id)
         await again.until(b"\x1b[?1049h")
-        await again.until(b"drawn 30 90\r\n")
-        assert b"\x1b[?2004h" in again.all and b"\x1b[?25l" in again.all
+        await again.until(b"ready")
+        await again.until(b"\x1b[?2004h")
+        await again.until(b"\x1b[?25l")
         again.type(b"\r~d")
         assert await again.status() == 0
-        assert b"\x1b[?1049l" in again.all[again.all.index(b"drawn") :]
+        assert b"\x1b[?1049l" in again.all[again.all.index(b"ready") :]
+    larger = terminal("attach", session_id, rows=31)
+    await larger.until(b"drawn 31 90\r\n")
+    larger.type(b"\r~d")
+    assert await larger.status() == 0
     assert (await cli.finished("kill", "-s", "KILL", session_id)).status == 0
 
 

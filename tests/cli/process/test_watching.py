@@ -127,6 +127,7 @@ async def test_a_kept_shell_outlives_its_terminal(server, terminal: MakeTerminal
     shell.hang_up()
     assert await shell.status() == 129
     again = terminal("attach", "kept")
+    await again.until(b"ready")
     again.type(b"here\r")
     await again.until(b"<here>")
     again.type(b"~d")

@@ -12,6 +12,7 @@ from exec_server.client.process.output_buffer import OutputChunk
 from exec_server.client.process.watched_process import WatchedProcess
 from exec_server.errors import ControlLost, ControlRefused, InvalidRequest
 from exec_server.protocol.sharing import ScreenPicture
+from exec_server.terminal import open_engine
 from tests.requirements import requirement
 from tests.support.fault_proxy import fault_proxy
 
@@ -112,3 +113,50 @@ def test_the_synchronous_client_shares_as_well():
                     True,
                     False,
                 ]
+
+
+@requirement("sharing/client:watch")
+async def test_a_watch_that_begins_again_shows_each_byte_once(server):
+    script = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo $i; done; read x"
+    async with (
+        exec_server.connect(server.url) as client,
+        await client.start(["sh", "-c", script], stdin=True) as process,
+        await client.watch(process.process_id, window=2000) as watched,
+    ):
+        data = b""
+        async with asyncio.timeout(PATIENCE):
+            async for seen in watched:
+                assert isinstance(seen, OutputChunk)
+                data += seen.data
+                if len(data) % 7 == 0:
+                    await watched.refresh()
+                if data.endswith(b"\n3000\n"):
+                    break
+        assert data.split() == [b"%d" % number for number in range(1, 3001)]
+
+
+@requirement("sharing/watch:picture")
+async def test_who_comes_while_output_flows_sees_what_the_others_see(server):
+    script = "i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo line $i .; sleep 0.002; done; read x"
+    async with (
+        exec_server.connect(server.url) as client,
+        await client.start(["sh", "-c", script], tty=True) as process,
+    ):
+        for _ in range(4):
+            engine = open_engine(80, 24)
+            async with (
+                asyncio.timeout(PATIENCE),
+                await client.watch(process.process_id) as watched,
+            ):
+                async for seen in watched:
+                    if isinstance(seen, ScreenPicture):
+                        engine.feed(seen.data.data)
+                    elif isinstance(seen, OutputChunk):
+                        engine.feed(seen.data)
+                    whole = [text for text in engine.lines() if text.endswith(" .")]
+                    numbers = [int(text.split()[1]) for text in whole]
+                    if numbers:
+                        assert numbers == list(range(numbers[0], numbers[-1] + 1))
+                    if len(numbers) > 20:
+                        break
+            engine.close()

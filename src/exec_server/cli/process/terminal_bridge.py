@@ -260,8 +260,9 @@ class TerminalBridge:
             if writing.done():
                 return
         typed.end()
-        if self._options.at_end == "hang up":
-            # The terminal was closed: there is no input and no reader any more.
+        if self._options.at_end == "hang up" or self._options.has_escape_keys:
+            # The terminal was closed: there is no input and no reader any more. A process that
+            # runs on must not read the end of its input.
             self._end(signal.SIGHUP)
             return
         await writing

@@ -291,21 +291,21 @@ class WatchedProcess:
         if result.rows is not None and result.cols is not None:
             self._size = result.rows, result.cols
         self._view.told(result.control)
-        self._taken = max(self._taken, result.seq)
+        if result.screen is None:
+            self._taken = max(self._taken, result.seq)
         if result.screen is not None:
             self._shows_pictures = True
-            # Nothing that came before has to be shown.
-            self._seen.clear()
-            self._put(result.seq, result.screen)
+            # Events may have overtaken the answer.
+            self._seen.appendleft((result.seq, result.screen))
+            self._news.set()
 
-    def _restarted(self, result: WatchResult) -> None:
-        """The watch goes on over another connection."""
-        if result.screen is None:
-            # Events that were not taken come again.
-            self._seen.clear()
-        self._began(result)
+    def _forget(self) -> None:
+        """The watch begins again: what was not taken comes once more."""
+        self._seen.clear()
 
     def _received(self, event: WatchedEvent) -> None:
+        if event.run != self._params.run:
+            return
         if event.chunk and event.stream:
             self._put(event.seq, OutputChunk(event.seq, event.stream, event.chunk.data))
         elif event.screen:

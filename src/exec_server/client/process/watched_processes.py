@@ -53,12 +53,16 @@ class WatchedProcesses:
     async def refresh(self, watched: WatchedProcess) -> None:
         if watched.watch_id in self._watches:
             params = self._again(watched)
-            watched._restarted(await self._session.call(sharing.WATCH, params, repeat=True))
+            watched._began(await self._session.call(sharing.WATCH, params, repeat=True))
 
     def _again(self, watched: WatchedProcess) -> sharing.WatchParams:
-        """The request to watch once more; output that was shown is not shown again."""
+        """The request to watch once more; what was not shown comes again."""
         after = None if watched.shows_pictures else watched.last_seq
-        return msgspec.structs.replace(watched._params, after_seq=after)
+        watched._params = msgspec.structs.replace(
+            watched._params, after_seq=after, run=watched._params.run + 1
+        )
+        watched._forget()
+        return watched._params
 
     async def end(self, watched: WatchedProcess) -> None:
         """Stop watching, also at the server."""
@@ -98,7 +102,7 @@ class WatchedProcesses:
                 self._watches.pop(watched.watch_id, None)
                 watched._finish(exc)
                 continue
-            watched._restarted(result)
+            watched._began(result)
 
     def session_lost(self, error: ConnectionClosed) -> None:
         watches, self._watches = self._watches, {}

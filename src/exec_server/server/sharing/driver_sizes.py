@@ -24,6 +24,12 @@ class DriverSizes:
         if self._timer is None:
             self._pass_on()
 
+    def put_now(self, size: Size) -> None:
+        """Another driver has its own size at once: its first key may depend on it."""
+        self.close()
+        self._next = size
+        self._pass_on()
+
     def _pass_on(self) -> None:
         self._timer = None
         size, self._next = self._next, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from msgspec import UNSET
 
@@ -45,13 +46,14 @@ class Watcher:
         session: Session,
         watch_id: str,
         *,
+        run: int = 0,
         window: int | None,
         paint: Paint | None,
         after_seq: int,
     ) -> None:
         self.child = child
         self._session = session
-        self._watch_id = watch_id
+        self._event = partial(sharing.WatchedEvent, watch_id, run=run)
         self._window = min(window or DEFAULT_WINDOW, _LARGEST_WINDOW)
         self._paint = paint
         # The number of the last output that was sent.
@@ -95,7 +97,7 @@ class Watcher:
     def resized(self, rows: int, cols: int) -> None:
         if self._is_live:
             seq = self.child.log.next_seq - 1
-            self._send(sharing.WatchedEvent(self._watch_id, seq, size=(rows, cols)))
+            self._send(self._event(seq, size=(rows, cols)))
 
     def exited(self, seq: int) -> None:
         if self._is_live:
@@ -162,7 +164,7 @@ class Watcher:
             missing = page.dropped_bytes - max(self._dropped, self._sent_bytes)
             self._dropped = page.dropped_bytes
             seq = page.chunks[0].seq - 1
-            self._send(sharing.WatchedEvent(self._watch_id, seq, dropped_bytes=max(0, missing)))
+            self._send(self._event(seq, dropped_bytes=max(0, missing)))
 
     async def _paint_again(self, paint: Paint) -> None:
         try:
@@ -176,7 +178,7 @@ class Watcher:
             self._send_all_that_fits()
         elif dump.seq > self._cursor:
             self._cursor = dump.seq
-            event = sharing.WatchedEvent(self._watch_id, dump.seq, screen=picture_of(dump))
+            event = self._event(dump.seq, screen=picture_of(dump))
             self._count(dump.seq, len(dump.data))
             self._send(event)
         self.catch_up()
@@ -189,9 +191,7 @@ class Watcher:
         self._cursor = chunk.seq
         self._sent_bytes += len(chunk.data)
         self._count(chunk.seq, len(chunk.data))
-        event = sharing.WatchedEvent(
-            self._watch_id, chunk.seq, stream=chunk.stream, chunk=Blob(chunk.data)
-        )
+        event = self._event(chunk.seq, stream=chunk.stream, chunk=Blob(chunk.data))
         self._send(event)
 
     def _count(self, seq: int, size: int) -> None:
@@ -204,7 +204,7 @@ class Watcher:
         if self._is_closed and not self._has_told_close:
             self._has_told_close = True
             seq = self.child.log.next_seq - 1
-            self._send(sharing.WatchedEvent(self._watch_id, seq, closed=True))
+            self._send(self._event(seq, closed=True))
 
     def _tell_exit(self) -> None:
         if self._has_told_exit:
@@ -213,8 +213,7 @@ class Watcher:
         child = self.child
         facts = read_result(child, child.log.next_seq, 1)
         self._send(
-            sharing.WatchedEvent(
-                self._watch_id,
+            self._event(
                 child.log.next_seq - 1,
                 exited=True,
                 exit_code=None if facts.why_lost is not None else facts.exit_code,

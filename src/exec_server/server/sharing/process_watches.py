@@ -177,6 +177,7 @@ class Sharing:
             shared.child,
             session,
             params.watch_id,
+            run=params.run,
             window=params.window,
             paint=self._paint if params.pictures else None,
             after_seq=after_seq,

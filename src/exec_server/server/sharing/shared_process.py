@@ -173,7 +173,7 @@ class SharedProcess:
         )
         self.on_changed()
         if driver.size is not None:
-            self._sizes.put(driver.size)
+            self._sizes.put_now(driver.size)
         for seat in tuple(self.seats.values()):
             self._tell_change(seat, reason, before)
 
