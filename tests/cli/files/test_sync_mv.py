@@ -66,17 +66,25 @@ async def test_a_directory_becomes_like_the_other_as_with_rsync(server, tmp_path
         assert alike(ours, theirs)
         await done("sync", *options, there, back)
         assert alike(back, theirs)
-    # What has changed, what is new and what is gone.
+
+
+@requirement("cli/files:sync")
+async def test_what_is_new_changed_or_gone_is_as_with_rsync(server, tmp_path, source):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    there = f"{server.url}:{ours}"
+    for place in (ours, theirs):
+        with_rsync(source, place)
     (source / "d0" / "f0").write_text("another content")
     shutil.rmtree(source / "d1")
     (source / "new").mkdir()
     (source / "new" / "file").write_text("new")
     (source / "link").unlink()
     (source / "link").symlink_to("new")
-    for place in (ours, theirs, back):
+    for place in (ours, theirs):
         (place / "extra").mkdir()
         (place / "extra" / "file").write_text("x")
         (place / "extra.log").write_text("kept, because it is excluded")
+        os.utime(place / "extra.log", (1_600_000_000, 1_600_000_000))
     planned = await done("sync", "--delete", "--dry-run", "--exclude=*.log", source, there)
     assert "delete extra/file\n" in planned and "create new/file\n" in planned
     assert "update d0/f0\n" in planned and "extra.log" not in planned
@@ -87,8 +95,10 @@ async def test_a_directory_becomes_like_the_other_as_with_rsync(server, tmp_path
     )
     assert facts["removed"] >= 3 and facts["files"] == 2
     assert alike(ours, theirs)
-    await done("sync", "--delete", "--exclude=*.log", there, back)
-    assert alike(back, theirs)
+    await done("sync", "--delete", "--exclude=*.log", there, tmp_path / "back")
+    (theirs / "extra.log").unlink()
+    (theirs / "keep.log").unlink()
+    assert alike(tmp_path / "back", theirs)
 
 
 @requirement("cli/files:sync-delete")
