@@ -169,7 +169,7 @@ async def test_a_second_interrupt_kills(server):
 @requirement("cli/run:interrupt")
 async def test_a_second_interrupt_leaves_what_has_exited(server, tmp_path):
     # The command is gone; what it left behind holds its output and hears no signal.
-    script = f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60' & echo ready; exit 4"
+    script = f"setsid sh -c 'echo $$ > {tmp_path}/pid; echo ready; exec sleep 60' & exit 4"
     async with running(server.url, *sh(script)) as process:
         assert await line(process) == b"ready\n"
         [child] = server.core._sessions.values()
