@@ -96,6 +96,8 @@ class ProcessTable:
         self._alarm = Alarm(self._closed.next_deadline, self._expire)
         # Called when a process has ended.
         self.on_exit: Callable[[Child], None] | None = None
+        # Called before the first event of a process; without parameters for one that was restored.
+        self.on_start: Callable[[Child, process.StartParams | None], None] | None = None
         # How many seconds an ended process can be read, if the client asked for longer than usual.
         self.retained_seconds: float | None = None
 
@@ -176,6 +178,8 @@ class ProcessTable:
             self._durable.add(child)
             if child.state == "closed":
                 self._retain_closed(child)
+            elif self.on_start is not None:
+                self.on_start(child, None)
 
     def _started(
         self,
@@ -203,6 +207,8 @@ class ProcessTable:
             self._entries[process_id] = child
             if self._durable is not None and child.is_durable:
                 self._durable.add(child)
+            if self.on_start is not None:
+                self.on_start(child, starting.params)
             self._begin_after_answer(child)
         elif not starting.is_cancelled:
             del self._entries[process_id]

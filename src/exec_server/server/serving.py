@@ -39,6 +39,7 @@ from exec_server.transport.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
     from exec_server.access.principals_file import PrincipalsFile
+    from exec_server.recording.recorder import TerminalRecorder
     from exec_server.server.principals.principal_watch import PrincipalWatch
     from exec_server.server.server_audit import ServerAudit
     from exec_server.server.server_metrics import ServerMetrics
@@ -89,6 +90,7 @@ async def serve(
     find_principal: FindPrincipal | None = None,
     quotas: Quotas = NO_QUOTAS,
     when_full: WhenFull = "refuse",
+    recorder: TerminalRecorder | None = None,
     on_stopped: Callable[[str], None] | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Listen on a `ws://` or `unix://` URL, or on the socket of `systemd`.
@@ -105,7 +107,7 @@ async def serve(
     those principals are served, the bearers of tokens that the *authenticator* accepts, and at a
     Unix socket the server's own user and root. With *metrics* there are pages `/metrics` and
     `/healthz`. With *audit* each request that does something has a line in its file, which the
-    caller closes.
+    caller closes. The *recorder*, which the caller closes, too, records terminals.
     """
     file = None if principals is None else _principals_file(principals)
     known = None if file is None else KnownPrincipals(file.records())
@@ -122,6 +124,7 @@ async def serve(
         find_principal=find_principal,
         quotas=quotas,
         when_full=when_full,
+        recorder=recorder,
     )
     try:
         if audit is not None:
@@ -274,6 +277,7 @@ async def serve_stdio(
     writer: int = 1,
     proxy_private_ips_via_upstream: bool = False,
     audit: ServerAudit | None = None,
+    recorder: TerminalRecorder | None = None,
 ) -> None:
     """Serve one connection on two descriptors until the end of input, and then stop."""
     from exec_server.transport.stdio import StdioConnection
@@ -283,6 +287,7 @@ async def serve_stdio(
         resumable=False,
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
         audit=audit,
+        recorder=recorder,
     )
     try:
         if audit is not None:

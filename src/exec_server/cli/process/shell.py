@@ -24,10 +24,11 @@ from exec_server.cli.process import detach, terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.end_words import tell_end
 from exec_server.cli.process.limit_options import LIMIT_HELP, add_limit, chosen_limits
-from exec_server.cli.process.run import start_command
+from exec_server.cli.process.run import recorded_command, start_command
 from exec_server.cli.process.run_options import RunOptions, add_not_durable, split_server
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.recordings.record_option import add_record, record_choice
 from exec_server.cli.server_access import SERVER_HELP
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
@@ -82,6 +83,7 @@ def shell_parser() -> Parser:
     add_place_on_server(parser)
     add_not_durable(parser)
     add_limit(parser)
+    add_record(parser)
     add_connection_options(parser)
     return parser
 
@@ -112,6 +114,7 @@ def shell_command(words: list[str]) -> int:
                 tty=True,
                 durable=not values.not_durable,
                 limits=chosen_limits(values),
+                record=record_choice(values),
                 token=server_token(parser, values),
                 token_file=values.token_file,
                 pin=values.pin,
@@ -137,16 +140,21 @@ async def _shell(options: RunOptions) -> int:
         durable = options.durable and await client.offers("processDurable")
         # A user can do without output that was dropped during an outage, but not without the shell.
         process = await start_command(client, options, on_gap="skip", durable=durable)
-        bridge_options = BridgeOptions(
-            is_terminal=True,
-            has_escape_keys=True,
-            at_end="hang up",
-            size=terminal_io.terminal_size(),
-        )
         detaching = _Detaching(client, process, options, started_at)
-        async with TerminalBridge(process, bridge_options, notices) as bridge:
-            bridge.on_detach = detaching.begin
-            status = await bridge.follow()
+        size = terminal_io.terminal_size()
+        with recorded_command(options, size) as recording:
+            bridge_options = BridgeOptions(
+                is_terminal=True,
+                has_escape_keys=True,
+                at_end="hang up",
+                size=size,
+                recording=recording,
+            )
+            async with TerminalBridge(process, bridge_options, notices) as bridge:
+                bridge.on_detach = detaching.begin
+                status = await bridge.follow()
+            if recording is not None:
+                recording.close(process.returncode)
         if bridge.is_detached:
             detaching.finish(bridge.modes)
             return status

@@ -1,4 +1,7 @@
-"""Connects a process on a server to the descriptors, the terminal and the signals here."""
+"""Connects a process on a server to the descriptors, the terminal and the signals here.
+
+The module is long because input, output, signals and the end of one process share their state.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.escape_keys import HELP, EscapeKeys, Key
 from exec_server.cli.process.shortened_output import ShortenedOutput
 from exec_server.cli.process.type_ahead import TypeAhead
+from exec_server.cli.recordings.record_option import LocalRecording
 from exec_server.client.process.bounded_output import BoundedOutput
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import ExecServerError, MethodNotFound, StdinClosed
@@ -68,6 +72,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Queries of the program to its terminal are shown after this event, or never: the answers to
     # older ones would be typed into the program, or left for the shell here.
     queries_after: int | None = 0
+    # Gets what the terminal shows, if it is recorded.
+    recording: LocalRecording | None = None
 
 
 class TerminalBridge:
@@ -192,6 +198,8 @@ class TerminalBridge:
         async for chunk in self._process:
             if queries_after is not None and chunk.seq > queries_after:
                 await self._output.show_queries()
+            if self._options.recording is not None:
+                self._options.recording.output(chunk.data)
             is_error = chunk.stream == "stderr"
             if self._options.collected is not None:
                 self._options.collected["stderr" if is_error else "stdout"] += chunk.data
@@ -346,18 +354,23 @@ class TerminalBridge:
     def _resize(self) -> None:
         size = terminal_io.terminal_size()
         if size is not None:
-            self._help(self._process.resize(*size))
+            self._help(self._resize_to(*size))
+
+    async def _resize_to(self, rows: int, cols: int) -> None:
+        if self._options.recording is not None:
+            self._options.recording.resized(rows, cols)
+        await self._process.resize(rows, cols)
 
     async def _redraw(self) -> None:
         """Make the program draw its screen again: it does so when the size changes."""
         size = terminal_io.terminal_size()
         if size is not None:
             rows, cols = size
-            await self._process.resize(rows - 1 if rows > 1 else rows + 1, cols)
+            await self._resize_to(rows - 1 if rows > 1 else rows + 1, cols)
             # A program that sees only the last size would notice no change.
             await asyncio.sleep(_BETWEEN_SIZES)
             # The size may have changed meanwhile.
-            await self._process.resize(*(terminal_io.terminal_size() or size))
+            await self._resize_to(*(terminal_io.terminal_size() or size))
 
     async def _kill(self) -> None:
         """Kill the command, unless it has closed, and wait for its last output."""

@@ -8,6 +8,7 @@ state_place.py    the directory in which they are kept
 process_limit_options.py  what each command may use
 audit_options.py  the options of the audit log
 operator_options.py  TLS, reload, metrics, a Unix socket
+record_options.py    records all terminals
 quota_options.py  the quotas of all clients together
 service_notices.py   tells systemd that the server is ready, reloads, stops or hangs
 reloading.py      reads tokens, certificates and the log level again at SIGHUP
