@@ -7,6 +7,7 @@ secret_filter.py    removes known secrets, however the output is split
 recorder.py         records the terminals of a server, in a thread of its own
 recording_files.py  a directory of recordings: names, the list, the quota
 screen_text.py      every text that was ever on the screen, with time and row
+required_text.py    a text that every match of a regular expression contains
 text_index.py       this text and keyframes in a file beside the recording
 playback.py         the screen at any moment of a recording
 export.py           a recording as text, SVG or GIF

@@ -21,8 +21,14 @@ _BETWEEN = re.compile(
     r" \r(?!\n)|\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P_^X][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"
     r"|[ -/]+[0-~]|[0-OQ-WYZ\\`-~])|[\x00-\x1a\x1c-\x1f]"
 )
-# A sequence that has begun, or a blank whose return may follow.
-_UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|[\]P_^X][^\x07\x1b]{0,4096}\x1b?|[ -/]*)| )\Z")
+# The same for a quick look: sequences, which are found by their first character, and the rest.
+_SEQUENCES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P_^X][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"
+    r"|[ -/]+[0-~]|[0-OQ-WYZ\\`-~])"
+)
+_CONTROLS = {number: None for number in range(0x20) if number != 0x1B}
+# A sequence that has begun.
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]P_^X][^\x07\x1b]{0,4096}\x1b?|[ -/]*)\Z")
 # A token that goes on for longer than this is not held back any more.
 _LONGEST_TOKEN = 512
 _LONGEST_SEQUENCE = 4200
@@ -46,19 +52,21 @@ class SecretFilter:
     def feed(self, text: str) -> str:
         """What may be written of the text so far."""
         text = self._held + text
-        visible = _BETWEEN.sub("", text)
-        unfinished = _UNFINISHED.search(text, max(0, len(text) - _LONGEST_SEQUENCE))
-        held = self._held_length(visible, is_at_end=text.endswith(_TOKEN_BEGIN[0]))
-        if unfinished is None and not held and not self._stars and not self._is_in(visible):
-            self._held = ""
-            return text
+        unfinished = _unfinished(text)
+        is_at_end = text.endswith(_TOKEN_BEGIN[0])
+        if not self._stars and unfinished is None:
+            visible = _quickly_visible(text)
+            if not self._held_length(visible, is_at_end=is_at_end) and not self._is_in(visible):
+                self._held = ""
+                return text
         stars, places = self._places(text, is_last=False)
+        visible = "".join([text[place] for place in places])
+        held = self._held_length(visible, is_at_end=is_at_end)
         keep = places[-held] if held else len(text)
         if unfinished is not None:
             # A secret may go on after the sequence, whose beginning was counted as visible.
-            before = bisect_left(places, unfinished.start())
-            shown = _BETWEEN.sub("", text[: unfinished.start()])
-            hidden = self._held_length(shown, is_at_end=False)
+            before = bisect_left(places, unfinished)
+            hidden = self._held_length(visible[:before], is_at_end=False)
             keep = min(keep, places[before - hidden]) if hidden else keep
         self._held = text[keep:]
         self._stars = {place - keep for place in stars if place >= keep}
@@ -118,6 +126,25 @@ class SecretFilter:
         if start >= 0 and re.fullmatch(r"[\w-]*", visible[start:]):
             longest = max(longest, len(visible) - start)
         return longest
+
+
+def _quickly_visible(text: str) -> str:
+    text = _SEQUENCES.sub("", text) if "\x1b" in text else text
+    return text.replace(" \r\n", " \n").replace(" \r", "").translate(_CONTROLS)
+
+
+def _unfinished(text: str) -> int | None:
+    """Where a sequence begins that has not ended, or a blank whose return may follow."""
+    if text.endswith(" "):
+        return len(text) - 1
+    least = max(0, len(text) - _LONGEST_SEQUENCE)
+    start = text.rfind("\x1b", least)
+    if start < 0 or _UNFINISHED.match(text, start) is None:
+        return None
+    # The last one may be the end of a longer sequence.
+    first = text.rfind("\x1b", least, start)
+    is_longer = first >= 0 and _UNFINISHED.match(text, first) is not None
+    return first if is_longer else start
 
 
 def _with_stars(text: str, places: set[int]) -> str:
