@@ -33,6 +33,7 @@ RULES = {
     "state": "protocol errors limits",
     "relay": "errors limits",
     "terminal": "",
+    "recording": "errors terminal",
     # The edge: the event loop, sockets, and calls over them.
     "timers": "",
     "audit": "errors printable",
@@ -55,20 +56,21 @@ RULES = {
     "discovery": "host protocol errors limits",
     # These join the layers above. They do not import one another.
     "server": "access audit errors limits version printable prometheus timers protocol state "
-    "transport rpc sandbox screens process files outbound host discovery network schema streams",
+    "transport rpc sandbox screens process files outbound host discovery network schema streams "
+    "recording",
     "client": "terminal rpc transport version state streams protocol errors limits",
     "remote": "audit timers protocol.registry relay transport errors limits",
     "hub": "access audit protocol.registry relay.frame relay.keys prometheus transport "
     "version errors limits",
     # These join the joins.
     "client_urls": "client remote protocol.registry errors",
-    "remote_server": "audit.audit_file server remote version errors",
+    "remote_server": "audit.audit_file recording server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
     "web": "access client transport terminal protocol errors",
     "cli": "terminal access audit errors limits printable protocol streams transport sandbox relay "
     "server client remote hub local_server client_urls remote_server schema conformance version "
-    "integrations.mcp ssh_door web",
+    "integrations.mcp ssh_door web recording",
     # Channels of OpenSSH on the client.
     "ssh_door": "client protocol version errors",
     "__init__": "errors limits version protocol transport server client remote local_server "

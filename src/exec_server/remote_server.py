@@ -8,7 +8,7 @@ import platform
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import UNSET
 
@@ -32,6 +32,9 @@ from exec_server.server.server_audit import ServerAudit
 from exec_server.server.serving import tell_farewell
 from exec_server.version import VERSION
 
+if TYPE_CHECKING:
+    from exec_server.recording.recorder import TerminalRecorder
+
 
 def _ignore_state(_state: ExecutorState) -> None: ...
 
@@ -45,6 +48,7 @@ async def run_remote_environment(
     state_directory: Path | None = None,
     audit: ServerAudit | None = None,
     stream_allow: Sequence[str] = (),
+    recorder: TerminalRecorder | None = None,
     on_stopped: Callable[[str], None] | None = None,
 ) -> None:
     """Serve an environment until cancelled, which ends everything that was started.
@@ -54,8 +58,9 @@ async def run_remote_environment(
     the executor, too.
 
     *on_state* is called with each new state: `serving`, `lost`, `back` and `replaced`. With *audit*
-    each request that does something has a line in its file, which the caller closes.
-    *stream_allow* are rules of `--stream-allow`.
+    each request that does something has a line in its file, which the caller closes. The
+    *recorder*, which the caller closes, too, records terminals. *stream_allow* are rules of
+    `--stream-allow`.
 
     Raises RegistryError if the registry refuses the executor, now or later, and ConfigurationError
     for a wrong configuration. While the rendezvous cannot be reached, it is dialled again.
@@ -66,6 +71,7 @@ async def run_remote_environment(
         state_directory=state_directory,
         audit=audit,
         stream_allow=stream_allow,
+        recorder=recorder,
     )
     lines = None if audit is None else audit.lines
     try:

@@ -25,6 +25,7 @@ WORDS = {
     "logs": "logs {} 12345678",
     "kill": "kill {} 12345678",
     "jobs": "jobs prune {} URL",
+    "recordings": "recordings {} --dir STATE",
     "stop": "stop {} URL",
     "port": "port {} URL -L 0:localhost:80",
     "token": "token {} list --file STATE",
@@ -97,7 +98,7 @@ async def test_a_wrong_option_is_told_as_json(command, tmp_path):
 
 # Commands that read a token before they do anything else.
 WITH_TOKEN = sorted(
-    set(WORDS) - {"audit", "sandbox", "registry token", "env", "pair", "logs", "cert"}
+    set(WORDS) - {"audit", "sandbox", "registry token", "env", "pair", "logs", "cert", "recordings"}
 )
 
 

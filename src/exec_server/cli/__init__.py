@@ -28,6 +28,7 @@ token/               `token` and `whoami`: the principals of a server
 serve/               the server itself, and `forward`
 process/             `run`, `shell`, `attach`, `ps`, `logs`, `kill`, `jobs`
 files/               `cp`, `ls`, `tree`, `find`, `stat`, `cat`, `mkdir`, `rm`
+recordings/          `recordings`, `replay`
 sandbox/             `sandbox`, `doctor`
 ssh_door/            `ssh-config` and `ssh-proxy`
 port/                `port`

@@ -131,6 +131,23 @@ GROUPS = (
         ),
     ),
     CommandGroup(
+        "recordings of terminals",
+        (
+            CommandEntry(
+                "recordings",
+                "[find REGEX]",
+                "list recordings of terminals, find text in them, export them",
+                "recordings.recordings_command:recordings_command",
+            ),
+            CommandEntry(
+                "replay",
+                "FILE",
+                "play a recording of a terminal",
+                "recordings.replay_command:replay_command",
+            ),
+        ),
+    ),
+    CommandGroup(
         "files on a server",
         (
             CommandEntry(

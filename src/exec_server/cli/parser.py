@@ -294,6 +294,9 @@ class _Reading:
         self._note(action)
         if action.nargs == 0:
             self._take_flag(action, name, value)
+        elif action.nargs == "?" and value is None:
+            # A value that may be left out comes after `=`; the next word is not the value.
+            setattr(self.arguments.values, action.dest, action.const)
         else:
             self._pending.append((action, self._next_value(action) if value is None else value))
 

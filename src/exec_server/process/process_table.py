@@ -99,6 +99,8 @@ class ProcessTable:
         self.on_exit: Callable[[Child], None] | None = None
         # Called when a process begins whose screen is wanted from the first output on.
         self.on_screen: Callable[[Child], None] | None = None
+        # Called before the first event of a process; without parameters for one that was restored.
+        self.on_start: Callable[[Child, process.StartParams | None], None] | None = None
         # How many seconds an ended process can be read, if the client asked for longer than usual.
         self.retained_seconds: float | None = None
 
@@ -179,6 +181,8 @@ class ProcessTable:
             self._durable.add(child)
             if child.state == "closed":
                 self._retain_closed(child)
+            elif self.on_start is not None:
+                self.on_start(child, None)
 
     def _started(
         self,
@@ -208,6 +212,8 @@ class ProcessTable:
                 self._durable.add(child)
             if starting.params.screen and self.on_screen is not None:
                 self.on_screen(child)
+            if self.on_start is not None:
+                self.on_start(child, starting.params)
             self._begin_after_answer(child)
         elif not starting.is_cancelled:
             del self._entries[process_id]

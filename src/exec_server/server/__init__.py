@@ -20,6 +20,7 @@ health_pages.py    `/healthz`, `/readyz` and `/metrics`
 server_metrics.py  the metrics of a server
 server_audit.py    the audit log of a server
 audited_requests.py  what the audit log says about a request
+recorded_terminals.py  records every terminal
 held_answers.py    answers that wait until the audit log is on the disk
 capabilities.py    the capabilities that the server reports
 sandbox_info.py    the sandbox backends that it reports

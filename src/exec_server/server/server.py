@@ -25,6 +25,7 @@ from exec_server.access.principal import Principal, Quotas, Scope
 from exec_server.errors import InternalError, QuotaReached
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.printable import short_digest
+from exec_server.process.child import Child
 from exec_server.process.process_table import ProcessTable
 from exec_server.process.spawn import Spawner
 from exec_server.process.start_terms import StartTerms
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from exec_server.network.bridge import Bridge
     from exec_server.network.proxy import ManagedProxy
     from exec_server.outbound.exchanges import Outbound
+    from exec_server.recording.recorder import TerminalRecorder
     from exec_server.screens.screens import Screens
     from exec_server.server.kept_sessions import KeptSessions
     from exec_server.server.server_audit import ServerAudit
@@ -97,15 +99,18 @@ class ExecServer:
         quotas: Quotas = NO_QUOTAS,
         when_full: WhenFull = "refuse",
         stream_allow: Sequence[str] = (),
+        recorder: TerminalRecorder | None = None,
     ) -> None:
         """With a *state_directory*, processes can outlive the server; call `restore` then.
 
         *find_principal* says whose connection it is, and what its requests cannot go beyond.
         *quotas* are those of all principals together. A start for which there is no room is refused
-        or waits, as *when_full* says. *stream_allow* are the rules of `--stream-allow`.
+        or waits, as *when_full* says. The *recorder*, which the caller closes, records terminals.
+        *stream_allow* are the rules of `--stream-allow`.
         """
         self.limits = limits
         self.audit = audit
+        self._recorder = recorder
         self.find_principal = find_principal
         self.on_rule_refused: Callable[[Principal, str, str], None] = RefusalLines().refused
         # It names this run of the server.
@@ -497,8 +502,17 @@ class ExecServer:
         session.processes.on_screen = lambda child: self.screens.watch(child)
         if self.audit is not None:
             session.processes.on_exit = partial(self.audit.ended, session)
+        if self._recorder is not None:
+            session.processes.on_start = partial(self._record, self._recorder, session)
         self._sessions[session.id] = session
         return session
+
+    def _record(
+        self, recorder: TerminalRecorder, session: Session, child: Child, params: StartParams | None
+    ) -> None:
+        from exec_server.server.recorded_terminals import record_terminal
+
+        record_terminal(recorder, self.limits, session.owner, child, params)
 
     def _open_network(
         self, session: Session, params: StartParams, terms: StartTerms

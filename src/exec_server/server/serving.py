@@ -39,6 +39,7 @@ from exec_server.transport.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
     from exec_server.access.principals_file import PrincipalsFile
+    from exec_server.recording.recorder import TerminalRecorder
     from exec_server.server.principals.principal_watch import PrincipalWatch
     from exec_server.server.server_audit import ServerAudit
     from exec_server.server.server_metrics import ServerMetrics
@@ -90,6 +91,7 @@ async def serve(
     quotas: Quotas = NO_QUOTAS,
     when_full: WhenFull = "refuse",
     stream_allow: Sequence[str] = (),
+    recorder: TerminalRecorder | None = None,
     on_stopped: Callable[[str], None] | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Listen on a `ws://` or `unix://` URL, or on the socket of `systemd`.
@@ -106,8 +108,8 @@ async def serve(
     those principals are served, the bearers of tokens that the *authenticator* accepts, and at a
     Unix socket the server's own user and root. With *metrics* there are pages `/metrics` and
     `/healthz`. With *audit* each request that does something has a line in its file, which the
-    caller closes. *stream_allow* are rules of `--stream-allow`: what streams may reach beside the
-    loopback.
+    caller closes. The *recorder*, which the caller closes, too, records terminals. *stream_allow*
+    are rules of `--stream-allow`: what streams may reach beside the loopback.
     """
     file = None if principals is None else _principals_file(principals)
     known = None if file is None else KnownPrincipals(file.records())
@@ -125,6 +127,7 @@ async def serve(
         quotas=quotas,
         when_full=when_full,
         stream_allow=stream_allow,
+        recorder=recorder,
     )
     try:
         if audit is not None:
@@ -278,6 +281,7 @@ async def serve_stdio(
     proxy_private_ips_via_upstream: bool = False,
     audit: ServerAudit | None = None,
     stream_allow: Sequence[str] = (),
+    recorder: TerminalRecorder | None = None,
 ) -> None:
     """Serve one connection on two descriptors until the end of input, and then stop."""
     from exec_server.transport.stdio import StdioConnection
@@ -288,6 +292,7 @@ async def serve_stdio(
         proxy_private_ips_via_upstream=proxy_private_ips_via_upstream,
         audit=audit,
         stream_allow=stream_allow,
+        recorder=recorder,
     )
     try:
         if audit is not None:

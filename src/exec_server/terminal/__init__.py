@@ -10,6 +10,7 @@ answers.py         which answers to queries may reach a program
 key_names.py       names of keys, and the bytes for them
 svg_picture.py     a picture of a screen as SVG
 png_picture.py     the same as PNG, with Pillow
+gif_picture.py     several of them as a moving GIF
 picture_colors.py  the colours of pictures
 """
 

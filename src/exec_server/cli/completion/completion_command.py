@@ -149,7 +149,7 @@ def _summary(text: str) -> str:
 def _option(parser: Parser, action: argparse.Action) -> OptionCompletion:
     return OptionCompletion(
         tuple(action.option_strings),
-        action.nargs != 0,
+        action.nargs not in (0, "?"),
         tuple(map(str, action.choices or parser.suggestions.get(action.dest, ()))),
         # Other paths are paths on the server, which the shell cannot complete.
         action.type is path and action.metavar == "<PATH>",

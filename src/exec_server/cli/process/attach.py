@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from contextlib import AbstractAsyncContextManager
 
@@ -11,7 +12,7 @@ from exec_server.cli import exit_codes, server_access
 from exec_server.cli.event_loop import run_to_exit_status
 from exec_server.cli.options import add_verbose
 from exec_server.cli.parser import Flag
-from exec_server.cli.process import detach
+from exec_server.cli.process import detach, terminal_io
 from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.end_words import tell_end
 from exec_server.cli.process.looking_on import watch
@@ -28,8 +29,14 @@ from exec_server.cli.process.saved_session_options import access_of, saved_parse
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.session_holder import add_force, open_held
 from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.recordings.record_option import (
+    RecordChoice,
+    add_record,
+    record_choice,
+    recorded,
+)
 from exec_server.client.client import ExecServerClient
-from exec_server.errors import InvalidRequest
+from exec_server.errors import ConfigurationError, InvalidRequest
 from exec_server.protocol.sharing import ScreenPicture
 
 _DESCRIPTION = """\
@@ -78,7 +85,9 @@ def attach_command(words: list[str]) -> int:
     )
     add_force(parser)
     add_verbose(parser)
-    values = parser.parse_words(words)
+    add_record(parser)
+    # The word after `--record` is the id, and not the file of the recording.
+    values = parser.parse_words(["--record=" if word == "--record" else word for word in words])
     if (values.watch or values.take) and values.force:
         parser.error("the argument '--force' cannot be used with '--watch' or '--take'")
 
@@ -106,7 +115,7 @@ def attach_command(words: list[str]) -> int:
 
         command = f"exec-server attach {session.id}"
         async with open_held(opening, session, force=values.force, command=command) as client:
-            return await _attach(store, found, client, notices)
+            return await _attach(store, found, client, notices, record_choice(values))
 
     return run_to_exit_status(attach, log_level=values.log_level)
 
@@ -127,7 +136,11 @@ async def _picture(client: ExecServerClient, session: SavedSession) -> ScreenPic
 
 
 async def _attach(
-    store: SessionStore, found: NamedProcess, client: ExecServerClient, notices: Notices
+    store: SessionStore,
+    found: NamedProcess,
+    client: ExecServerClient,
+    notices: Notices,
+    record: RecordChoice | None,
 ) -> int:
     session = found.session
     try:
@@ -138,6 +151,10 @@ async def _attach(
     except InvalidRequest as exc:
         raise detach.expired(session) from exc
     has_keys = process.is_terminal and os.isatty(0)
+    if record is not None and not process.is_terminal:
+        raise ConfigurationError("there is nothing to record: the process has no terminal")
+    held = contextlib.ExitStack()
+    recording = held.enter_context(recorded(record, session.argv, terminal_io.terminal_size()))
     bridge_options = BridgeOptions(
         is_terminal=process.is_terminal,
         has_input=has_keys,
@@ -148,6 +165,7 @@ async def _attach(
         picture=b"" if picture is None else picture.data.data,
         size=None if picture is None else (picture.rows, picture.cols),
         queries_after=process.wake_seq if has_keys else None,
+        recording=recording,
     )
     logs = f"exec-server logs {server_access.shown(session.server)} {session.id}"
     if picture is not None:
@@ -162,6 +180,9 @@ async def _attach(
         async with bridge, OwnKeyboard(process, bridge, notices):
             status = await bridge.follow()
     finally:
+        if recording is not None:
+            recording.close(process.returncode)
+        held.close()
         is_over = process.is_done and not (process.returncode is None and process.lost is None)
         session = msgspec.structs.replace(session, modes=bridge.modes)
         code = None if process.returncode is None else process.returncode & 0xFF

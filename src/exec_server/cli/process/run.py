@@ -6,7 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from functools import partial
 
 import msgspec
@@ -29,6 +29,7 @@ from exec_server.cli.process.end_words import print_stats, report_facts, tell_en
 from exec_server.cli.process.limit_options import limit_facts, tell_limits
 from exec_server.cli.process.run_options import RunOptions, parse_run
 from exec_server.cli.process.terminal_bridge import BridgeOptions, Collected, TerminalBridge
+from exec_server.cli.recordings.record_option import LocalRecording, recorded
 from exec_server.cli.sandbox.sandbox_options import CannotConfine, check_confined, context_for
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.bounded_output import BoundedOutput, with_gap
@@ -100,7 +101,28 @@ async def run_on(
     questions = Questions(
         asks=options.ask and not is_json, server=server_access.shown(options.server)
     )
-    process = await start_command(client, options, questions=questions)
+    size = terminal_io.terminal_size()
+    with recorded_command(options, size) as recording:
+        process = await start_command(client, options, questions=questions)
+        return await _follow(process, options, notices, collected, questions, recording)
+
+
+def recorded_command(
+    options: RunOptions, size: tuple[int, int] | None
+) -> AbstractContextManager[LocalRecording | None]:
+    """The recording of a command, if one is wanted."""
+    return recorded(options.record, options.argv, size, env=options.env, token=options.token)
+
+
+async def _follow(
+    process: RemoteProcess,
+    options: RunOptions,
+    notices: Notices,
+    collected: Collected,
+    questions: Questions,
+    recording: LocalRecording | None,
+) -> int:
+    is_json = options.output == "json"
     bridge_options = BridgeOptions(
         is_terminal=options.tty,
         has_input=options.stdin,
@@ -108,6 +130,7 @@ async def run_on(
         max_output=options.max_output,
         time_limit=options.time_limit,
         size=terminal_io.terminal_size(),
+        recording=recording,
     )
     async with (
         TerminalBridge(process, bridge_options, notices) as bridge,
@@ -127,6 +150,8 @@ async def run_on(
             facts |= await denial_facts(process, options, questions)
             facts |= report_facts(process.end, process.usage) | output_facts(collected)
             await bridge.show(msgspec.json.encode(facts) + b"\n")
+    if recording is not None:
+        recording.close(process.returncode)
     if bridge.is_timed_out and not is_json:
         print_error(f"the command took longer than {options.time_limit:g} seconds")
     if not is_json:

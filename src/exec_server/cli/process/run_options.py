@@ -22,6 +22,7 @@ from exec_server.cli.options import (
 )
 from exec_server.cli.parser import Arguments, Flag, Parser, seconds
 from exec_server.cli.process.limit_options import LIMIT_HELP, add_limit, chosen_limits
+from exec_server.cli.recordings.record_option import RecordChoice, add_record, record_choice
 from exec_server.cli.sandbox.sandbox_options import (
     SANDBOX_HELP,
     Confinement,
@@ -132,6 +133,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     learn: bool = False
     # The Unix user on the server; None is the server's own.
     user: str | None = None
+    record: RecordChoice | None = None
     token: Token | None = None
     token_file: str | None = None
     pin: str | None = None
@@ -160,7 +162,9 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         parser.refuse_together(arguments, "detach", "max_output")
         parser.refuse_together(arguments, "detach", "ask")
         parser.refuse_together(arguments, "detach", "stats")
+        parser.refuse_together(arguments, "detach", "record")
     else:
+        parser.require(arguments, {"record": ("tty",), "record_format": ("record",)})
         parser.require(arguments, {"keep": ("detach",), "not_durable": ("detach",)})
     server, argv = _split(parser, arguments)
     return RunOptions(
@@ -185,6 +189,7 @@ def parse_run(words: Sequence[str], environ: Mapping[str, str] | None = None) ->
         limits=chosen_limits(values),
         ask=values.ask,
         user=values.user,
+        record=record_choice(values),
         token=server_token(parser, values),
         token_file=values.token_file,
         pin=values.pin,
@@ -248,6 +253,7 @@ def _parser() -> Parser:
     )
     add_name(parser)
     add_not_durable(parser, "with --detach: ")
+    add_record(parser, "with --tty: ")
     add_output(
         parser, "text passes output through; json prints one object at the end [default: text]"
     )

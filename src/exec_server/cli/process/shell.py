@@ -25,10 +25,11 @@ from exec_server.cli.process.connection_notices import Notices, say
 from exec_server.cli.process.end_words import tell_end
 from exec_server.cli.process.limit_options import LIMIT_HELP, add_limit, chosen_limits
 from exec_server.cli.process.own_keyboard import OwnKeyboard
-from exec_server.cli.process.run import start_command
+from exec_server.cli.process.run import recorded_command, start_command
 from exec_server.cli.process.run_options import RunOptions, add_name, add_not_durable, split_server
 from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
 from exec_server.cli.process.terminal_bridge import BridgeOptions, TerminalBridge
+from exec_server.cli.recordings.record_option import add_record, record_choice
 from exec_server.cli.server_access import SERVER_HELP
 from exec_server.client.client import ExecServerClient
 from exec_server.client.process.remote_process import RemoteProcess
@@ -95,6 +96,7 @@ def shell_parser() -> Parser:
     )
     add_not_durable(parser)
     add_limit(parser)
+    add_record(parser)
     add_connection_options(parser)
     return parser
 
@@ -127,6 +129,7 @@ def shell_command(words: list[str]) -> int:
                 name=values.name,
                 keeps=values.keep,
                 limits=chosen_limits(values),
+                record=record_choice(values),
                 token=server_token(parser, values),
                 token_file=values.token_file,
                 pin=values.pin,
@@ -152,22 +155,27 @@ async def _shell(options: RunOptions) -> int:
         durable = options.durable and await client.offers("processDurable")
         # A user can do without output that was dropped during an outage, but not without the shell.
         process = await start_command(client, options, on_gap="skip", durable=durable)
-        bridge_options = BridgeOptions(
-            is_terminal=True,
-            has_escape_keys=True,
-            at_end="leave" if options.keeps else "hang up",
-            size=terminal_io.terminal_size(),
-        )
         detaching = _Detaching(client, process, options, started_at)
         if options.keeps and not await detaching.begin():
             process.abandon()
             return exit_codes.FAILED
-        async with (
-            TerminalBridge(process, bridge_options, notices) as bridge,
-            OwnKeyboard(process, bridge, notices),
-        ):
-            bridge.on_detach = detaching.begin
-            status = await bridge.follow()
+        size = terminal_io.terminal_size()
+        with recorded_command(options, size) as recording:
+            bridge_options = BridgeOptions(
+                is_terminal=True,
+                has_escape_keys=True,
+                at_end="leave" if options.keeps else "hang up",
+                size=size,
+                recording=recording,
+            )
+            async with (
+                TerminalBridge(process, bridge_options, notices) as bridge,
+                OwnKeyboard(process, bridge, notices),
+            ):
+                bridge.on_detach = detaching.begin
+                status = await bridge.follow()
+            if recording is not None:
+                recording.close(process.returncode)
         if bridge.is_detached:
             detaching.finish(bridge.modes)
             return status

@@ -22,6 +22,7 @@ from exec_server.cli.process.escape_keys import CONTROL_KEYS, HELP, EscapeKeys, 
 from exec_server.cli.process.painted_screen import PaintedScreen
 from exec_server.cli.process.shortened_output import ShortenedOutput
 from exec_server.cli.process.type_ahead import TypeAhead
+from exec_server.cli.recordings.record_option import LocalRecording
 from exec_server.client.process.bounded_output import BoundedOutput
 from exec_server.client.process.output_buffer import OutputChunk
 from exec_server.errors import ControlLost, ExecServerError, MethodNotFound, StdinClosed
@@ -100,6 +101,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     queries_after: int | None = 0
     # A picture of the terminal that is shown first.
     picture: bytes = b""
+    # Gets what the terminal shows, if it is recorded.
+    recording: LocalRecording | None = None
 
 
 class TerminalBridge:
@@ -185,6 +188,8 @@ class TerminalBridge:
                 self._output.leave_queries_out()
             if self._options.picture:
                 await self._output.paint(self._options.picture)
+                if self._options.recording is not None:
+                    self._options.recording.output(self._options.picture)
         if self._options.has_input:
             self._help(self._forward_input())
         copying = self._copying = self._loop.create_task(self._copy())
@@ -232,6 +237,8 @@ class TerminalBridge:
                 continue
             if queries_after is not None and chunk.seq > queries_after:
                 await self._output.show_queries()
+            if self._options.recording is not None:
+                self._options.recording.output(chunk.data)
             is_error = chunk.stream == "stderr"
             if self._options.collected is not None:
                 self._options.collected["stderr" if is_error else "stdout"] += chunk.data
@@ -401,18 +408,23 @@ class TerminalBridge:
     def _resize(self) -> None:
         size = terminal_io.terminal_size()
         if size is not None:
-            self._help(self._process.resize(*size))
+            self._help(self._resize_to(*size))
+
+    async def _resize_to(self, rows: int, cols: int) -> None:
+        if self._options.recording is not None:
+            self._options.recording.resized(rows, cols)
+        await self._process.resize(rows, cols)
 
     async def _redraw(self) -> None:
         """Make the program draw its screen again: it does so when the size changes."""
         size = terminal_io.terminal_size()
         if size is not None:
             rows, cols = size
-            await self._process.resize(rows - 1 if rows > 1 else rows + 1, cols)
+            await self._resize_to(rows - 1 if rows > 1 else rows + 1, cols)
             # A program that sees only the last size would notice no change.
             await asyncio.sleep(_BETWEEN_SIZES)
             # The size may have changed meanwhile.
-            await self._process.resize(*(terminal_io.terminal_size() or size))
+            await self._resize_to(*(terminal_io.terminal_size() or size))
 
     async def _kill(self) -> None:
         """Kill the command, unless it has closed, and wait for its last output."""

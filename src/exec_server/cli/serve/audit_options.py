@@ -63,7 +63,7 @@ def add_audit(parser: Parser) -> None:
     group.add_argument(
         "--audit-size",
         metavar="<SIZE>",
-        type=_size,
+        type=size,
         help="begin a new file at this size, such as 100M; the old one becomes FILE.1, and so on "
         "[default: never]",
     )
@@ -135,14 +135,15 @@ def own_folder(file: str) -> str | None:
     return folder if is_own else None
 
 
-def _size(text: str) -> int:
+def size(text: str) -> int:
+    """A number of bytes, with K, M or G for 1024 bytes and so on; at least 64K."""
     found = re.fullmatch(r"([0-9]{1,12})([KMG]?)(?:iB|B)?", text, re.IGNORECASE)
     if found is None:
         raise argparse.ArgumentTypeError("expected a number of bytes, or one with K, M or G")
-    size = int(found[1]) * _UNITS[found[2].upper()]
-    if size < _LEAST_BYTES:
+    number = int(found[1]) * _UNITS[found[2].upper()]
+    if number < _LEAST_BYTES:
         raise argparse.ArgumentTypeError("expected at least 64K")
-    return size
+    return number
 
 
 def _file_count(text: str) -> int:

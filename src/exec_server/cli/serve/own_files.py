@@ -38,6 +38,7 @@ def _paths(options: ServeOptions) -> Iterator[str | None]:
     yield from (remote.registry_token_file, remote.identity, remote.authorized_harness)
     yield remote.audit_log
     yield None if options.audit.file is None else own_folder(options.audit.file)
+    yield from (options.record.directory, options.record.secrets_file)
     folder = state_home()
     # Sessions that were detached, keys and tokens of registries.
     yield str(folder) if os.path.exists(folder) else None

@@ -24,6 +24,7 @@ from exec_server.cli.serve.audit_options import open_audit
 from exec_server.cli.serve.operator_options import certificate, read_log_level, unix_access
 from exec_server.cli.serve.own_files import hide_from_sandboxes
 from exec_server.cli.serve.quota_options import QuotaOptions
+from exec_server.cli.serve.record_options import open_recorder
 from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.cli.serve.service_notices import ServiceNotices
@@ -33,6 +34,7 @@ from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
 
 if TYPE_CHECKING:
+    from exec_server.recording.recorder import TerminalRecorder
     from exec_server.server.authentication import Authenticator
     from exec_server.server.server_audit import ServerAudit
     from exec_server.server.serving import RunningServer
@@ -121,10 +123,12 @@ async def _serve(options: ServeOptions, limits: Limits) -> None:
 
 
 async def _audited(
-    options: ServeOptions, serve: Callable[[ServerAudit | None], Awaitable[None]]
+    options: ServeOptions,
+    serve: Callable[[ServerAudit | None, TerminalRecorder | None], Awaitable[None]],
 ) -> None:
-    with open_audit(options.audit) as audit:
-        await serve(audit)
+    tokens = (options.auth.token_file, options.remote.registry_token_file)
+    with open_audit(options.audit) as audit, open_recorder(options.record, *tokens) as recorder:
+        await serve(audit, recorder)
 
 
 async def _listen(
@@ -132,6 +136,7 @@ async def _listen(
     limits: Limits,
     authenticator: Authenticator | None,
     audit: ServerAudit | None,
+    recorder: TerminalRecorder | None,
 ) -> None:
     from exec_server.server.serving import serve, serve_stdio
     from exec_server.transport.address import StdioAddress, parse_listen_url
@@ -150,6 +155,7 @@ async def _listen(
             proxy_private_ips_via_upstream=reaches_private,
             audit=audit,
             stream_allow=options.stream_allow,
+            recorder=recorder,
         )
         return
     with contextlib.closing(ServiceNotices(os.environ)) as notices:
@@ -169,6 +175,7 @@ async def _listen(
             quotas=options.quotas.quotas(),
             when_full=options.quotas.when_full,
             stream_allow=options.stream_allow,
+            recorder=recorder,
             on_stopped=say_farewell,
         ) as running:
             async with _exporting(running, limits):

@@ -15,6 +15,7 @@ from exec_server.cli.serve.audit_options import AuditSettings, audit_settings
 from exec_server.cli.serve.operator_options import OperatorOptions, operator_options
 from exec_server.cli.serve.process_limit_options import process_limits
 from exec_server.cli.serve.quota_options import QuotaOptions, quota_options
+from exec_server.cli.serve.record_options import RecordOptions, record_options
 from exec_server.cli.serve.serve_parser import forward_parser, serve_parser
 from exec_server.limits import DEFAULT_LIMITS, Limits
 from exec_server.server.authentication import AuthOptions
@@ -51,6 +52,8 @@ _NEEDS: dict[str, Sequence[str]] = {
     "audit_fsync": ("audit",),
     "audit_size": ("audit",),
     "audit_keep": ("audit",),
+    "record_quota": ("record_terminals",),
+    "record_secrets": ("record_terminals",),
     "labels": _REMOTE,
     "exit_on_stdin_close": _REMOTE,
     "use_agent_identity_auth": _REMOTE,
@@ -102,6 +105,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     operator: OperatorOptions = OperatorOptions()
     audit: AuditSettings = AuditSettings()
     quotas: QuotaOptions = QuotaOptions()
+    record: RecordOptions = RecordOptions()
     insecure_no_auth: bool = False
     allow_other_users: bool = False
     # The directory of durable jobs, or "none"; None is the default of the address.
@@ -224,6 +228,7 @@ def _serve_options(values: argparse.Namespace, environ: Mapping[str, str]) -> Se
         operator=operator_options(values),
         audit=audit_settings(values),
         quotas=quota_options(values),
+        record=record_options(values),
         insecure_no_auth=values.insecure_no_auth,
         allow_other_users=values.allow_other_users,
         limits=_limits(values),

@@ -25,6 +25,7 @@ from exec_server.cli.serve.audit_options import add_audit
 from exec_server.cli.serve.operator_options import add_operator_options
 from exec_server.cli.serve.process_limit_options import add_process_limits
 from exec_server.cli.serve.quota_options import add_quota_options
+from exec_server.cli.serve.record_options import add_record_options
 from exec_server.cli.serve.state_options import add_state
 from exec_server.cli.serve.stream_options import add_stream_rules
 from exec_server.limits import DEFAULT_LIMITS
@@ -104,6 +105,7 @@ def serve_parser() -> Parser:
     add_audit(parser)
     add_quota_options(parser)
     add_state(parser)
+    add_record_options(parser)
     add_process_limits(parser)
     _add_limits(parser)
     _add_logging(parser)

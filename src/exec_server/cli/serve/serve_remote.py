@@ -19,6 +19,7 @@ from exec_server.limits import Limits
 
 if TYPE_CHECKING:
     from exec_server.cli.serve.serve_options import RemoteOptions, ServeOptions
+    from exec_server.recording.recorder import TerminalRecorder
     from exec_server.relay.keys import KeyPair
     from exec_server.remote.credentials.credentials import Credentials
     from exec_server.remote.executor.executor_states import ExecutorState
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 
 async def serve_remote(
-    options: ServeOptions, limits: Limits, audit: ServerAudit | None = None
+    options: ServeOptions,
+    limits: Limits,
+    audit: ServerAudit | None = None,
+    recorder: TerminalRecorder | None = None,
 ) -> None:
     """Serve until cancelled, until the registry refuses, or until the end of standard input.
 
@@ -39,11 +43,11 @@ async def serve_remote(
     _check(remote)
     token = _token(remote)
     if remote.executor_credential_stdin:
-        await _with_pipe(options, limits, audit)
+        await _with_pipe(options, limits, audit, recorder)
     elif remote.exit_on_stdin_close:
-        await _first_of(_serve(options, limits, token, audit), _input_ends())
+        await _first_of(_serve(options, limits, token, audit, recorder), _input_ends())
     else:
-        await _serve(options, limits, token, audit)
+        await _serve(options, limits, token, audit, recorder)
 
 
 def _check(remote: RemoteOptions) -> None:
@@ -68,6 +72,7 @@ async def _serve(
     limits: Limits,
     credentials: Credentials | None,
     audit: ServerAudit | None,
+    recorder: TerminalRecorder | None,
 ) -> None:
     from exec_server.remote_server import run_forward, run_remote_environment
 
@@ -91,6 +96,7 @@ async def _serve(
         state_directory=state,
         audit=audit,
         stream_allow=options.stream_allow,
+        recorder=recorder,
         on_stopped=say_farewell,
     )
 
@@ -165,14 +171,19 @@ def _token(remote: RemoteOptions) -> Credentials | None:
 # Standard input.
 
 
-async def _with_pipe(options: ServeOptions, limits: Limits, audit: ServerAudit | None) -> None:
+async def _with_pipe(
+    options: ServeOptions,
+    limits: Limits,
+    audit: ServerAudit | None,
+    recorder: TerminalRecorder | None,
+) -> None:
     from exec_server.remote.credentials.credential_pipe import PipedCredential
     from exec_server.remote.credentials.stdin_lines import watch_input
 
     credential = PipedCredential(options.remote.environment_id or "", now=time.time)
     watch_input(credential.feed, credential.end)
     await credential.wait_first()
-    await _first_of(_serve(options, limits, credential, audit), credential.wait_over())
+    await _first_of(_serve(options, limits, credential, audit, recorder), credential.wait_over())
 
 
 async def _input_ends() -> None:

@@ -1,0 +1,178 @@
+"""Appends events to a recording, in whole lines whatever happens.
+
+The kernel copies a write page by page, and SIGKILL ends it between two pages. No line crosses the
+end of a page here (blanks fill the page before), so a file consists of whole lines at any moment.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+from collections.abc import Iterable
+
+import msgspec
+
+from exec_server.recording.cast_format import EXIT, MARK, OUTPUT, RESIZE, CastHeader
+from exec_server.recording.secret_filter import SecretFilter
+
+PAGE = 4096
+# The least room for the next line; with less, the rest of the page is filled with blanks.
+_LEAST_ROOM = 256
+# Characters of a command or a mark: the header has to fit on a page, and a mark into its end.
+_LONGEST_COMMAND = 400
+_LONGEST_MARK = 100
+_END = b'"]\n'
+
+
+class CastWriter:
+    """Writes one recording to a new file, which only its owner can read.
+
+    It is used by one thread. The times of its calls are seconds since the start of the recording.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        header: CastHeader,
+        *,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        """Raises OSError, also if the file exists."""
+        self.path = os.fspath(path)
+        self.size = 0
+        self._version = header.version
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._filter = SecretFilter(secrets)
+        # The time that readers have after the last line: the sum of what was written.
+        self._written = 0.0
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(self.path, flags, 0o600)
+        try:
+            line = bytearray(self._clean(header).encode())
+            self._fill(line)
+            self._append(bytes(line))
+        except BaseException:
+            self._release()
+            raise
+
+    def _clean(self, header: CastHeader) -> CastHeader:
+        return msgspec.structs.replace(
+            header,
+            command=self._words(header.command, _LONGEST_COMMAND),
+            title=self._words(header.title, 100),
+            owner=self._words(header.owner, 100),
+            term=self._words(header.term, 30),
+        )
+
+    def _words(self, text: str | None, most: int) -> str | None:
+        """A text of the header without secrets, and not too long."""
+        if text is None:
+            return None
+        words = SecretFilter(self._filter.secrets)
+        clean = (words.feed(text) + words.rest())[:most]
+        return clean.encode("utf-8", "replace").decode()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._fd < 0
+
+    def output(self, time: float, data: bytes) -> None:
+        """The program has printed *data*, which may end inside a character."""
+        if text := self._filter.feed(self._decoder.decode(data)):
+            self._event(time, OUTPUT, text)
+
+    def resized(self, time: float, columns: int, rows: int) -> None:
+        self._event(time, RESIZE, f"{columns}x{rows}")
+
+    def mark(self, time: float, text: str) -> None:
+        """Players stop or jump at marks; ours also say who drove, and what is missing."""
+        self._event(time, MARK, self._words(text, _LONGEST_MARK) or "")
+
+    def exited(self, time: float, status: int) -> None:
+        """The exit status, after the last output."""
+        self._flush(time)
+        if self._version == 3:
+            self._event(time, EXIT, str(status))
+
+    def close(self, time: float) -> None:
+        if not self.is_closed:
+            try:
+                self._flush(time)
+            finally:
+                self._release()
+
+    def _flush(self, time: float) -> None:
+        text = self._filter.feed(self._decoder.decode(b"", True)) + self._filter.rest()
+        self._decoder.reset()
+        if text:
+            self._event(time, OUTPUT, text)
+
+    def _release(self) -> None:
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+    # Lines.
+
+    def _event(self, time: float, code: str, text: str) -> None:
+        # A lone surrogate, which a name or a title may have, is not valid in UTF-8.
+        clean = text.encode("utf-8", "replace").decode()
+        encoded = msgspec.json.encode(clean)[1:-1]
+        lines = bytearray()
+        start = 0
+        while start < len(encoded) or not lines:
+            head = b'[%s,"%s","' % (self._time(time), code.encode())
+            room = PAGE - (self.size + len(lines)) % PAGE - len(head) - len(_END)
+            part = encoded[start : start + _cut(encoded[start : start + room + 1], room)]
+            start += len(part)
+            lines += head + part + _END
+            self._fill(lines)
+            if code != OUTPUT:
+                break
+        self._append(bytes(lines))
+
+    def _time(self, time: float) -> bytes:
+        """The time of the next line; rounding errors do not add up."""
+        if self._version == 2:
+            self._written = max(time, self._written)
+            return b"%.6f" % self._written
+        interval = round(max(0.0, time - self._written), 6)
+        self._written += interval
+        return b"%.6f" % interval
+
+    def _fill(self, lines: bytearray) -> None:
+        """If the next line may not fit, blanks before the last line end fill the page."""
+        room = PAGE - (self.size + len(lines)) % PAGE
+        if room < _LEAST_ROOM:
+            lines[-1:] = b" " * room + b"\n"
+
+    def _append(self, data: bytes) -> None:
+        if self.is_closed:
+            return
+        written = os.write(self._fd, data)
+        if written < len(data):
+            # The disk is full. Whole lines stay.
+            end = data.rfind(b"\n", 0, written) + 1
+            os.ftruncate(self._fd, self.size + end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        self.size += len(data)
+
+
+def _cut(encoded: bytes, room: int) -> int:
+    """Where JSON text can be cut, at most *room* bytes: not in an escape, not in a character."""
+    if len(encoded) <= room:
+        return len(encoded)
+    cut = room
+    while cut and encoded[cut] & 0xC0 == 0x80:
+        cut -= 1
+    # A sequence such as \u001b has six bytes. An escaped backslash is a pair, so pairs are counted.
+    start = encoded.rfind(b"\\", max(0, cut - 5), cut)
+    if start >= 0:
+        first = start
+        while first and encoded[first - 1] == 0x5C:
+            first -= 1
+        is_escape = (start - first) % 2 == 0
+        length = 6 if encoded[start + 1 : start + 2] == b"u" else 2
+        if is_escape and start + length > cut:
+            cut = start
+    return cut
