@@ -203,7 +203,7 @@ def test_asciinema_takes_version_2(tmp_path):
     direct = write_cast(tmp_path / "direct.cast", [data], header=CastHeader(version=2))
     for path in (two, direct):
         # It wants a terminal, which adds returns.
-        shown = b"".join(program_output([asciinema, "cat", str(path)], []))
+        shown = b"".join(program_output([asciinema, "cat", str(path)], [], home=tmp_path))
         assert re.sub(rb"\r+\n", b"\n", shown) == re.sub(rb"\r+\n", b"\n", data)
 
 

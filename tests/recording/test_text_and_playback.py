@@ -58,6 +58,13 @@ def test_everything_that_scrolls_by_is_found_once(tmp_path):
     path = write_cast(tmp_path / "a.cast", chunks, step=0.001)
     seen = [text for _, _, text in found(path, r"line \d+ of many$")]
     assert seen == lines
+    # Rows of many widths, more than the engine keeps.
+    for columns in (20, 300):
+        words = [f"{number:06}" + "y" * (columns - 6) for number in range(900)]
+        header = CastHeader(columns=columns, rows=ROWS)
+        path = write_cast(tmp_path / f"{columns}.cast", ["".join(words).encode()], header=header)
+        whole = "".join(text for _, _, text in found(path, "."))
+        assert all(word[:6] in whole for word in words)
     long = "x" * 100 + " the end of a long text"
     path = write_cast(tmp_path / "b.cast", [long.encode()])
     assert [text for _, _, text in found(path, "x the end")] == [long]
@@ -166,7 +173,8 @@ def test_a_replay_ends_in_the_live_screen(name, tmp_path):
     text = tmp_path / "text"
     text.write_text("".join(f"line {number} ünïcode\n" for number in range(60)))
     words, keys = PROGRAMS[name]
-    chunks = program_output([word.replace("FILE", str(text)) for word in words], keys)
+    argv = [word.replace("FILE", str(text)) for word in words]
+    chunks = program_output(argv, keys, home=tmp_path)
     path = write_cast(tmp_path / "a.cast", chunks, step=0.01)
     live = open_engine(COLUMNS, ROWS)
     with Playback(path) as playback:

@@ -47,11 +47,15 @@ def output(path: Path) -> str:
     return "".join(event.data for event in events(path) if event.code == "o")
 
 
-def program_output(argv: Sequence[str], keys: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+def program_output(
+    argv: Sequence[str], keys: Sequence[tuple[bytes, bytes]], *, home: Path
+) -> list[bytes]:
     """What a program prints on a terminal; each key is typed when the text before it was shown."""
     pid, fd = pty.fork()
     if pid == 0:
-        os.environ.update(TERM="xterm-256color", LC_ALL="C.UTF-8", HOME="/nonexistent")
+        os.environ.update(TERM="xterm-256color", LC_ALL="C.UTF-8", HOME=str(home))
+        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "ASCIINEMA_CONFIG_HOME"):
+            os.environ.pop(name, None)
         os.execvp(argv[0], list(argv))
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     chunks: list[bytes] = []

@@ -17,7 +17,7 @@ from exec_server.terminal import Row, TerminalEngine, open_engine
 # A shorter pause is not one; a screen that is shown for less cannot be read by people.
 _PAUSE = 0.05
 # The screen is looked at after this much output at least. The engine keeps more rows than these.
-_MOST_ROWS = 200
+_MOST_ROWS = 300
 _MOST_BYTES = 16 << 10
 _HISTORY = 1000
 # Before these a screen is lost: ED of all of it, RIS, and the ends of the alternate screen.
@@ -105,20 +105,21 @@ class ScreenText:
     def _feed(self, text: str) -> Iterator[SeenText]:
         start = 0
         while start < len(text):
-            end = _slice_end(text, start, _MOST_ROWS - self._fresh_rows)
+            # A long line fills many rows.
+            most = min(len(text), start + min(_MOST_BYTES, _MOST_ROWS * self.engine.columns))
+            end = _slice_end(text, start, most, _MOST_ROWS - self._fresh_rows)
             part = text[start:end]
             self.engine.feed(part.encode("utf-8", "replace"))
             self._tail = (self._tail + part)[-4096:]
-            self._fresh_rows += part.count("\n")
+            self._fresh_rows += part.count("\n") + len(part) // self.engine.columns
             self._fresh_bytes += len(part)
             if self._fresh_rows >= _MOST_ROWS or self._fresh_bytes >= _MOST_BYTES:
                 yield from self.look()
             start = end
 
 
-def _slice_end(text: str, start: int, rows: int) -> int:
+def _slice_end(text: str, start: int, most: int, rows: int) -> int:
     """The end of the next part: so many rows at most."""
-    most = min(len(text), start + _MOST_BYTES)
     if text.count("\n", start, most) < rows:
         return most
     end = start

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from exec_server.cli.recordings.recordings_command import recordings_command
+from exec_server.cli.recordings.replay_command import replay_command
 from exec_server.recording.cast_format import CastHeader
 from tests.requirements import requirement
 from tests.support.casts import write_cast
-from tests.support.cli import MakeTerminal, finished
+from tests.support.cli import Finished, MakeTerminal
 
 pytestmark = [pytest.mark.one_loop, pytest.mark.usefixtures("home")]
 
@@ -20,6 +23,20 @@ CHUNKS = [
     b"\x1b[?1049h\x1b[2J\x1b[5;3Honly in vim\x1b[?1049l",
     b"last row\r\n",
 ]
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Finished]:
+    """Runs a command in this process."""
+
+    def run(command: Callable[[list[str]], int], *words: str) -> Finished:
+        try:
+            status = command(list(words))
+        except SystemExit as exc:
+            status = int(exc.code or 0)
+        return Finished(status, *capfdbinary.readouterr())
+
+    return run
 
 
 @pytest.fixture
@@ -34,8 +51,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @requirement("cli/recordings")
-async def test_list_and_find(folder):
-    done = await finished("recordings", "--dir", str(folder))
+def test_list_and_find(folder, run):
+    done = run(recordings_command, "--dir", str(folder))
     lines = done.stdout.decode().splitlines()
     assert [line.split()[0] for line in lines] == [
         "NAME",
@@ -43,9 +60,9 @@ async def test_list_and_find(folder):
         "20260101T000000-bash",
     ]
     assert "eve" in lines[2] and "bash" in lines[2]
-    done = await finished("recordings", "list", "-o", "json", "--dir", str(folder))
+    done = run(recordings_command, "list", "-o", "json", "--dir", str(folder))
     assert [each["owner"] for each in json.loads(done.stdout)] == [None, "eve"]
-    done = await finished("recordings", "--dir", str(folder), "find", "only in v.m")
+    done = run(recordings_command, "--dir", str(folder), "find", "only in v.m")
     assert done.status == 0
     assert done.stdout.decode().splitlines()[1].split(None, 3) == [
         "20260101T000000-bash",
@@ -54,44 +71,44 @@ async def test_list_and_find(folder):
         "only in vim",
     ]
     words = ("find", "-i", "-o", "json", "OTHER|last")
-    done = await finished("recordings", "--dir", str(folder), *words)
+    done = run(recordings_command, "--dir", str(folder), *words)
     facts = [
         (each["recording"][-4:], each["time"], each["row"]) for each in json.loads(done.stdout)
     ]
     assert facts == [("0-sh", 0.0, 1), ("bash", 2.0, 3)]
-    done = await finished("recordings", "--dir", str(folder), "find", "absent")
+    done = run(recordings_command, "--dir", str(folder), "find", "absent")
     assert done.status == 1 and "is in none of 2 recordings" in done.stderr
 
 
 @requirement("cli/recordings")
-async def test_wrong_words_are_told(folder):
+def test_wrong_words_are_told(folder, run):
     for words, status, text in [
         (("find", "("), 2, "<REGEX>"),
         (("find",), 2, "<REGEX>"),
         (("export",), 2, "NAME"),
         (("list", "x"), 2, "unexpected"),
         (("open", "absent"), 1, "there is no recording `absent`"),
-        (("find", "x", "20260103T000000-broken.cast"), 1, "not an asciicast"),
+        (("find", "x", str(folder / "20260103T000000-broken.cast")), 1, "not an asciicast"),
     ]:
-        done = await finished("recordings", "--dir", str(folder), *words, cwd=str(folder))
+        done = run(recordings_command, "--dir", str(folder), *words)
         assert (done.status, text in done.stderr) == (status, True), (words, done.stderr)
-    done = await finished("replay", str(folder / "20260103T000000-broken.cast"))
+    done = run(replay_command, str(folder / "20260103T000000-broken.cast"))
     assert done.status == 1 and "not an asciicast" in done.stderr
 
 
 @requirement("recording:export", "cli/replay:print")
-async def test_exports_and_printing(folder, tmp_path):
+def test_exports_and_printing(folder, tmp_path, run):
     name = ("--dir", str(folder), "export", "20260101")
-    done = await finished("recordings", *name)
+    done = run(recordings_command, *name)
     assert done.stdout.decode().split("\n")[:3] == ["$ make", "all is fin", "  only in vim"]
     target = tmp_path / "x.svg"
-    done = await finished("recordings", *name, "--format", "svg", "--to", str(target))
+    done = run(recordings_command, *name, "--format", "svg", "--to", str(target))
     assert done.status == 0 and target.read_bytes().startswith(b"<svg")
-    done = await finished("recordings", *name, "--format", "v2")
+    done = run(recordings_command, *name, "--format", "v2")
     assert json.loads(done.stdout.splitlines()[0])["version"] == 2
-    done = await finished("replay", str(folder / "20260101T000000-bash.cast"))
+    done = run(replay_command, str(folder / "20260101T000000-bash.cast"))
     assert done.stdout == b"".join(CHUNKS)
-    done = await finished("replay", "--dir", str(folder), "--at", "0:00.5", "20260101")
+    done = run(replay_command, "--dir", str(folder), "--at", "0:00.5", "20260101")
     assert done.stdout == b"$ make\nall is fin\n"
 
 
