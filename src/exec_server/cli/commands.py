@@ -1,7 +1,7 @@
 """The table of commands: dispatch, help, suggestions and completion are all derived from it.
 
 A new command is a module with a function that takes the words after the command's name and
-returns the exit status, and one entry here.
+returns the exit status, and one entry here. The module is long because every command is in it.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def _new_file(place: str) -> Iterator[IO[bytes]]:
             os.unlink(name)
 
 
-class _Dump(NamedTuple):
+class _KeyFrame(NamedTuple):
     time: float
     offset: int
     columns: int
@@ -213,10 +213,10 @@ class _Dump(NamedTuple):
 
 def _build(reader: CastReader, file: IO[bytes], stat: os.stat_result) -> None:
     times, rows = array("I"), array("H")
-    dumps: list[_Dump] = []
+    dumps: list[_KeyFrame] = []
     is_ascii, size, duration = True, 0, 0.0
     for item in _walk(reader):
-        if isinstance(item, _Dump):
+        if isinstance(item, _KeyFrame):
             dumps.append(item)
         elif isinstance(item, float):
             duration = item
@@ -241,7 +241,7 @@ def _build(reader: CastReader, file: IO[bytes], stat: os.stat_result) -> None:
     file.flush()
 
 
-def _walk(reader: CastReader) -> Iterator[SeenText | _Dump | float]:
+def _walk(reader: CastReader) -> Iterator[SeenText | _KeyFrame | float]:
     """The lines and keyframes of a recording, and at the end its duration."""
     text = ScreenText(reader.header.columns, reader.header.rows)
     # The text forgets what is above the screen, which a larger screen shows again.
@@ -257,7 +257,7 @@ def _walk(reader: CastReader) -> Iterator[SeenText | _Dump | float]:
             if place.offset - last >= _KEYFRAME_BYTES or engine.columns != columns:
                 last = place.offset
                 dump = engine.dump(history=_KEYFRAME_HISTORY)
-                yield _Dump(place.time, last, engine.columns, engine.rows, dump)
+                yield _KeyFrame(place.time, last, engine.columns, engine.rows, dump)
         yield from text.look()
         yield duration
     finally:
