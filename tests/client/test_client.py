@@ -56,7 +56,7 @@ async def test_the_handshake_says_who_we_are():
         assert client.session_id == "the-session" and client.concurrency == 1
         assert client.is_connected
     assert [message.get("id") for message in heard] == [1, None, 2]
-    extensions = {"concurrentRequests": 64, "errorDetails": True}
+    extensions = {"concurrentRequests": 64, "errorDetails": True, "sharing": True}
     assert heard[0]["params"] == {"clientName": "me", **extensions}
     assert heard[1] == {"method": "initialized", "params": {}}
 
@@ -347,8 +347,8 @@ async def test_a_server_that_stops_ends_its_clients(server):
 
 
 def all_errors(kind: type[ExecServerError] = ExecServerError) -> set[type[ExecServerError]]:
-    # The OSErrors among them are made when they are first needed.
-    is_drawn = kind.__module__ == errors.__name__ and not issubclass(kind, OSError)
+    # Those for calls about files are made when they are first needed, and have no names there.
+    is_drawn = getattr(errors, kind.__name__, None) is kind
     ours = {kind} if is_drawn else set()
     return ours.union(*(all_errors(sub) for sub in kind.__subclasses__()))
 

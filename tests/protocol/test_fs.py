@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exec_server.errors import InvalidParams, InvalidRequest
-from exec_server.protocol import fs
+from exec_server.protocol import file_delta, file_search, file_watch, fs
 from exec_server.protocol.base64 import Base64Error, Blob, LazyBlob, LongBase64, encode_base64
 from exec_server.protocol.method import Method
 from exec_server.protocol.paths import PathUri, normalised
@@ -16,7 +16,12 @@ from exec_server.rpc import boundary
 from exec_server.server.server import ROUTES
 from tests.requirements import requirement
 
-METHODS = [value for value in vars(fs).values() if isinstance(value, Method)]
+METHODS = [
+    value
+    for module in (fs, file_delta, file_search, file_watch)
+    for value in vars(module).values()
+    if isinstance(value, Method)
+]
 NATIVE = st.lists(
     st.binary(min_size=1, max_size=8).filter(lambda name: not set(name) & {0, 0x2F}), max_size=5
 ).map(lambda names: b"/" + b"/".join(names))
@@ -27,7 +32,7 @@ def test_every_method_has_a_handler():
     assert {method.name for method in METHODS} == {
         name for name in ROUTES if name.startswith("fs/")
     }
-    assert len(METHODS) == 20
+    assert len(METHODS) == 26
 
 
 @given(NATIVE)

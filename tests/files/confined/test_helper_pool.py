@@ -150,7 +150,7 @@ async def test_large_content_goes_both_ways(tmp_path):
 async def test_an_opened_file_comes_back(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     async with pool_of(Helpers()) as pool:
-        fd = await ask(pool, plan(), "fs/open", os.fsencode(tmp_path / "file"), False)
+        fd = await ask(pool, plan(), "fs/open", os.fsencode(tmp_path / "file"), "read")
         assert isinstance(fd, int)
         try:
             assert os.pread(fd, 10, 0) == b"abc"
@@ -163,7 +163,7 @@ async def test_a_file_that_is_opened_for_a_cancelled_call_is_closed(tmp_path, mo
     (tmp_path / "file").write_bytes(b"abc")
     async with pool_of(Helpers()) as pool, pool.borrow(plan()) as helper:
         path = os.fsencode(tmp_path / "file")
-        call = asyncio.ensure_future(helper.call("fs/open", path, False))
+        call = asyncio.ensure_future(helper.call("fs/open", path, "read"))
         answered = helper._on_answer
 
         def answer_and_cancel(packet: bytes, attached: int | None) -> None:

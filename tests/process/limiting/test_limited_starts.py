@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,6 +170,7 @@ async def test_both_backends_are_limited(server, backend):
 
 LIFTS = """
 import os
+import re
 tried = 0
 for line in open("/proc/self/mounts"):
     _, place, kind, *_ = line.split()
@@ -335,11 +337,16 @@ def is_in_area(pid: int | None, keeper: int) -> bool:
     return f"-{keeper}-" in Path(f"/proc/{pid}/cgroup").read_text()
 
 
+_AREA = re.compile(r"exec-server-[^-]+-[^-]+-[^-]+")
+
+
 def areas() -> set[str]:
     """The directories of keepers in all hierarchies."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     tops = [words[1] for words in mounts if words[2] in ("cgroup", "cgroup2")]
-    return {str(path) for top in tops for path in Path(top).rglob("exec-server-*-*-*")}
+    # Groups come and go meanwhile, which `os.walk` does not mind.
+    found = ((folder, name) for top in tops for folder, names, _ in os.walk(top) for name in names)
+    return {f"{folder}/{name}" for folder, name in found if _AREA.fullmatch(name)}
 
 
 def area_of(keeper: int) -> set[str]:
@@ -348,7 +355,12 @@ def area_of(keeper: int) -> set[str]:
 
 def groups_in(keeper: int) -> list[Path]:
     """The groups of commands."""
-    return [path for area in area_of(keeper) for path in Path(area).iterdir() if path.is_dir()]
+    return [
+        Path(folder, name)
+        for area in area_of(keeper)
+        for folder, names, _ in os.walk(area)
+        for name in names
+    ]
 
 
 @requirement("limits:outside")
