@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -24,26 +25,25 @@ class Limited(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=["root", "nobody"])
-def limited(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[Limited]:
+def limited(request: pytest.FixtureRequest) -> Iterator[Limited]:
     account = user(request.param)
     if account is None:
         pytest.skip(f"no server of {request.param} can be run here")
-    place = tmp_path_factory.mktemp("limits")
-    for folder in (place, *place.parents[:3]):
-        if folder.owner() == place.owner() and os.access(folder, os.W_OK):
-            folder.chmod(folder.stat().st_mode | 0o755)
-    os.chown(place, account.uid, account.gid)
-    log = place / "server.log"
-    options = ("--listen", "ws://127.0.0.1:0", "--log-level", "warning")
-    started = start_server(
-        *options,
-        command=account.command,
-        env={"PYTHONPATH": account.path},
-        cwd="/",
-        log=log,
-    )
-    with started as server:
-        yield Limited(server, account, log, place)
+    # Another run of pytest may close the directory above its own to other users at any time.
+    with tempfile.TemporaryDirectory(prefix="limits-") as folder:
+        place = Path(folder)
+        os.chown(place, account.uid, account.gid)
+        log = place / "server.log"
+        options = ("--listen", "ws://127.0.0.1:0", "--log-level", "warning")
+        started = start_server(
+            *options,
+            command=account.command,
+            env={"PYTHONPATH": account.path},
+            cwd="/",
+            log=log,
+        )
+        with started as server:
+            yield Limited(server, account, log, place)
 
 
 @pytest.fixture

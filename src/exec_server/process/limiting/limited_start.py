@@ -38,6 +38,8 @@ _MORE_PROCESSES = 256
 # The lowest rate of a group in which the keeper can be for a moment: it needs less than 1 ms of the
 # 50 ms that this allows at a time.
 _LEAST_RATE = 0.5
+# A program that has less may be at its end before the keeper, on a busy machine, has set its limit.
+_LEAST_MEMORY = 16 << 20
 
 
 class LimitedStart:
@@ -98,6 +100,8 @@ class LimitedStart:
         # keeper wait.
         rate = self.value("cpuRate", "cgroup1")
         has_room = self.value("pids", "cgroup1") != 1 and (rate is None or rate >= _LEAST_RATE)
+        memory = self.value("memory", "cgroup1")
+        has_room = has_room and (memory is None or memory >= _LEAST_MEMORY)
         return has_room and self.group.admits_visits
 
     def _inheriting(self, spawn: Callable[[], int]) -> int:

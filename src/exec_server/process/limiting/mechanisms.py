@@ -31,7 +31,7 @@ _WATCHED = {
     "disk": f"{LOOKED_AT}; counts all bytes written, also those that are deleted or overwritten",
     "outputBytes": "exact",
 }
-# Before that a program could raise its limit for a moment; afterwards no process of it can.
+# Before that a program could go beyond its limit for a moment; see limited_start.py and `visit`.
 _ONCE_ANSWERED = "exact once the start is answered"
 
 
@@ -128,7 +128,8 @@ def _grouped(name: str, value: float, mechanism: str) -> Choice:
         return Choice(rate, mechanism, "tree", "exact in each 100 ms")
     if name == "pids":
         value = min(value, HIGHEST_PIDS - 1)
-    return Choice(value, mechanism, "tree", "exact")
+    is_late = (name, mechanism) == ("memory", "cgroup1")
+    return Choice(value, mechanism, "tree", _ONCE_ANSWERED if is_late else "exact")
 
 
 def _watched(name: str, value: float) -> Choice:
