@@ -56,7 +56,9 @@ async def test_an_agent_drives_a_shell(client, tmp_path):
         screen = await process.screen()
         assert screen.lines[:2] == ["ready> echo $((40 + 2))", "42"]
         assert (screen.rows, screen.columns, screen.alternate) == (10, 60, False)
-        await process.send_keys("cat", "enter")
+        await process.send_keys("sh -c 'echo runs; exec cat'", "enter")
+        # Before that, the shell itself may get the signal, and go on to start the program.
+        await process.wait_for(regex=r"^runs$")
         await process.send_keys("ctrl-c")
         await process.wait_for("^C")
         later = await process.screen(since=screen)

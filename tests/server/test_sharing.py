@@ -365,3 +365,10 @@ async def test_the_size_goes_back_with_the_input(server, owner):
         await ann.control("giveBack")
         while (event := await ann.watched()).get("size") != [24, 80]:
             pass
+
+
+async def test_a_process_does_not_get_the_id_of_a_watch(server, owner):
+    async with viewer(server.url, "w") as ann:
+        params = {"processId": "w", "argv": ["true"], "cwd": "/", "env": {}, "tty": False}
+        refusal = await ann.wire.error("process/start", {**params, "arg0": None})
+        assert "id of a watch" in refusal["message"]

@@ -33,6 +33,7 @@ def test_the_next_connection_uses_the_door_of_the_first(ssh_server):
             assert host.ssh("build", "cat", input=b"one").stdout == b"one"
             (door,) = doors(host)
             made = door.stat().st_ino
+            assert door.stat().st_mode & 0o777 == 0o600
             assert host.ssh("build", "cat; exit 3", input=b"two", status=3).stdout == b"two"
             # Clients with pipes find it as well.
             words = ("-o", "ProxyUseFdpass=no", "build", "cat")

@@ -43,7 +43,7 @@ def test_installing_twice_changes_nothing_and_removing_undoes_it(home, capsys):
     config.chmod(0o640)
     assert ssh_config_command(["--install"]) == 0
     first = config.read_bytes(), (home / ".ssh/exec-server.conf").read_bytes()
-    assert b"Host build build%* lab-2 lab-2%* *.exec *.exec%*\n" in first[1]
+    assert b'Host "!*\'*" build build%* lab-2 lab-2%* *.exec *.exec%*\n' in first[1]
     assert ssh_config_command(["--install"]) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert (config.read_bytes(), (home / ".ssh/exec-server.conf").read_bytes()) == first
@@ -67,6 +67,17 @@ def test_a_config_that_is_a_link_stays_one(tmp_path):
     assert (tmp_path / "dotfiles").read_text().endswith("\n\nHost a\n")
     assert files.remove()
     assert (tmp_path / "dotfiles").read_text() == "Host a\n"
+
+
+@requirement("ssh:install")
+def test_ends_of_lines_stay_as_they_are(tmp_path):
+    before = b"Host a\r\n  User me\r\n"
+    (tmp_path / "config").write_bytes(before)
+    files = SshFiles(tmp_path)
+    assert files.install("Host x\n") and not files.install("Host x\n")
+    assert (tmp_path / "config").read_bytes().endswith(before)
+    assert files.remove()
+    assert (tmp_path / "config").read_bytes() == before
 
 
 @requirement("ssh:install")

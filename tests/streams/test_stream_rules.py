@@ -47,10 +47,19 @@ def test_rules_for_unix_sockets_and_listeners():
     rules.check_path("/run/app/x.sock")
     with pytest.raises(FloorRefused, match="unix:/run/other"):
         rules.check_path("/run/other")
+    for path in ("/run/app/../docker.sock", "/run/app/..", "/run/app/x\0y"):
+        with pytest.raises(FloorRefused, match="leads elsewhere"):
+            rules.check_path(path)
+    rules.check_path("/run/app/..x")
     rules.check_listening(ipaddress.ip_address("0.0.0.0"), 8001)
     rules.check_listening(ipaddress.ip_address("10.1.1.1"), 1)
     rules.check_listening(ipaddress.ip_address("127.0.0.1"), 0)
-    for address, port in (("0.0.0.0", 8002), ("::", 8000), ("192.168.1.1", 8000)):
+    for address, port in (
+        ("0.0.0.0", 8002),
+        ("::ffff:0.0.0.0", 8002),
+        ("::", 8000),
+        ("192.168.1.1", 8000),
+    ):
         with pytest.raises(FloorRefused, match="listen:"):
             rules.check_listening(ipaddress.ip_address(address), port)
 

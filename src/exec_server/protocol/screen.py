@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from exec_server.protocol.method import Method
-from exec_server.protocol.numbers import Count
+from exec_server.protocol.numbers import Count, fits_u64
 
 # A colour of the palette, or "#rrggbb".
 ScreenColor = int | str
@@ -133,6 +133,8 @@ class WaitCondition(msgspec.Struct, rename="camel", omit_defaults=True):
         needed = {"text": self.text, "gone": self.text, "regex": self.pattern, "still": self.ms}
         if needed.get(self.kind, True) is None:
             raise ValueError(f"the condition `{self.kind}` lacks its value")
+        if not fits_u64(self.ms):
+            raise ValueError("invalid number: more than 64 bits")
 
 
 Conditions = Annotated[list[WaitCondition], msgspec.Meta(min_length=1, max_length=16)]
@@ -145,6 +147,10 @@ class WaitForParams(msgspec.Struct, rename="camel", omit_defaults=True):
     timeout_ms: Count | None = None
     # Text that was already there at this version does not count, nor does an earlier prompt.
     after: Count | None = None
+
+    def __post_init__(self) -> None:
+        if not fits_u64(self.timeout_ms, self.after):
+            raise ValueError("invalid number: more than 64 bits")
 
 
 class WaitForResult(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -11,6 +11,8 @@ import select
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
@@ -25,6 +27,8 @@ from exec_server.terminal import engine_name
 # A dump is taken when so much was fed since the last one, and nothing else is to do.
 _CHECKPOINT_BYTES = 256 * 1024
 _MAX_CHECKPOINT_BYTES = PART_BYTES
+# `select` takes no longer times than some hundred years.
+_MAX_SELECT_SECONDS = 3600.0
 
 _encode_json = msgspec.json.Encoder().encode
 _decode_screen = msgspec.json.Decoder(ScreenParams).decode
@@ -54,10 +58,28 @@ class ScreenHost:
             packet = self._sock.recv(PACKET_BYTES)
             if not packet:
                 return
-            self._take(messages.decode_to_host(packet))
+            message = messages.decode_to_host(packet)
+            with self._failing_alone(message.model):
+                self._take(message)
 
     def _is_readable(self, timeout: float | None) -> bool:
         return bool(select.select([self._sock], [], [], timeout)[0])
+
+    @contextmanager
+    def _failing_alone(self, number: int) -> Iterator[None]:
+        """An error of one model ends that one, and leaves those of others alone."""
+        try:
+            yield
+        except OSError:
+            # The server is gone.
+            raise
+        except Exception as exc:
+            error = InternalError(f"the model has failed: {type(exc).__name__}: {exc}")
+            model = self._models.get(number)
+            waits = [] if model is None else [wait.call for wait in model.waits]
+            self._drop(number)
+            for call in waits:
+                self._answer_error(call, error)
 
     # Packets.
 
@@ -147,14 +169,17 @@ class ScreenHost:
     def _timeout(self) -> float | None:
         times = [self._models[number].next_deadline() for number in self._waiting]
         known = [at for at in times if at is not None]
-        return max(0.0, min(known) - time.monotonic()) if known else None
+        if not known:
+            return None
+        return min(max(0.0, min(known) - time.monotonic()), _MAX_SELECT_SECONDS)
 
     def _expire(self) -> None:
         now = time.monotonic()
         for number in tuple(self._waiting):
-            model = self._models[number]
-            model.expire(now)
-            self._tell(number, model)
+            with self._failing_alone(number):
+                model = self._models[number]
+                model.expire(now)
+                self._tell(number, model)
 
     def _checkpoint(self) -> None:
         """Nothing is to do: save what can be made again only from much output."""
@@ -164,12 +189,16 @@ class ScreenHost:
             if model.fed_bytes - self._checkpointed.get(number, 0) < _CHECKPOINT_BYTES:
                 continue
             self._checkpointed[number] = model.fed_bytes
-            dump = model.engine.dump(history=200)
-            if len(dump) > _MAX_CHECKPOINT_BYTES:
-                dump = model.engine.dump()
-            if len(dump) <= _MAX_CHECKPOINT_BYTES and not model.is_inexact:
-                self._send(messages.Checkpoint(number, model.seq, dump))
+            with self._failing_alone(number):
+                self._save(number, model)
             return
+
+    def _save(self, number: int, model: ScreenModel) -> None:
+        dump = model.engine.dump(history=200)
+        if len(dump) > _MAX_CHECKPOINT_BYTES:
+            dump = model.engine.dump()
+        if len(dump) <= _MAX_CHECKPOINT_BYTES and not model.is_inexact:
+            self._send(messages.Checkpoint(number, model.seq, dump))
 
     # Answers.
 

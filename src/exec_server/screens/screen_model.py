@@ -38,7 +38,8 @@ class ScreenModel:
     def __init__(self, columns: int, rows: int, *, rebuilt: int, now: float) -> None:
         self.engine = open_engine(columns, rows)
         self.rebuilt = rebuilt
-        self.is_inexact = False
+        # True if output was missed, or if the terminal is larger than models are.
+        self.is_inexact = (self.engine.columns, self.engine.rows) != (columns, rows)
         self.waits: list[PendingWait] = []
         # Set for the calls that are answered: the number of the call, and the answer or its error.
         self.answers: list[tuple[int, WaitForResult | Exception]] = []
@@ -91,6 +92,7 @@ class ScreenModel:
 
     def resize(self, columns: int, rows: int, resizes: int) -> None:
         self.engine.resize(columns, rows)
+        self.is_inexact |= (self.engine.columns, self.engine.rows) != (columns, rows)
         self._resizes = resizes
         # Rows have moved; what is shown now is what was there before.
         for baseline in {id(b): b for b in self._all_baselines()}.values():

@@ -116,11 +116,14 @@ def limited() -> Iterator[None]:
     before = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, REGEX_SECONDS)
     try:
-        yield
+        try:
+            yield
+        finally:
+            # The signal may still come here.
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except _TooLong:
         raise InvalidParams("the pattern takes too long; make it simpler") from None
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
 
 

@@ -93,6 +93,8 @@ class Doorkeeper:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._path.unlink(missing_ok=True)
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            # Whatever the umask and the mode of the directory are, it is for this user alone.
+            os.fchmod(listener.fileno(), 0o600)
             listener.bind(str(self._path))
             stack.callback(self._path.unlink, missing_ok=True)
             listener.listen()

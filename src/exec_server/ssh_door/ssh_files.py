@@ -56,8 +56,9 @@ class SshFiles:
 
 def _read(path: Path) -> str:
     try:
-        # Bytes that are not UTF-8 stay as they are.
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
+        # Bytes that are not UTF-8 stay as they are, and so do ends of lines.
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            return file.read()
     except FileNotFoundError:
         return ""
 
@@ -68,7 +69,7 @@ def _write(path: Path, text: str) -> None:
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
     fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+        with open(fd, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             file.write(text)
         os.chmod(name, mode)
         os.replace(name, target)

@@ -20,8 +20,12 @@ _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 _BEGIN = "# Made by `exec-server ssh-config`; `exec-server ssh-config --install` writes it anew.\n"
 
+# The host as it was typed becomes a quoted word of a shell's command. OpenSSH refuses such hosts
+# since 9.6; with an older one a quote would end the word, so no stanza is for a host that has one.
+_UNQUOTABLE = '"!*\'*"'
+
 _STANZA = """\
-Host {hosts}
+Host {unquotable} {hosts}
     ProxyCommand {command}
     ProxyUseFdpass yes
     HostKeyAlias {alias}
@@ -72,6 +76,7 @@ def _stanza(hosts: Sequence[str], words: Sequence[str], known_hosts: Path) -> st
     # The last word is %n, which ssh replaces by the host as it was typed.
     *fixed, typed = words
     return _STANZA.format(
+        unquotable=_UNQUOTABLE,
         hosts=" ".join(hosts),
         command=f"{shlex.join(fixed)} '{typed}'",
         alias=ALIAS,

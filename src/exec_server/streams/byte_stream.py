@@ -27,6 +27,9 @@ from exec_server.streams.turns import StreamTurns
 # The size of a message. Larger ones are not faster, and delay what other streams have to say.
 CHUNK_BYTES = 192 * 1024
 
+# What is kept of the words of the other end.
+_REASON_CHARACTERS = 256
+
 P = TypeVar("P")
 
 
@@ -95,15 +98,15 @@ class ByteStream:
         # True once the other end takes no data any more.
         self._is_refused = False
         # What has come before there was a user.
-        self._early: list[bytes] = []
+        self._early = bytearray()
         self._early_end: bool | None = None
 
     def use(self, user: StreamUser) -> None:
         """From now on *user* takes what arrives; it gets what has come already."""
         self.user = user
-        early, self._early = self._early, []
-        for data in early:
-            user.data_received(data)
+        early, self._early = bytes(self._early), bytearray()
+        if early:
+            user.data_received(early)
         if self._early_end is not None and not self.is_over:
             user.end_received(is_closed=self._early_end)
         if self.why_reset is not None:
@@ -248,7 +251,7 @@ class ByteStream:
         elif self.is_closed:
             self._take_all()
         elif self.user is None:
-            self._early.append(data)
+            self._early += data
         else:
             self.user.data_received(data)
 
@@ -311,7 +314,7 @@ class ByteStream:
     def reset_arrived(self, reason: str) -> None:
         """The stream was broken off there, or lost on the way."""
         if not self.is_over:
-            self.why_reset = reason
+            self.why_reset = reason = reason[:_REASON_CHARACTERS]
             self._finish()
             if self.user is not None:
                 self.user.was_reset(reason)

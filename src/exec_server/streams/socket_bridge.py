@@ -15,6 +15,8 @@ from exec_server.streams.turns import StreamTurns
 
 # Closing with this option resets the connection, so that the program does not see a proper end.
 _LINGER_RESET = struct.pack("ii", 1, 0)
+# Pieces of this size are queued as they are, and smaller ones are joined.
+_LARGE_BYTES = 16 * 1024
 
 
 class SocketBridge:
@@ -44,6 +46,9 @@ class SocketBridge:
         self._has_read_all = False
         # What has come and was not written yet.
         self._queue: deque[memoryview] = deque()
+        # Small pieces that follow the queue: an object for each of them would take 200 times their
+        # size. It is empty if the queue is.
+        self._small = bytearray()
         self._ends_after = self._closes_after = False
         self._has_shut_down = False
         # Why nothing can be written any more.
@@ -117,11 +122,27 @@ class SocketBridge:
         if self._failure is not None or self._sock.fileno() < 0:
             self._stream.took(len(data))
             return
+        if self._queue:
+            self._keep(data)
+            return
         self._queue.append(memoryview(data))
-        if len(self._queue) == 1:
-            self._write()
-            if self._queue:
-                self._loop.add_writer(self._sock, self._writable)
+        self._write()
+        if self._queue:
+            self._loop.add_writer(self._sock, self._writable)
+
+    def _keep(self, data: bytes) -> None:
+        if len(data) >= _LARGE_BYTES:
+            self._queue_small()
+            self._queue.append(memoryview(data))
+            return
+        self._small += data
+        if len(self._small) >= CHUNK_BYTES:
+            self._queue_small()
+
+    def _queue_small(self) -> None:
+        if self._small:
+            self._queue.append(memoryview(bytes(self._small)))
+            self._small.clear()
 
     def _writable(self) -> None:
         self._write()
@@ -138,13 +159,16 @@ class SocketBridge:
                     queue[0] = queue[0][sent:]
                 else:
                     queue.popleft()
+                    if not queue:
+                        self._queue_small()
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as exc:
             # What the program has sent before may still be there to be read.
             self._failure = _words(exc)
-            taken += sum(map(len, queue))
+            taken += sum(map(len, queue)) + len(self._small)
             queue.clear()
+            self._small.clear()
             self._resume()
         self._stream.took(taken)
         if not queue:
@@ -193,6 +217,7 @@ class SocketBridge:
             self._loop.remove_writer(self._sock)
             self._sock.close()
             self._queue.clear()
+            self._small.clear()
             self._on_closed()
 
 

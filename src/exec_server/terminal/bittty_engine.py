@@ -19,6 +19,7 @@ from exec_server.terminal.cells import (
     ScreenCursor,
     ScreenPage,
     Style,
+    bounded_size,
 )
 from exec_server.terminal.dump import dump, scrolled, sgr
 from exec_server.terminal.key_names import KeyModes, encode_keys
@@ -40,6 +41,7 @@ class BitttyEngine:
 
     def __init__(self, columns: int, rows: int, *, scrollback: int = 2000) -> None:
         self.on_answer: Callable[[bytes], None] | None = None
+        columns, rows = bounded_size(columns, rows)
         self._board = Board(width=columns, height=rows)
         self._cable = MemoryConnection()
         self._board.host.attach(self._cable)
@@ -62,7 +64,7 @@ class BitttyEngine:
                 self.on_answer(answers)
 
     def resize(self, columns: int, rows: int) -> None:
-        self._board.resize(columns, rows)
+        self._board.resize(*bounded_size(columns, rows))
 
     def close(self) -> None:
         self._board.detach_display()

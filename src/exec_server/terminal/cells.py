@@ -35,6 +35,16 @@ class Style:
 
 PLAIN = Style()
 
+# Engines are no larger than this: the memory for more may be missing, and libghostty ends its
+# process then. Reading so many cells takes about a second.
+MAX_COLUMNS, MAX_ROWS, MAX_CELLS = 4096, 4096, 1 << 18
+
+
+def bounded_size(columns: int, rows: int) -> tuple[int, int]:
+    """The size of an engine for a terminal of any size: columns and rows."""
+    columns = min(max(columns, 1), MAX_COLUMNS)
+    return columns, min(max(rows, 1), MAX_ROWS, MAX_CELLS // columns)
+
 
 class CellSpan(NamedTuple):
     """Neighbouring cells of one style and zone."""

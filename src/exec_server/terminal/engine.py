@@ -32,7 +32,8 @@ class TerminalEngine(Protocol):
     def feed(self, data: bytes) -> None:
         """Take bytes; they may end anywhere, also inside a character or a sequence."""
 
-    def resize(self, columns: int, rows: int) -> None: ...
+    def resize(self, columns: int, rows: int) -> None:
+        """Give it another size; `bounded_size` says which one a very large terminal gets."""
 
     def close(self) -> None:
         """Free it; nothing else may be called then."""

@@ -29,6 +29,7 @@ from exec_server.terminal.cells import (
     ScreenPage,
     Style,
     Zone,
+    bounded_size,
 )
 from exec_server.terminal.dump import dump
 from exec_server.terminal.key_names import KeyModes, encode_keys
@@ -52,7 +53,7 @@ class GhosttyEngine:
 
     def __init__(self, columns: int, rows: int, *, scrollback: int = 2000) -> None:
         self.on_answer: Callable[[bytes], None] | None = None
-        self._terminal = Terminal(columns, rows, scrollback=scrollback)
+        self._terminal = Terminal(*bounded_size(columns, rows), scrollback=scrollback)
         self._keep: list[Any] = []
         self._configure()
         # What cells are read from; it takes six times the memory of the terminal, and exists only
@@ -67,7 +68,7 @@ class GhosttyEngine:
         self._terminal.feed(data)
 
     def resize(self, columns: int, rows: int) -> None:
-        self._terminal.resize(columns, rows)
+        self._terminal.resize(*bounded_size(columns, rows))
 
     def close(self) -> None:
         self._terminal.close()

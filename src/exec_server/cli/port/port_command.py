@@ -29,7 +29,13 @@ from exec_server.cli.port.port_specs import (
 )
 from exec_server.cli.process.connection_notices import Notices
 from exec_server.cli.server_access import open_server
-from exec_server.cli.tables import failure_teller, print_json, print_json_entries, print_table
+from exec_server.cli.tables import (
+    failure_teller,
+    print_json,
+    print_json_entries,
+    print_table,
+    readable,
+)
 from exec_server.client.client import ExecServerClient
 from exec_server.errors import ConfigurationError, ExecServerError, MethodNotFound
 
@@ -162,7 +168,7 @@ async def _forward(
         open_client,
         specs,
         server=server_access.shown(server),
-        say=lambda text: print(f"exec-server port: {text}", file=sys.stderr, flush=True),
+        say=_say,
         on_ready=ready.set_result,
         preview_port=values.preview_port,
     )
@@ -178,6 +184,11 @@ async def _forward(
             return _outcome(running)
 
 
+def _say(text: str) -> None:
+    # The server may have written a part of it.
+    print(f"exec-server port: {readable(text)}", file=sys.stderr, flush=True)
+
+
 def _outcome(running: asyncio.Task[None]) -> int:
     if not running.cancelled():
         running.result()
@@ -189,7 +200,7 @@ def _tell(facts: list[dict[str, str]], output: str, server: str) -> None:
         print_json(facts)
     else:
         for each in facts:
-            print(_line(each, server))
+            print(readable(_line(each, server)))
     sys.stdout.flush()
 
 

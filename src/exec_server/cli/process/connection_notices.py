@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from exec_server.printable import escaped
+
 if TYPE_CHECKING:
     from exec_server.client.session_link import ConnectionState
 
@@ -43,13 +45,15 @@ class Notices:
     def remark(self, text: str) -> None:
         """Print a remark; over the last line of a full-screen program, whose cursor stays."""
         if self.is_raw and self.is_full_screen():
-            _write(f"\x1b7\x1b[999;1H\x1b[0;7m[{text}]\x1b[0m\x1b[K\x1b8")
+            _write(f"\x1b7\x1b[999;1H\x1b[0;7m[{escaped(text)}]\x1b[0m\x1b[K\x1b8")
         else:
             say(text, is_raw=self.is_raw)
 
 
 def say(text: str, *, is_raw: bool = False) -> None:
     """Print a remark in brackets, which distinguish it from the output of a command."""
+    # The server may have written a part of it.
+    text = escaped(text, keep="\n")
     # The cursor of a raw terminal may be in the middle of a line of output.
     shown = f"\r\n[{text}]\r\n" if is_raw else f"[{text}]\n"
     _write(shown)

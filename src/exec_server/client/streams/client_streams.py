@@ -157,8 +157,12 @@ class ClientStreams:
         if listener is None:
             self._session.send(streams.CLOSE, streams.CloseParams([event.stream_id]))
             return
+        if event.stream_id in self._streams:
+            # A stream of ours is not replaced by one that the server names alike.
+            return
         listener.count = event.number
-        stream = ByteStream(event.stream_id, self, window=event.window)
+        window = min(event.window, self._limits.stream_window)
+        stream = ByteStream(event.stream_id, self, window=window)
         self._streams[stream.id] = stream
         if self._link is None:
             # It was accepted before the new connection is in use.

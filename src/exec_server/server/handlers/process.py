@@ -7,7 +7,7 @@ from functools import partial
 
 from msgspec import structs
 
-from exec_server.errors import FloorRefused
+from exec_server.errors import FloorRefused, InvalidRequest
 from exec_server.process.process_table import signal_number
 from exec_server.process.start_terms import NO_TERMS, StartTerms
 from exec_server.protocol import process
@@ -20,6 +20,8 @@ from exec_server.server.floors.accounts import chosen_account
 
 @handles(process.START)
 def start(ctx: Context, params: process.StartParams) -> Awaitable[process.StartResult]:
+    if ctx.watch(params.process_id) is not None:
+        raise InvalidRequest(f"{params.process_id} is the id of a watch")
     if params.flow_window is not None and not ctx.can_acknowledge:
         # Acknowledgements would wait behind requests, so the process gets no window.
         params = structs.replace(params, flow_window=None)

@@ -81,14 +81,18 @@ class StreamRules:
 
     def check_path(self, path: str) -> None:
         """Raise FloorRefused unless the Unix socket *path* may be used."""
+        if "\0" in path or ".." in path.split("/"):
+            # A pattern would take it for a path below its own directory.
+            raise FloorRefused(f"streams may not use the Unix socket {path!r}: it leads elsewhere")
         if not any(fnmatchcase(path, pattern) for pattern in self._paths):
             raise FloorRefused(f"streams may not use the Unix socket {path}; {_HINT} unix:{path}")
 
     def check_listening(self, address: Address, port: int) -> None:
         """Raise FloorRefused unless a client may listen on *address* and *port*."""
-        if self._allows_loopback and _is_here(address) and not address.is_unspecified:
+        plain = _plain(address)
+        if self._allows_loopback and plain.is_loopback:
             return
-        if not any(rule.covers(port) and rule.has_address(address) for rule in self._listening):
+        if not any(rule.covers(port) and rule.has_address(plain) for rule in self._listening):
             place = joined(str(address), port)
             raise FloorRefused(f"streams may not listen on {place}; {_HINT} listen:{place}")
 

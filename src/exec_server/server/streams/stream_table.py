@@ -139,9 +139,10 @@ class StreamTable:
             host, port = read_host(params.host or ""), params.port or 0
             sock = await dial_tcp(host, port, rules=self._rules, seconds=seconds, floor=floor)
             shown = joined(host, port)
-        if self._is_closed:
+        if self._is_closed or params.stream_id in self._streams:
             sock.close()
-            raise InvalidRequest("the session has ended")
+            is_used = "the session has ended" if self._is_closed else "the id is used already"
+            raise InvalidRequest(is_used)
         entry = self._add(params.stream_id, sock, shown, window=params.window)
         return _opened_result(entry.stream, None if params.path else sock.getpeername())
 
@@ -214,8 +215,7 @@ class StreamTable:
         return entry
 
     def _accepted(self, listener: StreamListener, sock: socket.socket) -> None:
-        listener.count += 1
-        stream_id = f"{listener.id}#{listener.count}"
+        stream_id = self._next_id(listener)
         peer = None if listener.path is not None else sock.getpeername()
         shown = listener.shown if peer is None else joined(*peer[:2])
         entry = self._add(stream_id, sock, shown, window=listener.window, listener=listener)
@@ -229,6 +229,14 @@ class StreamTable:
             # The client is told when it has said that it goes on with this listener.
             entry.stream.detach()
         self._accept_more()
+
+    def _next_id(self, listener: StreamListener) -> str:
+        """The id of the next stream of *listener*; the client may have used it for another one."""
+        while True:
+            listener.count += 1
+            stream_id = f"{listener.id}#{listener.count}"
+            if stream_id not in self._streams:
+                return stream_id
 
     def _accept_more(self) -> None:
         has_room = len(self._streams) + len(self._opening) < self._limits.session_streams
