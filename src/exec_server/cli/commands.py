@@ -123,7 +123,7 @@ GROUPS = (
                 "screen",
                 "[SERVER] ID",
                 "print what the terminal of one shows, or draw it",
-                "process.screen:screen_command",
+                "process.screen_command:screen_command",
             ),
             CommandEntry(
                 "kill", "[SERVER] ID...", "send them a signal", "process.kill:kill_command"
