@@ -7,7 +7,8 @@ import pytest
 from exec_server.access.principal import Principal, SandboxFloor, unrestricted
 from exec_server.audit.masking import PLAIN
 from exec_server.printable import short_digest
-from exec_server.protocol import denials, process
+from exec_server.protocol import denials, file_search, file_watch, process, sharing
+from exec_server.protocol.paths import PathUri, to_uri
 from exec_server.protocol.sandbox import workspace_write
 from exec_server.rpc import boundary
 from exec_server.server.audited_requests import request_facts
@@ -21,6 +22,20 @@ from tests.support.wire import Finished, Wire, start_params
 
 def start(**members: object) -> process.StartParams:
     return boundary.decode_params(process.StartParams, start_params("p", ["true"], **members))
+
+
+@requirement("audit/lines:rights")
+def test_watches_and_searches_say_what_they_are_about():
+    admin = unrestricted("boss")
+    watch = sharing.WatchParams("job-1", "watch-1", kind="person", name="ann")
+    facts = request_facts(watch, PLAIN, admin)
+    assert (facts["process"], facts["detail"]) == ("job-1", "by person ann, as watch-1")
+    place = to_uri("/srv")
+    search = file_search.SearchParams("s", PathUri(place), "pass.*" * 1000)
+    facts = request_facts(search, PLAIN, admin)
+    assert facts["paths"] == ["/srv"] and facts["detail"].startswith("content: pass.*")
+    files = request_facts(file_watch.WatchParams("w", PathUri(place)), PLAIN, admin)
+    assert files["paths"] == ["/srv"] and files["process"] is None
 
 
 @requirement("audit/lines:rights")

@@ -23,6 +23,7 @@ WORDS = {
     "web": "web {} URL",
     "ps": "ps {}",
     "logs": "logs {} 12345678",
+    "screen": "screen {} 12345678",
     "kill": "kill {} 12345678",
     "jobs": "jobs prune {} URL",
     "recordings": "recordings {} --dir STATE",
@@ -98,7 +99,8 @@ async def test_a_wrong_option_is_told_as_json(command, tmp_path):
 
 # Commands that read a token before they do anything else.
 WITH_TOKEN = sorted(
-    set(WORDS) - {"audit", "sandbox", "registry token", "env", "pair", "logs", "cert", "recordings"}
+    set(WORDS)
+    - {"audit", "sandbox", "registry token", "env", "pair", "logs", "screen", "cert", "recordings"}
 )
 
 

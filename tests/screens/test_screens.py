@@ -50,6 +50,8 @@ async def shell(client, **options):
 async def test_an_agent_drives_a_shell(client, tmp_path):
     async with await shell(client, screen=True) as process:
         await process.wait_for("ready>")
+        with pytest.raises(TypeError, match="a key is a str, not int"):
+            await process.send_keys(3)
         await process.send_keys("echo $((40 + 2))", "enter")
         match = await process.wait_for(regex=r"^\d+$")
         assert (match.kind, match.text, match.row, match.column) == ("regex", "42", 1, 0)

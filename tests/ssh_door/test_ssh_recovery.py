@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -145,6 +146,20 @@ def test_ssh_attaches_to_a_process_and_leaves_it_running(ssh_server):
             # The escape key of ssh.
             terminal.type(b"\r~.")
             assert terminal.wait() == 255
+        # The end of what is piped into ssh is not the end of the input of the process.
+        with subprocess.Popen(
+            ["ssh", *host.options, f"build%{process}"],
+            env=host.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as piped:
+            assert piped.stdin is not None and isinstance(piped.stdout, io.BufferedReader)
+            piped.stdin.write(b"piped\n")
+            piped.stdin.close()
+            shown = b""
+            while b"got-piped" not in shown:
+                shown += piped.stdout.read1()
+            piped.terminate()
         with PtyProgram(words, env=host.env) as terminal:
             terminal.start()
             terminal.type(b"2\r")

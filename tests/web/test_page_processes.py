@@ -199,7 +199,7 @@ async def test_an_environment_says_how_it_is(server):
 @requirement("web/processes:watch")
 async def test_a_process_of_an_agent_is_watched_taken_and_given_back(server):
     async with connect(server.url) as agent:
-        handle = await agent.start(["cat"], tty=True, rows=20, cols=70)
+        handle = await agent.start(["cat"], tty=True, name="work", rows=20, cols=70)
         await handle.write(b"of the agent\n")
         await handle.read_until(b"agent\r\nof the agent\r\n")
         async with browsing(place_of(server.url)) as browser:
@@ -208,6 +208,7 @@ async def test_a_process_of_an_agent_is_watched_taken_and_given_back(server):
                 await tab.call("place.connect", place="p0")
                 [listed] = await tab.call("process.list", place="p0")
                 assert listed["processId"] == handle.process_id and not listed["durable"]
+                assert listed["name"] == "work"
                 made = await tab.call(
                     "process.watch",
                     place="p0",

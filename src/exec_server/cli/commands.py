@@ -13,7 +13,7 @@ from typing import NamedTuple
 CommandFunction = Callable[[list[str]], int]
 
 # As wide as the longest name with its words; the help has one column for all groups.
-_USAGE_WIDTH = 24
+_USAGE_WIDTH = 25
 
 
 class CommandEntry(NamedTuple):
@@ -118,6 +118,12 @@ GROUPS = (
             ),
             CommandEntry(
                 "logs", "[SERVER] ID", "print the output of one", "process.logs:logs_command"
+            ),
+            CommandEntry(
+                "screen",
+                "[SERVER] ID",
+                "print what the terminal of one shows, or draw it",
+                "process.screen_command:screen_command",
             ),
             CommandEntry(
                 "kill", "[SERVER] ID...", "send them a signal", "process.kill:kill_command"

@@ -198,7 +198,19 @@ def _stream_facts(params: streams.OpenParams | streams.ListenParams, _masker: Ma
 
 def _watch_facts(params: sharing.WatchParams, _masker: Masker) -> Facts:
     how = "its screen is read once" if params.once else f"by {params.kind} {params.name}".strip()
-    return {**_plain_facts(params), "detail": how}
+    # Later requests name the watch in place of the process.
+    facts: Facts = {"process": params.process_id, "detail": f"{how}, as {params.watch_id}"}
+    return {**_plain_facts(params), **facts}
+
+
+def _search_facts(params: file_search.SearchParams, masker: Masker) -> Facts:
+    pattern = " ".join(masker.command([params.pattern]))
+    return {**_plain_facts(params), "detail": printable(_cut(f"{params.mode}: {pattern}"))}
+
+
+def _file_watch_facts(params: file_watch.WatchParams, _masker: Masker) -> Facts:
+    # The id of a watch of files is not that of a process.
+    return {**_plain_facts(params), "process": None}
 
 
 def _control_facts(params: sharing.ControlParams, _masker: Masker) -> Facts:
@@ -216,6 +228,8 @@ _DESCRIBED: dict[type, Callable[[Any, Masker], Facts]] = {
     sharing.WatchParams: _watch_facts,
     sharing.ControlParams: _control_facts,
     fs.OpenParams: _open_facts,
+    file_search.SearchParams: _search_facts,
+    file_watch.WatchParams: _file_watch_facts,
     http.RequestParams: _http_facts,
     lifecycle.InitializeParams: _initialize_facts,
     lifecycle.RetainParams: _retain_facts,

@@ -218,6 +218,9 @@ class DoorSession(SSHServerStreamSession[bytes]):
                 except StdinClosed:
                     # What follows is dropped, so that the client can go on to its end of input.
                     takes_input = False
+        if self._target.attach is not None:
+            # A process that ran before has its input from others as well, and runs on.
+            return
         if takes_input and not self._gone.is_set():
             with contextlib.suppress(StdinClosed, MethodNotFound):
                 await process.close_stdin()

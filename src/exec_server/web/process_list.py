@@ -89,6 +89,7 @@ def _job_facts(job: JobInfo, *, own_session: str | None) -> dict[str, Any]:
         "processId": job.process_id,
         "sessionId": None if job.session_id == own_session else job.session_id,
         "argv": job.argv,
+        "name": job.name,
         "state": "exited" if job.state == "closed" else job.state,
         "terminal": job.tty,
         "pid": job.pid,

@@ -54,6 +54,16 @@ async def test_grep_prints_as_rg_does(server, code):
 
 
 @requirement("cli/files:grep")
+async def test_grep_accepts_the_options_that_people_type_out_of_habit(server, code):
+    there = f"{server.url}:{code}"
+    expected = f"{code}/a.py:2:two = 2\n"
+    for words in (("-n",), ("-rn",), ("-Rin",), ("-rnwH",), ("-E",)):
+        assert await done("grep", *words, "--include", "*.py", "two", there) == expected
+    quiet = [await run("grep", "-q", word, there) for word in ("two", "not there")]
+    assert [(each.status, each.stdout, each.stderr) for each in quiet] == [(0, "", ""), (1, "", "")]
+
+
+@requirement("cli/files:grep")
 async def test_grep_has_headings_and_colours_on_a_terminal(server, code):
     (code / "a.py").write_text("two \x1b[2J\n")
     ours, theirs = os.openpty()
@@ -77,6 +87,7 @@ async def test_grep_has_the_statuses_of_grep(server, code):
     assert (none.status, none.stdout, none.stderr) == (1, "", "")
     wrong = await run("grep", "(", f"{server.url}:{code}")
     assert wrong.status == 2 and "unclosed group" in wrong.stderr
+    assert "?" not in wrong.stderr and wrong.stderr.count("\n") == 1
     here = await run("grep", "x", str(code))
     assert here.status == 2 and "is not on a server" in here.stderr
 

@@ -250,3 +250,19 @@ async def test_standard_streams_are_files(server, tmp_path):
     failed = await run("cp", "-", f"{server.url}:{tmp_path}")
     assert failed.status == 1 and "give the new file a name" in failed.stderr
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
+
+
+@requirement("cli/files:sync")
+async def test_options_that_people_type_out_of_habit_are_accepted(server, tmp_path, source):
+    there = f"{server.url}:{tmp_path}"
+    await done("cp", "-av", str(source), f"{there}/copied")
+    assert alike(source, tmp_path / "copied")
+    await done("sync", "-avz", f"{source}/", f"{there}/synced")
+    assert alike(source, tmp_path / "synced")
+    await done("sync", "-n", "--delete", f"{source}/build", f"{there}/synced")
+    assert alike(source, tmp_path / "synced")
+    await done("mv", "-fv", f"{there}/synced", f"{there}/moved")
+    assert alike(source, tmp_path / "moved")
+    assert (await done("ls", "-1", f"{there}/moved")).splitlines() == sorted(
+        each.name for each in source.iterdir() if not each.name.startswith(".")
+    )

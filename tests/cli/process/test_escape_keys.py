@@ -27,6 +27,16 @@ def parts(pieces: Iterable[bytes]) -> list[bytes | str]:
 
 
 @requirement("cli/escape:any-split")
+def test_keys_that_go_nowhere_begin_no_line():
+    keys = EscapeKeys()
+    assert list(keys.feed(b"a")) == [b"a"]
+    keys.begin_line()
+    assert list(keys.feed(b"~")) == []
+    keys.begin_line()
+    assert list(keys.feed(b"t")) == ["take"]
+
+
+@requirement("cli/escape:any-split")
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [

@@ -32,7 +32,10 @@ async def test_a_person_looks_on_takes_the_keyboard_and_gives_it_back(
         screen.type(b"not mine\r")
         await process.write(b"two\n")
         await screen.until(b"<two> 24 80")
-        screen.type(b"\r~t")
+        # They do not begin a line either: an escape key works after them.
+        screen.type(b"\r~?not mine")
+        await screen.until(b"type a single ~")
+        screen.type(b"~t")
         await screen.until(b"you have the keyboard now")
         screen.type(b"three\r")
         # The one who drives has its own size.
@@ -115,6 +118,11 @@ async def test_names_are_shown_and_taken_as_ids(server):
     assert shown[0].split()[:2] == ["ID", "NAME"]
     assert shown[1].split()[1] == "nightly"
     assert (await finished("kill", "-s", "KILL", "nightly")).status == 0
+    # A name that was used before is that of the job that runs.
+    assert (await finished(*words)).status == 0
+    assert (await finished("kill", "-s", "KILL", server.url, "nightly")).status == 0
+    several = await finished("logs", "nightly")
+    assert several.status == 1 and "several processes have the name `nightly`" in several.stderr
     wrong = await finished("run", "--detach", "--name", "a b", server.url, "--", "true")
     assert wrong.status == 2
     assert (await finished("attach", "--watch", "--force", "nightly")).status == 2

@@ -14,6 +14,7 @@ from typing import Any
 
 from exec_server.cli.files.copy_reports import summary, tell_result, told_problems
 from exec_server.cli.files.file_command import (
+    add_habits,
     complain,
     each_target,
     file_parser,
@@ -83,8 +84,11 @@ def cp_command(words: list[str]) -> int:
         "cp", usage="[OPTIONS] <SRC>... <DST>", description=_DESCRIPTION, examples=_EXAMPLES
     )
     parser.add_argument(
-        "-r", "--recursive", action=Flag, help="copy directories with everything in them"
+        *("-r", "-R", "-a", "--recursive"),
+        action=Flag,
+        help="copy directories with everything in them",
     )
+    add_habits(parser, p="modes and times are always kept")
     add_copy_options(parser, what="copy")
 
     async def cp(values: argparse.Namespace, servers: Servers) -> int:
@@ -114,6 +118,7 @@ def add_copy_options(parser: Parser, *, what: str) -> None:
     )
     add("-W", "--whole-file", action=Flag, help="send changed files whole, not their changes")
     add("-q", "--quiet", action=Flag, help="show no progress and no summary")
+    add_habits(parser, v="a terminal shows progress and a summary without it")
 
 
 async def copy_targets(

@@ -16,7 +16,7 @@ from exec_server.cli.files.targets import TARGET_HELP, Servers, Target, not_remo
 from exec_server.cli.log_setup import errors_told, print_error, print_warning
 from exec_server.cli.options import TOKEN_HELP, add_connection_options, server_token
 from exec_server.cli.os_error_text import without_os_error
-from exec_server.cli.parser import Parser
+from exec_server.cli.parser import Flag, Parser
 from exec_server.cli.tables import failure_teller, print_json, print_json_failure
 from exec_server.errors import ExecServerError, RpcError
 
@@ -49,6 +49,14 @@ def targets_parser(
     parser = file_parser(name, usage=usage, description=description, examples=examples)
     parser.add_argument("targets", metavar=_TARGET, nargs="+" if takes_many else 1, help=what)
     return parser
+
+
+def add_habits(parser: Parser, **options: str) -> None:
+    """Accept options that people type for programs of the same name; each says what holds here."""
+    for letter, text in options.items():
+        parser.add_argument(
+            f"-{letter}", dest=f"habit_{letter}", action=Flag, help=f"accepted: {text}"
+        )
 
 
 def run_file_command(parser: Parser, words: list[str], action: Action) -> int:

@@ -52,6 +52,7 @@ def grep_command(words: list[str]) -> int:
         "targets", metavar="<SERVER:/PATH>", nargs="+", help="where to search, with all below"
     )
     _add_options(parser)
+    _add_habits(parser)
     add_output(parser)
 
     async def grep(values: argparse.Namespace, servers: Servers) -> int:
@@ -60,7 +61,7 @@ def grep_command(words: list[str]) -> int:
             try:
                 await _search(values, servers, target, printer)
             except ExecServerError as exc:
-                text = f"{target}: {reason(exc)}"
+                text = f"{target}: {_in_one_line(reason(exc))}"
                 raise exit_codes.StatusError(readable(text), exit_codes.USAGE) from exc
         printer.finish()
         return exit_codes.OK if printer.count else exit_codes.FAILED
@@ -80,12 +81,16 @@ def _add_options(parser: Parser) -> None:
         action=Append,
         help="search only files with this name; with ! at its beginning, all others",
     )
+    add("--include", dest="glob", metavar="<GLOB>", action=Append, help=argparse.SUPPRESS)
     add("-A", "--after-context", metavar="<LINES>", type=count, help="show lines after a match")
     add("-B", "--before-context", metavar="<LINES>", type=count, help="show lines before a match")
     add("-C", "--context", metavar="<LINES>", type=count, help="show lines around a match")
     add("-m", "--max-count", metavar="<COUNT>", type=count, help="stop after so many matches")
     add("-l", "--files-with-matches", action=Flag, help="print only the names of files")
     add("-c", "--count", action=Flag, help="print only the number of matches in each file")
+    add(
+        "-q", "--quiet", action=Flag, help="print nothing; the exit status says if there is a match"
+    )
     add("--names", action=Flag, help="search the names of files, not their contents")
     add("--hidden", action=Flag, help="search hidden files, too")
     add("--no-ignore", action=Flag, help="search files that .gitignore names, too")
@@ -96,6 +101,23 @@ def _add_options(parser: Parser) -> None:
         default="auto",
         help="when to use colours [default: auto]",
     )
+
+
+def _add_habits(parser: Parser) -> None:
+    """Accept what people type for other programs of this name, and what always holds here."""
+    add = parser.add_argument
+    add("-n", "--line-number", action=Flag, help="accepted: lines are always numbered")
+    add("-r", "-R", "--recursive", action=Flag, help="accepted: directories are always searched")
+    add("-E", "--extended-regexp", action=Flag, help="accepted: expressions are always extended")
+    add("-H", "--with-filename", action=Flag, help=argparse.SUPPRESS)
+
+
+def _in_one_line(text: str) -> str:
+    """The first and the last line of a report: what it is about, and what is wrong."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) < 2:
+        return text
+    return f"{lines[0].removesuffix(':')}: {lines[-1].removeprefix('error: ')}"
 
 
 def _remote(parser: Parser, values: argparse.Namespace) -> list[Target]:
@@ -125,7 +147,7 @@ async def _search(
         ignored=values.no_ignore,
         before=around if values.before_context is None else values.before_context,
         after=around if values.after_context is None else values.after_context,
-        max_matches=values.max_count,
+        max_matches=1 if values.quiet else values.max_count,
     )
     async with search:
         async for hit in search:
@@ -162,6 +184,8 @@ class _Printer:
 
     def show(self, hit: SearchHit) -> None:
         self.count += not hit.is_context
+        if self._values.quiet:
+            return
         if self._is_json:
             self._entries.append(_as_json(hit))
             return
@@ -222,6 +246,8 @@ class _Printer:
         self._in_file = 0
 
     def finish(self) -> None:
+        if self._values.quiet:
+            return
         if self._is_json:
             say_json(self._entries, is_list=True)
         else:

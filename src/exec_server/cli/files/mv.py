@@ -10,7 +10,13 @@ import shutil
 import stat
 
 from exec_server.cli.files.cp import Copying, add_copy_options, copy_targets
-from exec_server.cli.files.file_command import each_target, file_parser, run_file_command, say
+from exec_server.cli.files.file_command import (
+    add_habits,
+    each_target,
+    file_parser,
+    run_file_command,
+    say,
+)
 from exec_server.cli.files.stream_copy import is_stream
 from exec_server.cli.files.targets import Servers, Target
 from exec_server.cli.parser import Flag
@@ -38,6 +44,8 @@ def mv_command(words: list[str]) -> int:
     parser.add_argument(
         "-n", "--no-clobber", action=Flag, help="leave a file alone that exists at the destination"
     )
+
+    add_habits(parser, f="files at the destination are replaced, unless -n is given")
 
     async def mv(values: argparse.Namespace, servers: Servers) -> int:
         values.recursive = True

@@ -12,7 +12,13 @@ from typing import Any
 
 from exec_server.cli import exit_codes
 from exec_server.cli.files.copy_reports import summary, tell_result, told_problems
-from exec_server.cli.files.file_command import complain, file_parser, run_file_command, say
+from exec_server.cli.files.file_command import (
+    add_habits,
+    complain,
+    file_parser,
+    run_file_command,
+    say,
+)
 from exec_server.cli.files.progress_bar import progress_line
 from exec_server.cli.files.targets import Servers, Target, not_remote, parse_target
 from exec_server.cli.options import add_output
@@ -80,7 +86,7 @@ def sync_command(words: list[str]) -> int:
 def _add_options(parser: Parser) -> None:
     add = parser.add_argument
     add("--delete", action=Flag, help="remove what is not in SRC")
-    add("--dry-run", action=Flag, help="only print what would be done")
+    add("-n", "--dry-run", action=Flag, help="only print what would be done")
     add(
         "-x",
         "--exclude",
@@ -105,6 +111,9 @@ def _add_options(parser: Parser) -> None:
     add("-c", "--checksum", action=Flag, help="compare contents where size and time are the same")
     add("-W", "--whole-file", action=Flag, help="send changed files whole")
     add("-q", "--quiet", action=Flag, help="show no progress and no summary")
+    always = "trees are always copied, with modes, times and links"
+    shown = "a terminal shows progress and a summary without it"
+    add_habits(parser, a=always, r=always, v=shown, z="it changes nothing")
 
 
 def _targets(parser: Parser, values: argparse.Namespace) -> tuple[Target, Target]:

@@ -13,6 +13,7 @@ ForwardKind = Literal["local", "remote", "socks", "preview"]
 
 _PARTS = re.compile(r"\[([^\]]*)\]|([^:\[\]]*)")
 _EVERYWHERE = ("", "*")
+_SOCKS_FORMS = "expected [BIND:]PORT or a path"
 _FORMS = "expected [BIND:]PORT:HOST:PORT, PORT:PORT, PORT, or a path in place of BIND:PORT"
 
 
@@ -38,12 +39,12 @@ def remote_spec(text: str) -> ForwardSpec:
 
 def socks_spec(text: str) -> ForwardSpec:
     """`-D`: a SOCKS5 proxy here."""
-    return ForwardSpec("socks", _listen(_split(text), text))
+    return ForwardSpec("socks", _listen(_split(text, _SOCKS_FORMS), text, _SOCKS_FORMS))
 
 
 def preview_spec(text: str) -> ForwardSpec:
     """`--open`: a web page of a port there."""
-    port = _port(text, text)
+    port = _port(text, text, "expected the number of a port there")
     if port == 0:
         raise argparse.ArgumentTypeError("0 is not the port of a server")
     return ForwardSpec("preview", StreamPlace("127.0.0.1", 0), StreamPlace("localhost", port))
@@ -64,15 +65,15 @@ def _both(text: str) -> tuple[StreamPlace, StreamPlace]:
     return _listen(parts[:-2], text), StreamPlace(parts[-2], port)
 
 
-def _listen(parts: list[str], text: str) -> StreamPlace:
+def _listen(parts: list[str], text: str, forms: str = _FORMS) -> StreamPlace:
     if len(parts) == 1:
         if parts[0].startswith("/"):
             return _unix(parts[0])
-        return StreamPlace("localhost", _port(parts[0], text))
+        return StreamPlace("localhost", _port(parts[0], text, forms))
     if len(parts) != 2:
-        raise argparse.ArgumentTypeError(f"`{text}` is not a forward; {_FORMS}")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a forward; {forms}")
     host = "0.0.0.0" if parts[0] in _EVERYWHERE else parts[0]
-    return StreamPlace(host, _port(parts[1], text))
+    return StreamPlace(host, _port(parts[1], text, forms))
 
 
 def _unix(path: str) -> StreamPlace:
@@ -82,13 +83,14 @@ def _unix(path: str) -> StreamPlace:
         raise argparse.ArgumentTypeError(str(exc)) from None
 
 
-def _port(text: str, whole: str) -> int:
+def _port(text: str, whole: str, forms: str = _FORMS) -> int:
     if text.isascii() and text.isdigit() and int(text) <= 65535:
         return int(text)
-    raise argparse.ArgumentTypeError(f"`{whole}`: `{text}` is not a port; {_FORMS}")
+    where = "" if text == whole else f"`{whole}`: "
+    raise argparse.ArgumentTypeError(f"{where}`{text}` is not a port; {forms}")
 
 
-def _split(text: str) -> list[str]:
+def _split(text: str, forms: str = _FORMS) -> list[str]:
     """The parts between colons; an IPv6 address is in brackets."""
     parts, at = [], 0
     while True:
@@ -99,5 +101,5 @@ def _split(text: str) -> list[str]:
         if at == len(text):
             return parts
         if text[at] != ":":
-            raise argparse.ArgumentTypeError(f"`{text}` is not a forward; {_FORMS}")
+            raise argparse.ArgumentTypeError(f"`{text}` is not a forward; {forms}")
         at += 1

@@ -11,6 +11,7 @@ ssh_words.py              the command line of `ssh`
 attach.py                 `attach`
 ps.py                     `ps`
 logs.py                   `logs`
+screen_command.py         `screen`
 kill.py                   `kill`
 detach.py                 detaches a process and resumes its session later
 named_process.py          finds the process that the words of a command name

@@ -37,6 +37,10 @@ class EscapeKeys:
         self._is_line_start = True
         self._is_escaped = False
 
+    def begin_line(self) -> None:
+        """What was typed before went nowhere: the next key is the first one of a line."""
+        self._is_line_start = True
+
     def feed(self, data: bytes) -> Iterator[bytes | Key]:
         """The bytes to pass on and the escape keys, in their order."""
         plain = bytearray()

@@ -131,12 +131,14 @@ class SessionStore:
         Raises ConfigurationError.
         """
         found = [name for name in self._ids() if name.startswith(text)] if text else []
+        named: list[str] = []
         if text in found:
             found = [text]
         elif text and (named := [each.id for each in self.all() if each.name == text]):
             found = named
         if len(found) > 1:
-            raise ConfigurationError(f"several ids begin with `{text}`: {', '.join(found)}")
+            what = "processes have the name" if named else "ids begin with"
+            raise ConfigurationError(f"several {what} `{text}`: {', '.join(found)}")
         session = self._load(found[0]) if found else None
         if session is None:
             raise ConfigurationError(

@@ -67,6 +67,7 @@ def _short(process_id: str, known: Counter[str]) -> str:
 def find_job(jobs: Sequence[JobInfo], text: str, *, server: str) -> JobInfo | None:
     """The job whose id or name is *text*, or is the only one to begin with it; None without one.
 
+    A name may be used again: it is that of the job that runs or, if none does, of the newest one.
     Raises ConfigurationError if there are several.
     """
     start, _, session = text.rpartition(_IN_SESSION)
@@ -78,14 +79,21 @@ def find_job(jobs: Sequence[JobInfo], text: str, *, server: str) -> JobInfo | No
     ]
     exact = [job for job in found if job.process_id in (text, start)]
     named = [job for job in jobs if job.name == text]
-    found = exact or named or found
+    found = exact or _current(named) or found
     if len(found) > 1:
         names = dict(zip(map(id, jobs), job_ids(jobs), strict=True))
+        fit = "have the name" if named and not exact else "begin with"
         several = ", ".join(names[id(job)] for job in found)
         raise ConfigurationError(
-            f"several jobs on {server_access.shown(server)} begin with `{text}`: {several}"
+            f"several jobs on {server_access.shown(server)} {fit} `{text}`: {several}"
         )
     return found[0] if text and found else None
+
+
+def _current(named: list[JobInfo]) -> list[JobInfo]:
+    if running := [job for job in named if job.state == "running"]:
+        return running
+    return [max(named, key=lambda job: job.started_at)] if named else []
 
 
 def as_session(

@@ -60,6 +60,9 @@ class FollowedProcess(Protocol):
     @property
     def dropped_bytes(self) -> int: ...
 
+    @property
+    def drives(self) -> bool: ...
+
     def __aiter__(self) -> AsyncIterator[OutputChunk | PaintedScreen]: ...
 
     async def wait(self) -> int: ...
@@ -257,6 +260,8 @@ class TerminalBridge:
         writing = self._keep(_quietly(typed.pass_on()))
         keys = EscapeKeys() if self._options.has_escape_keys else None
         async for data in terminal_io.read_chunks(_STDIN):
+            if keys is not None and not self._process.drives:
+                keys.begin_line()
             for part in (data,) if keys is None else keys.feed(data):
                 if isinstance(part, bytes):
                     await typed.put(part)

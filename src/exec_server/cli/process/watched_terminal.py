@@ -136,6 +136,10 @@ class WatchedTerminal:
     def dropped_bytes(self) -> int:
         return self._dropped
 
+    @property
+    def drives(self) -> bool:
+        return self._watched.drives
+
     async def __aiter__(self) -> AsyncIterator[OutputChunk | PaintedScreen]:
         while True:
             try:

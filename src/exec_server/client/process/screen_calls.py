@@ -163,6 +163,9 @@ class ScreenMethods:
 
         They are encoded for the modes that the program has set. The next `wait_for` begins here.
         """
+        for key in keys:
+            if not isinstance(key, str):
+                raise TypeError(f"a key is a str, not {type(key).__name__}")
         params = ScreenParams(self._tracked.process_id, lines=False)
         screen = screen_of(await self._client.read_screen(params))
         self._sent_at = screen.version

@@ -58,7 +58,7 @@ export class ProcessesView {
 
   _row(facts) {
     const state = processState(facts);
-    const notes = [facts.durable && "durable", facts.terminal && "terminal", facts.pid && `pid ${facts.pid}`, facts.sessionId && facts.attached && "attached elsewhere"].filter(Boolean);
+    const notes = [facts.name, facts.durable && "durable", facts.terminal && "terminal", facts.pid && `pid ${facts.pid}`, facts.sessionId && facts.attached && "attached elsewhere"].filter(Boolean);
     return h(
       "tr",
       {},

@@ -1,0 +1,117 @@
+"""`exec-server screen`: print what a terminal shows, or draw a picture of it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from exec_server.cli import exit_codes
+from exec_server.cli.event_loop import run_to_exit_status
+from exec_server.cli.options import add_output
+from exec_server.cli.parser import count
+from exec_server.cli.process import detach
+from exec_server.cli.process.connection_notices import say
+from exec_server.cli.process.detach import ServerAccess
+from exec_server.cli.process.named_process import ID_HELP, add_words, find_process, split_words
+from exec_server.cli.process.saved_session_options import access_of, saved_parser
+from exec_server.cli.process.saved_sessions import SavedSession, SessionStore
+from exec_server.cli.tables import failure_teller, print_json
+from exec_server.client.process.screen_data import Screen
+from exec_server.client.session_token import SessionToken
+from exec_server.errors import ConfigurationError, InvalidRequest
+
+# As `process/screen` has it.
+_MOST_ROWS = 10_000
+
+_EXAMPLES = """\
+  Print the rows that the terminal of a process shows now:
+      exec-server screen 3f2a9c01
+
+  Draw a picture of it; also --png:
+      exec-server screen --svg shell.svg build 3f2a9c01
+"""
+
+
+def screen_command(words: list[str]) -> int:
+    """Print or draw one screen; the process and those who follow it notice nothing."""
+    parser = saved_parser(
+        "screen",
+        usage="[OPTIONS] [SERVER] <ID>",
+        description="Print what the terminal of a process shows, as text, or draw a picture of it.",
+        failed="it has no terminal, it has expired, or its server cannot be reached",
+        examples=_EXAMPLES,
+        words_help=ID_HELP,
+    )
+    add_words(parser)
+    add = parser.add_argument
+    add("--history", metavar="<ROWS>", type=_rows, default=0, help="so many rows above it, too")
+    add("--svg", metavar="<FILE>", type=_named(".svg"), help="write a picture instead")
+    add("--png", metavar="<FILE>", type=_named(".png"), help="the same; it needs Pillow")
+    add_output(parser)
+    values = parser.parse_words(words)
+    server, [text] = split_words(parser, values.words, SessionStore())
+
+    async def show() -> int:
+        access = access_of(parser, values)
+        session = (await find_process(SessionStore(), server, text, access)).session
+        screen = await _read(session, access, values)
+        if screen.inexact:
+            say("some output was missed: the screen may be wrong")
+        if values.output == "json":
+            print_json({"id": session.id} | _facts(screen))
+        elif not (values.svg or values.png):
+            print("\n".join([*(screen.history or ()), screen.text]))
+        return exit_codes.OK
+
+    return run_to_exit_status(show, log_level=values.log_level, tell=failure_teller(values.output))
+
+
+def _rows(text: str) -> int:
+    if (rows := count(text)) > _MOST_ROWS:
+        raise argparse.ArgumentTypeError(f"expected at most {_MOST_ROWS} rows")
+    return rows
+
+
+def _named(suffix: str) -> Any:
+    def name(text: str) -> str:
+        if not text.lower().endswith(suffix):
+            raise argparse.ArgumentTypeError(f"the name of the picture has to end with {suffix}")
+        return text
+
+    return name
+
+
+async def _read(session: SavedSession, access: ServerAccess, values: argparse.Namespace) -> Screen:
+    async with detach.open_beside(session, access) as client:
+        found = SessionToken.parse(session.session_token).session_id
+        try:
+            watching = await client.watch(session.process_id, session_id=found)
+        except InvalidRequest as exc:
+            raise detach.expired(session) from exc
+        async with watching as watched:
+            if not watched.is_terminal:
+                raise ConfigurationError(
+                    f"`{session.id}` has no terminal: `exec-server logs {session.id}` "
+                    "prints its output"
+                )
+            try:
+                for path in filter(None, (values.svg, values.png)):
+                    await client.screenshot(watched.watch_id, path)
+            except ImportError as exc:
+                raise ConfigurationError(str(exc)) from exc
+            return await client.screen(watched.watch_id, history=values.history)
+
+
+def _facts(screen: Screen) -> dict[str, Any]:
+    cursor = screen.cursor
+    facts: dict[str, Any] = {
+        "rows": screen.rows,
+        "columns": screen.columns,
+        "lines": screen.lines,
+        "cursor": {"row": cursor.row, "column": cursor.column, "visible": cursor.visible},
+        "title": screen.title,
+        "alternate": screen.alternate,
+        "version": screen.version,
+        "inexact": screen.inexact,
+    }
+    return facts if screen.history is None else facts | {"history": screen.history}
