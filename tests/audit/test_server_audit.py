@@ -304,7 +304,7 @@ async def test_no_answer_leaves_before_its_line_is_on_the_disk(tmp_path, monkeyp
                 await wire.request("process/start", start_params(f"p{n}", ["echo", "x"]))
                 for n in range(3)
             ]
-            await asyncio.wait_for(held.wait(), 10)
+            await asyncio.wait_for(held.wait(), 60)
             await eventually(lambda: len(named(path, "process ended")) == 3)
             # Another connection, which has no lines under way, is answered.
             assert not wire.unread

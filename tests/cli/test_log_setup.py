@@ -73,7 +73,7 @@ async def test_the_life_of_a_registry_in_json(tmp_path):
     async with cli.running(*words, "--log-level", "debug") as process:
         assert (await cli.line(process)).startswith(b"http://")
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             _, stderr = await process.communicate()
     lines = objects(stderr.decode())
     assert any("there are no tokens yet" in line["message"] for line in lines)

@@ -172,7 +172,7 @@ async def test_the_holder_of_a_token_gets_in_while_the_server_believes_in_a_dead
             assert await anext(process.stdout) == b"one\n"
             token = first.session_token()
             proxy.cut(only_client=True)
-            async with asyncio.timeout(10), connect(server.url, session_token=token) as second:
+            async with asyncio.timeout(60), connect(server.url, session_token=token) as second:
                 handle = await second.attach(process.process_id)
                 await handle.write(b"two\n")
                 assert await handle.stdout.read() == b"two\n"

@@ -31,7 +31,7 @@ def ours():
         yield running.url
 
 
-async def verdicts(url: str, *ids: str, patience: float = 20.0) -> list[CheckResult]:
+async def verdicts(url: str, *ids: str, patience: float = 60.0) -> list[CheckResult]:
     found: list[CheckResult] = []
     chosen = [BY_ID[each] for each in ids] if ids else CHECKS
     await run_checks(chosen, ServerUnderTest(url, {}, patience), on_result=found.append)

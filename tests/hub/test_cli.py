@@ -47,7 +47,7 @@ async def status_of(url, path, secret) -> int:
 
 async def until_online(url, secret) -> None:
     headers = {"Authorization": f"Bearer {secret}"}
-    async with asyncio.timeout(20), aiohttp.ClientSession(headers=headers) as web:
+    async with asyncio.timeout(60), aiohttp.ClientSession(headers=headers) as web:
         while True:
             async with web.get(f"{url}/api/environments") as response:
                 if any(each["isOnline"] for each in await response.json()):
@@ -111,7 +111,7 @@ async def test_events_are_kept_as_long_as_the_command_says(tmp_path):
     headers = {"Authorization": f"Bearer {observer}"}
     names: list[str] = []
     with registry(state, "--audit-days", "2") as server:
-        async with asyncio.timeout(20), aiohttp.ClientSession(headers=headers) as web:
+        async with asyncio.timeout(60), aiohttp.ClientSession(headers=headers) as web:
             while names != ["1"]:
                 async with web.get(f"{server.url}/api/events") as response:
                     names = [event["name"] for event in await response.json()]

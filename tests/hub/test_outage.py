@@ -35,7 +35,7 @@ def frame(number):
 
 async def exchange(harness, executor, numbers):
     """Send frames in both directions, and check that all arrive."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for number in numbers:
             await harness.send_bytes(frame(number))
             assert (await executor.receive()).data == frame(number)
@@ -49,7 +49,7 @@ async def events_of(pair, wanted, count):
     The count matters: just after an outage the store has only the first of the waiting events.
     """
     _, secret = await pair.visitor.token("observe")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             answer = await pair.visitor.ask("GET", "/api/events", secret)
             names = [event["name"] for event in answer.body]
@@ -71,7 +71,7 @@ async def test_streams_go_on_while_the_database_is_away(pair, mortal_postgres, c
     # A harness can leave as always.
     await second.close()
     await first.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         reset = await pair.executor.receive()
     assert b"s" in reset.data
     mortal_postgres.start()
@@ -107,7 +107,7 @@ async def test_requests_are_put_off_while_the_database_is_away(pair, mortal_post
         assert await visitor.refusal(url) == (503, "route_unavailable")
     assert (await visitor.ask("GET", "/healthz")).status == 200
     mortal_postgres.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await visitor.ask("GET", "/readyz")).status != 200:
             pass
     # Nothing was used up.

@@ -28,7 +28,7 @@ def binary() -> Path:
 
 async def until_online(visitor: Visitor, secret: str) -> None:
     """Wait until a harness gets a URL; the executor does not report that it is connected."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await visitor.connect(NAME, secret)).status != 200:
             pass
 

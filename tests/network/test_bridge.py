@@ -52,7 +52,7 @@ class Held:
 
     async def finish(self):
         os.write(self._go, b"go")
-        output, _ = await asyncio.to_thread(self.process.communicate, timeout=20)
+        output, _ = await asyncio.to_thread(self.process.communicate, timeout=60)
         return output.decode()
 
     def close(self):

@@ -22,7 +22,7 @@ from tests.requirements import requirement
 from tests.support.children import child
 
 MANY = 1 << 40
-PATIENCE = 30.0
+PATIENCE = 60.0
 ROUNDS = 25
 EVENT = struct.Struct("<QQ")
 

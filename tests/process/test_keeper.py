@@ -26,7 +26,7 @@ from tests.support.leaks import children, open_descriptors
 from tests.support.tether import Tether
 
 PATH = b"/usr/local/bin:/usr/bin:/bin"
-PATIENCE = 10.0
+PATIENCE = 60.0
 SIZE = (24, 80)
 
 

@@ -240,7 +240,7 @@ async def test_a_server_on_stdio_leaves_no_process(tmp_path, end):
                 process.stdin.close()
             else:
                 process.send_signal(signal.Signals[end])
-            status = process.wait(10)
+            status = process.wait(60)
         assert status == (-signal.SIGKILL if end == "SIGKILL" else 0)
         assert await tether.released() == b""
 

@@ -52,7 +52,7 @@ async def run(spawner: Spawner, confined: ConfinedCommand) -> tuple[int, bytes, 
     launch = Launch(
         confined.program, confined.argv, {}, b"/", None, False, confined.fence, confined.fds
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         spawned = await spawner.spawn(launch, lambda status, *_: exited.set_result(status))
         status = await exited
     assert status is not None

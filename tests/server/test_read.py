@@ -196,7 +196,7 @@ async def test_no_wake_up_is_ever_missed():
     async with server_with() as server, connected(server.url, concurrentRequests=8) as wire:
         await wire.start("p", ["cat"], pipeStdin=True)
         cursor = 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for number in range(300):
                 line = b"%d\n" % number
                 poll = await wire.request(

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Received(NamedTuple):

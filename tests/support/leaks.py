@@ -13,7 +13,7 @@ from typing import NamedTuple
 from exec_server.server.server import ExecServer
 
 # How long what has been let go of may take to be gone; nothing waits for it when all is well.
-SETTLE_SECONDS = 20.0
+SETTLE_SECONDS = 60.0
 
 
 class Held(NamedTuple):

@@ -125,7 +125,7 @@ class Rendezvous:
             runner, self._runner = self._runner, None
             await runner.cleanup()
 
-    async def until(self, is_so: Callable[[], object], seconds: float = 10.0) -> None:
+    async def until(self, is_so: Callable[[], object], seconds: float = 60.0) -> None:
         """Until something that happened here makes *is_so* true."""
         async with asyncio.timeout(seconds):
             while not is_so():

@@ -45,7 +45,7 @@ class ServerProcess:
     def signal(self, signum: int) -> None:
         self.process.send_signal(signum)
 
-    def wait(self, timeout: float = 10.0) -> int:
+    def wait(self, timeout: float = 60.0) -> int:
         return self.process.wait(timeout)
 
 
@@ -83,7 +83,7 @@ def start_server(
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

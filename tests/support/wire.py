@@ -14,7 +14,7 @@ import websockets
 from tests.support.schema_checks import SchemaCheck
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 def trusting_all(url: str) -> ssl.SSLContext | None:

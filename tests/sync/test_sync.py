@@ -21,7 +21,7 @@ from exec_server.sync.portal import Portal
 from tests.requirements import requirement
 from tests.support.servers import OURS, ServerProcess, start_server
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 @pytest.fixture(scope="module")

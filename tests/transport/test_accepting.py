@@ -46,7 +46,7 @@ def strangers(url: str, count: int, said: bytes = b"") -> Iterator[list[socket.s
 
 
 def is_closed(sock: socket.socket) -> bool:
-    sock.settimeout(10)
+    sock.settimeout(60)
     try:
         return sock.recv(1) == b""
     except ConnectionResetError:

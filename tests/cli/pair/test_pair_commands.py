@@ -67,7 +67,7 @@ async def serving(big: Machine, laptop: Machine, *words: str):
     kept = paired.load(laptop.state / "paired" / "big-1.json")
     before = time.time()
     async with big.running(*words):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await is_online(kept, since=before):
                 pass
         yield

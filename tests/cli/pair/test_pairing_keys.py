@@ -59,7 +59,7 @@ async def test_a_registry_cannot_let_itself_in_at_a_paired_machine(opened, big, 
         assert await says_hi(laptop, "big-1")
         assert not await says_hi(second, *address)
     async with big.running("pair", "--serve", "big-1", "--any-harness"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await says_hi(second, *address):
                 pass
 

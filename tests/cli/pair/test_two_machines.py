@@ -56,7 +56,7 @@ async def offered(big: PairedMachine, name: str = "big-1") -> str:
 async def until_online(visitor: Visitor) -> str:
     """Wait until an environment is online; the token of an observer is returned."""
     _, secret = await visitor.token("list", "observe")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = (await visitor.ask("GET", "/api/environments", secret)).body
             if any(each["isOnline"] for each in found):

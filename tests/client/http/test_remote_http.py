@@ -179,7 +179,7 @@ async def played(*messages: dict[str, Any]) -> bytes:
 
     async with fake_server(script) as url, connect(url, reconnect=False) as client:
         async with client.http.stream("GET", "http://h/") as answer:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 return await answer.read()
 
 

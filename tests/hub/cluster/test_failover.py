@@ -53,7 +53,7 @@ async def nodes(tmp_path: Path, no_leaks: None) -> AsyncIterator[Nodes]:
 
 async def until_served(visitor, pair) -> None:
     """Wait until some node serves the executor, of which the executor itself is not told."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await visitor.connect(pair.name, pair.harness)).status != 200:
             pass
 

@@ -159,7 +159,7 @@ async def test_who_waits_for_others_keeps_its_place_for_a_while_only(two):
         waiting = Guest(two)
         guests.append(waiting)
         admission_gate.leave(0.01)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await waiting.is_in.wait()
     for guest in guests:
         await guest.go()
@@ -268,7 +268,7 @@ async def served_metrics(visitor, secret):
 
 async def exchanged(harness, executor, seq):
     frame = encode(RelayFrame(StreamId("s"), Data(seq, b"x" * 1000)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await harness.send_bytes(frame)
         assert (await executor.receive()).data == frame
         await executor.send_bytes(frame)
@@ -372,7 +372,7 @@ async def test_nothing_is_done_for_who_has_gone_meanwhile(visit, held):
 
 async def waiting(visitor, count):
     _, observer = await visitor.token("observe")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await served_metrics(visitor, observer))["waiting"] != str(count):
             pass
 

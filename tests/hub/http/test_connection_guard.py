@@ -34,14 +34,14 @@ async def connect(url: str, **options):
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
         return head + await reader.readexactly(length)
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with suppress(ConnectionResetError):
             return await reader.read() == b""
     return True
@@ -68,7 +68,7 @@ async def test_sockets_of_executors_and_harnesses_are_not_idle_connections(visit
     harnesses = [await pair.open_harness() for _ in range(4)]
     for socket in (pair.executor, *harnesses):
         await socket.ping()
-        assert (await socket.receive(timeout=10)).data == b""
+        assert (await socket.receive(timeout=60)).data == b""
 
 
 UNFINISHED = b"POST /api/pair HTTP/1.1\r\nHost: registry\r\nContent-Length: 9\r\n\r\n"
@@ -320,7 +320,7 @@ async def test_malformed_http_leaves_one_line_and_learns_nothing(visitor, sent, 
     caplog.clear()
     reader, writer = await connect(visitor.hub.url)
     writer.write(sent)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         told = await reader.read(65536)
     writer.close()
     assert told.split()[1].startswith(b"4"), told

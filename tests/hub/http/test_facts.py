@@ -64,7 +64,7 @@ async def serve(visitor, credentials, **options):
 async def once_online(visitor, credentials, **options):
     """The listed environment of one of our executors."""
     serving = asyncio.ensure_future(serve(visitor, credentials, **options))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await visitor.hub.store.environments("*", limit=1):
             pass
         while not (found := await listed(visitor))["isOnline"]:

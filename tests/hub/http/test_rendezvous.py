@@ -30,7 +30,7 @@ def seq_of(data: bytes) -> int:
 
 
 async def received(socket) -> bytes:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         message = await socket.receive()
     assert message.type is aiohttp.WSMsgType.BINARY, message
     return bytes(message.data)
@@ -39,7 +39,7 @@ async def received(socket) -> bytes:
 async def ended(socket) -> list[bytes]:
     """The messages until the socket was closed."""
     came = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (message := await socket.receive()).type not in LAST:
             if message.type is aiohttp.WSMsgType.BINARY:
                 came.append(message.data)
@@ -201,7 +201,7 @@ async def test_a_harness_of_an_older_registration_needs_a_new_bundle(pair):
 async def test_a_harness_whose_executor_has_left_is_refused(pair):
     url = (await pair.visitor.connect(pair.name, pair.harness)).body["url"]
     transport_of(pair.executor).abort()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await pair.visitor.connect(pair.name, pair.harness)).status == 200:
             pass
     assert await pair.visitor.refusal(url) == (401, "route_unavailable")
@@ -280,7 +280,7 @@ async def test_harnesses_wait_for_an_executor_that_does_not_read(pair):
 
     sending = asyncio.ensure_future(send_on())
     last = -1
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while last != sent or not sent:
             last = sent
             await asyncio.wait([sending], timeout=0.3)
@@ -343,7 +343,7 @@ async def test_pings_are_answered_and_silence_is_the_end(visit):
     pair = await bring_online(await visit(limits=limits))
     await pair.executor.ping(b"hello")
     kinds = set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (message := await pair.executor.receive()).type not in LAST:
             kinds.add((message.type, message.data))
     # The registry also pinged us, and we have not answered.

@@ -129,7 +129,7 @@ LAST = aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERRO
 
 async def until_closed(socket) -> list[bytes]:
     came = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (message := await socket.receive()).type not in LAST:
             came.append(message.data)
     return came
@@ -145,13 +145,13 @@ async def test_a_blank_stream_id_ends_the_socket_of_its_harness_alone(pair):
     await good.send_bytes(data_frame("good"))
     await bad.send_bytes(data_frame("other"))
     for _ in range(2):
-        await pair.executor.receive(timeout=10)
+        await pair.executor.receive(timeout=60)
     await bad.send_bytes(raw(b" "))
     await until_closed(bad)
-    lost = decode((await pair.executor.receive(timeout=10)).data)
+    lost = decode((await pair.executor.receive(timeout=60)).data)
     assert (lost.stream_id, type(lost.body)) == ("other", Reset)
     await pair.executor.send_bytes(data_frame("good"))
-    assert (await good.receive(timeout=10)).data == data_frame("good")
+    assert (await good.receive(timeout=60)).data == data_frame("good")
 
 
 @requirement("security/registry:leaves")
@@ -160,7 +160,7 @@ async def test_an_executor_that_leaves_is_offline_even_if_its_streams_cannot_be_
 ):
     harness = await pair.open_harness()
     await harness.send_bytes(data_frame("s"))
-    await pair.executor.receive(timeout=10)
+    await pair.executor.receive(timeout=60)
 
     def fail(self: object) -> None:
         raise RuntimeError("an error of ours")
@@ -170,6 +170,6 @@ async def test_an_executor_that_leaves_is_offline_even_if_its_streams_cannot_be_
     (lost,) = await until_closed(harness)
     assert isinstance(decode(lost).body, Reset)
     monkeypatch.undo()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await pair.visitor.connect(pair.name, pair.harness)).code != "environment_offline":
             pass

@@ -251,7 +251,7 @@ async def test_a_full_input_waits_and_a_reader_that_left_ends_the_wait():
     waiting = stdin.write(b"more", "2")
     assert waiting is not None and not waiting.done()
     os.close(reader)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await waiting
     assert stdin.write(b"more", "3") is None
     stdin.close()

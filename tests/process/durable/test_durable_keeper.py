@@ -26,7 +26,7 @@ from exec_server.process.journal import Journal
 from tests.requirements import requirement
 from tests.support.durable import is_running, until
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 MARK = 1 << 62 | 12345 << 24 | 1
 OTHER_MARK = MARK + 1
 BOUNDS = {"max_bytes": 1 << 20, "max_records": 1000}

@@ -70,7 +70,7 @@ async def dialled(behave, *, autoping: bool = True, **limits: float):
             sizes=SIZES,
             limits=msgspec.structs.replace(DEFAULT_LIMITS, **limits),
         )
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             yield receiver
     finally:
         if hasattr(receiver, "socket"):

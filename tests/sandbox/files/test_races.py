@@ -57,7 +57,7 @@ def swapping(one: Path, other: Path) -> Iterator[None]:
     thread = threading.Thread(target=swap)
     thread.start()
     try:
-        assert has_begun.wait(10)
+        assert has_begun.wait(60)
         yield
     finally:
         is_over.set()

@@ -34,7 +34,7 @@ async def test_a_client_hears_of_denials_and_grants_them(place):
             denial_hold=30,
             on_denied=heard.put_nowait,
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             denial = await heard.get()
         assert (denial.kind, denial.target, denial.held) == ("write", str(target), True)
         assert (await process.grant(denial)).released == 1

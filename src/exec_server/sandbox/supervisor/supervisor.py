@@ -42,7 +42,7 @@ _MAX_READABLE = 1 << 15
 # The calls that may only read.
 _READERS = frozenset(("open", "openat"))
 # A signal is looked for so often, and for so long; a program may also ignore it.
-_SIGNAL_STEP, _SIGNAL_SECONDS = 0.002, 1.0
+_SIGNAL_STEP, _SIGNAL_SECONDS = 0.002, 10.0
 # A path has no more.
 _SHOWN_BYTES = 4096
 
