@@ -13,7 +13,7 @@ from typing import NamedTuple
 CommandFunction = Callable[[list[str]], int]
 
 # As wide as the longest name with its words; the help has one column for all groups.
-_USAGE_WIDTH = 25
+_USAGE_WIDTH = 24
 
 
 class CommandEntry(NamedTuple):
@@ -186,7 +186,7 @@ GROUPS = (
             ),
             CommandEntry(
                 "grep",
-                "PATTERN SERVER:/PATH",
+                "REGEX SERVER:/PATH",
                 "search in files, or in their names",
                 "files.grep:grep_command",
             ),

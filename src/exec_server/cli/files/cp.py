@@ -88,7 +88,7 @@ def cp_command(words: list[str]) -> int:
         action=Flag,
         help="copy directories with everything in them",
     )
-    add_habits(parser, p="modes and times are always kept")
+    add_habits(parser, preserve="modes and times are always kept")
     add_copy_options(parser, what="copy")
 
     async def cp(values: argparse.Namespace, servers: Servers) -> int:
@@ -118,7 +118,7 @@ def add_copy_options(parser: Parser, *, what: str) -> None:
     )
     add("-W", "--whole-file", action=Flag, help="send changed files whole, not their changes")
     add("-q", "--quiet", action=Flag, help="show no progress and no summary")
-    add_habits(parser, v="a terminal shows progress and a summary without it")
+    add_habits(parser, verbose="a terminal shows progress and a summary without it")
 
 
 async def copy_targets(

@@ -52,11 +52,12 @@ def targets_parser(
 
 
 def add_habits(parser: Parser, **options: str) -> None:
-    """Accept options that people type for programs of the same name; each says what holds here."""
-    for letter, text in options.items():
-        parser.add_argument(
-            f"-{letter}", dest=f"habit_{letter}", action=Flag, help=f"accepted: {text}"
-        )
+    """Accept options that people type for programs of the same name; each says what holds here.
+
+    The short name of an option is the first letter of its name.
+    """
+    for name, text in options.items():
+        parser.add_argument(f"-{name[0]}", f"--{name}", action=Flag, help=f"accepted: {text}")
 
 
 def run_file_command(parser: Parser, words: list[str], action: Action) -> int:

@@ -116,7 +116,7 @@ def ls_command(words: list[str]) -> int:
     )
     parser.add_argument("-a", "--all", action=Flag, help="list names that begin with a dot, too")
     parser.add_argument("-l", "--long", action=Flag, help="show mode, size, time and link target")
-    parser.add_argument("-1", dest="habit_1", action=Flag, help="accepted: each name has a line")
+    parser.add_argument("-1", "--single-column", action=Flag, help="accepted: each name has a line")
     return _run(parser, words, _ls)
 
 

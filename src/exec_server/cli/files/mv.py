@@ -45,7 +45,7 @@ def mv_command(words: list[str]) -> int:
         "-n", "--no-clobber", action=Flag, help="leave a file alone that exists at the destination"
     )
 
-    add_habits(parser, f="files at the destination are replaced, unless -n is given")
+    add_habits(parser, force="files at the destination are replaced, unless -n is given")
 
     async def mv(values: argparse.Namespace, servers: Servers) -> int:
         values.recursive = True

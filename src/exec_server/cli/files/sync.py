@@ -113,7 +113,8 @@ def _add_options(parser: Parser) -> None:
     add("-q", "--quiet", action=Flag, help="show no progress and no summary")
     always = "trees are always copied, with modes, times and links"
     shown = "a terminal shows progress and a summary without it"
-    add_habits(parser, a=always, r=always, v=shown, z="it changes nothing")
+    add("-z", "--compress", action=Flag, help="accepted: it changes nothing")
+    add_habits(parser, archive=always, recursive=always, verbose=shown)
 
 
 def _targets(parser: Parser, values: argparse.Namespace) -> tuple[Target, Target]:
