@@ -18,6 +18,7 @@ from exec_server.server.authentication import CapabilityToken
 from exec_server.server.serving import serve
 from tests.cli.files.conftest import done, run
 from tests.requirements import requirement
+from tests.support.cli import running
 from tests.support.fake_server import Talk, fake_server
 from tests.support.servers import OURS
 from tests.support.wire import PATIENCE
@@ -245,10 +246,7 @@ async def test_an_interrupt_ends_it(tmp_path):
         await talk.gone()
 
     async with fake_server(script) as url:
-        process = await asyncio.create_subprocess_exec(
-            *OURS, "cat", f"{url}:/x", stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        async with asyncio.timeout(PATIENCE):
+        async with running("cat", f"{url}:/x") as process, asyncio.timeout(PATIENCE):
             await asked.wait()
             process.send_signal(signal.SIGINT)
             assert await process.communicate() == (b"", b"")
