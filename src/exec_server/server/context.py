@@ -243,7 +243,7 @@ class Context:
     @property
     def watches(self) -> Watches:
         """The watches of the session, which outlive the connection."""
-        return self.require(fs.FAMILY).watches_of(self.server.files)
+        return self.require(fs.FAMILY).file_watches_of(self.server.files)
 
     @cached_property
     def exchanges(self) -> Exchanges:

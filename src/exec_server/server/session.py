@@ -50,7 +50,7 @@ class Session:
         self._connection: Connection | None = None
         self._peer: Peer | None = None
         self._limits = limits
-        self._watches: Watches | None = None
+        self._file_watches: Watches | None = None
 
     @property
     def is_kept(self) -> bool:
@@ -74,8 +74,8 @@ class Session:
         self.gate.open()
         if self.streams is not None:
             self.streams.detached()
-        if self._watches is not None:
-            self._watches.detach()
+        if self._file_watches is not None:
+            self._file_watches.detach()
         for watch in tuple(self.watches.values()):
             watch.detached()
 
@@ -120,13 +120,13 @@ class Session:
 
     # Watches of files.
 
-    def watches_of(self, service: FileService) -> Watches:
+    def file_watches_of(self, service: FileService) -> Watches:
         """The watches of this session, made with the first one."""
-        if self._watches is None:
+        if self._file_watches is None:
             from exec_server.files.agents.watches import Watches
 
-            self._watches = Watches(service, push=self._files_changed, park=self._park)
-        return self._watches
+            self._file_watches = Watches(service, push=self._files_changed, park=self._park)
+        return self._file_watches
 
     def _files_changed(self, event: file_watch.FilesChangedEvent) -> None:
         if self._peer is not None:
@@ -146,8 +146,8 @@ class Session:
         self.processes.close()
         if self.streams is not None:
             self.streams.close()
-        if self._watches is not None:
-            self._watches.close()
+        if self._file_watches is not None:
+            self._file_watches.close()
 
     def pause_output(self) -> None:
         """The connection takes no more for now."""

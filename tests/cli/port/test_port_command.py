@@ -12,6 +12,7 @@ import socket
 
 import pytest
 
+from exec_server.cli.port import port_runner
 from exec_server.cli.port.port_specs import local_spec, preview_spec, remote_spec, socks_spec
 from exec_server.cli.port.preview_front import host_label
 from tests.requirements import requirement
@@ -186,3 +187,16 @@ async def test_what_goes_wrong_is_said(server, home):
     assert done.status == 1 and "no `exec-server port`" in done.stderr
     done = await finished("port", "close", env=home)
     assert done.status == 2
+
+
+@requirement("port/command:errors")
+def test_a_program_that_tries_again_and_again_is_told_of_once(monkeypatch):
+    times = iter((0.0, 0.1, 0.9, 1.2, 1.3))
+    monkeypatch.setattr(port_runner, "monotonic", lambda: next(times))
+    told: list[str] = []
+    runner = port_runner.PortRunner(
+        lambda: pytest.fail("not opened"), [], server="box", say=told.append, on_ready=print
+    )
+    for text in ("refused", "refused", "refused", "refused", "another one"):
+        runner._complain(text)
+    assert told == ["refused", "refused", "another one"]

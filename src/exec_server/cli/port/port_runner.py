@@ -7,6 +7,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
+from time import monotonic
 from typing import Any
 
 from exec_server.cli.port.port_specs import ForwardSpec
@@ -18,6 +19,8 @@ from exec_server.client.streams.stream_place import StreamPlace
 from exec_server.client.streams.stream_server import RemoteServer
 from exec_server.errors import ConnectionRejected, ExecServerError, MethodNotFound
 
+# The same complaint about a connection is told once in so many seconds.
+_COMPLAINT_SECONDS = 1.0
 # A laptop may sleep for so long, and the streams go on.
 _RETAINED_SECONDS = 3600.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
@@ -51,6 +54,8 @@ class PortRunner:
         self._local: list[PortForward] = []
         self._front: PreviewFront | None = None
         self._is_ready = False
+        # The last complaint, and when it may be told again.
+        self._complaint, self._again_at = "", 0.0
 
     async def run(self) -> None:
         """Forward until the task is cancelled. Raises what the first connection raises."""
@@ -99,10 +104,10 @@ class PortRunner:
             if spec.kind == "local":
                 assert spec.to is not None
                 forward = await client.forward(
-                    place_of(spec.listen), place_of(spec.to), on_error=self._say
+                    place_of(spec.listen), place_of(spec.to), on_error=self._complain
                 )
             elif spec.kind == "socks":
-                forward = await client.forward_socks(place_of(spec.listen), on_error=self._say)
+                forward = await client.forward_socks(place_of(spec.listen), on_error=self._complain)
             else:
                 continue
             self._local.append(forward)
@@ -115,7 +120,7 @@ class PortRunner:
             return []
         sock = await listening_socket(StreamPlace("127.0.0.1", self._preview_port))
         front = client.forward_with(
-            lambda owner: PreviewFront(owner, sock, host_label(self._server), ports, self._say)
+            lambda owner: PreviewFront(owner, sock, host_label(self._server), ports, self._complain)
         )
         self._local.append(front)
         return [
@@ -130,10 +135,17 @@ class PortRunner:
             if spec.kind == "remote":
                 assert spec.to is not None
                 server: RemoteServer = await client.forward_back(
-                    place_of(spec.listen), place_of(spec.to), on_error=self._say
+                    place_of(spec.listen), place_of(spec.to), on_error=self._complain
                 )
                 facts.append(_facts("remote", server.address, spec.to))
         return facts
+
+    def _complain(self, text: str) -> None:
+        """Tell why a connection failed. A program that tries again and again is told of once."""
+        now = monotonic()
+        if text != self._complaint or now >= self._again_at:
+            self._complaint, self._again_at = text, now + _COMPLAINT_SECONDS
+            self._say(text)
 
     async def _close(self) -> None:
         for forward in self._local:
