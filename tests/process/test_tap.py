@@ -23,6 +23,9 @@ class Listener:
     def resized(self, rows: int, cols: int) -> None:
         self.told.append(("resized", rows, cols))
 
+    def driven(self, name: str, kind: str) -> None:
+        raise AssertionError("it is not shared")
+
     def exited(self, seq: int) -> None:
         self.told.append(("exited", seq))
 

@@ -26,7 +26,7 @@ def test_what_a_tap_is_told_is_recorded(tmp_path):
     tap.exit_status = lambda: 5
     tap.output(1, "pty", b"one ")
     tap.resized(30, 90)
-    tap.mark("bob drives")
+    tap.driven("bob", "person")
     tap.exited(2)
     tap.output(3, "pty", b"two")
     tap.closed()
@@ -36,7 +36,7 @@ def test_what_a_tap_is_told_is_recorded(tmp_path):
     assert [event[1:] for event in events(path)] == [
         ("o", "one "),
         ("r", "90x30"),
-        ("m", "bob drives"),
+        ("m", "bob (person) drives"),
         ("o", "two"),
         ("x", "5"),
     ]

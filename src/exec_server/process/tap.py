@@ -19,6 +19,9 @@ class Tap(Protocol):
     def resized(self, rows: int, cols: int) -> None:
         """Its terminal has a new size."""
 
+    def driven(self, name: str, kind: str) -> None:
+        """Another participant types now: a person or an agent of that name."""
+
     def exited(self, seq: int) -> None:
         """It has exited or is lost; the facts are in the `Child`. Output may still follow."""
 

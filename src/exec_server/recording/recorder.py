@@ -116,6 +116,9 @@ class RecordedTerminal:
         """Put a mark, such as who drives now."""
         self._put(partial(self._mark, self._now(), text))
 
+    def driven(self, name: str, kind: str) -> None:
+        self.mark(f"{name} ({kind}) drives")
+
     def exited(self, seq: int) -> None:
         """Output may follow, so the status is written at the end."""
 

@@ -73,6 +73,9 @@ class ScreenTap:
     def resized(self, rows: int, cols: int) -> None:
         self.pump()
 
+    def driven(self, name: str, kind: str) -> None:
+        """It does not matter for the screen who types."""
+
     def exited(self, seq: int) -> None:
         self._exit = seq
         self.pump()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -12,8 +13,11 @@ from exec_server.client.process.output_buffer import OutputChunk
 from exec_server.client.process.watched_process import WatchedProcess
 from exec_server.errors import ControlLost, ControlRefused, InvalidRequest
 from exec_server.protocol.sharing import ScreenPicture
+from exec_server.recording.recorder import TerminalRecorder
+from exec_server.server.serving import serve
 from exec_server.terminal import open_engine
 from tests.requirements import requirement
+from tests.support.casts import events
 from tests.support.fault_proxy import fault_proxy
 
 ECHO = ["sh", "-c", 'stty -echo 2>/dev/null; echo ready; while read -r line; do echo "$line"; done']
@@ -32,6 +36,22 @@ async def until(watched: WatchedProcess, text: bytes) -> bytes:
             if text in data:
                 return data
     raise AssertionError(f"{text!r} was not shown: {data!r}")
+
+
+@requirement("recording:drivers")
+async def test_a_recording_says_who_drove(tmp_path):
+    with contextlib.closing(TerminalRecorder(tmp_path, quota=1 << 20)) as recorder:
+        async with (
+            serve(recorder=recorder) as running,
+            exec_server.connect(running.url) as agent,
+            exec_server.connect(running.url) as desk,
+        ):
+            process = await agent.start(ECHO, tty=True)
+            watching = desk.watch(process.process_id, kind="person", name="ann")
+            async with process, await watching as watched:
+                await watched.take()
+    (path,) = tmp_path.glob("*.cast")
+    assert "ann (person) drives" in [text for _, code, text in events(path) if code == "m"]
 
 
 @requirement("sharing/client:watch", "sharing/client:handle")

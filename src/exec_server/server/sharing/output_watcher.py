@@ -99,6 +99,9 @@ class Watcher:
             seq = self.child.log.next_seq - 1
             self._send(self._event(seq, size=(rows, cols)))
 
+    def driven(self, name: str, kind: str) -> None:
+        """Those who look on are told in an event of its own."""
+
     def exited(self, seq: int) -> None:
         if self._is_live:
             self._tell_exit()

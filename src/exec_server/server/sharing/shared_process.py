@@ -171,6 +171,8 @@ class SharedProcess:
             self._lease.epoch,
             reason,
         )
+        for tap in self.child.taps:
+            tap.driven(driver.shown_name, driver.kind)
         self.on_changed()
         if driver.size is not None:
             self._sizes.put_now(driver.size)
