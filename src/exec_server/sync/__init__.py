@@ -23,6 +23,8 @@ from __future__ import annotations
 from exec_server.sync.sync_api import (
     EnvironmentManager,
     ExecServerClient,
+    FileSearch,
+    FileWatch,
     MissingWatch,
     OutputView,
     ReadStream,
@@ -32,6 +34,7 @@ from exec_server.sync.sync_api import (
     RemotePath,
     RemoteProcess,
     StreamedHttpResponse,
+    WatchedProcess,
     WriteStream,
     connect,
     environments,
@@ -42,6 +45,8 @@ from exec_server.sync.sync_api import open as open
 __all__ = [
     "EnvironmentManager",
     "ExecServerClient",
+    "FileSearch",
+    "FileWatch",
     "MissingWatch",
     "OutputView",
     "ReadStream",
@@ -51,6 +56,7 @@ __all__ = [
     "RemotePath",
     "RemoteProcess",
     "StreamedHttpResponse",
+    "WatchedProcess",
     "WriteStream",
     "connect",
     "environments",
