@@ -171,3 +171,23 @@ async def test_what_the_host_mounts_later_is_not_writable_inside(tmp_path):
                 subprocess.run([*inside, "umount", "-l", str(later)], check=True)
     assert b"WRITTEN" not in said
     assert found.stdout == b""
+
+
+@requirement("security/races:mounted")
+@pytest.mark.parametrize("early", [0, 1, 3, 4])
+def test_a_look_that_comes_too_early_is_repeated(early, monkeypatch):
+    looks = []
+
+    def compare(*_):
+        looks.append(1)
+        if len(looks) <= early:
+            raise guard.Refused("/ was replaced")
+
+    monkeypatch.setattr(guard, "compare", compare)
+    with open("/proc/self/mountinfo", "rb") as file:
+        if early < 4:
+            guard._compare_again(file.fileno(), ())
+        else:
+            with pytest.raises(guard.Refused):
+                guard._compare_again(file.fileno(), ())
+    assert len(looks) == min(early + 1, 4)

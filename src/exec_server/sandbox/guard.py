@@ -51,6 +51,8 @@ _FRESH = (b"/dev", b"/proc")
 _SECONDS = 60.0
 # A process that is being killed is gone within this time.
 _ENDING_SECONDS = 0.2
+# So often the mounts are compared until they are refused, with a pause.
+_LOOKS, _PAUSE = 4, 0.02
 _SHORT_WAIT, _LONG_WAIT = 0.0002, 0.005
 _PATIENT_SECONDS = 0.05
 
@@ -132,7 +134,8 @@ def guard(info: int, waiting: int, expected: Iterable[Expected]) -> None:
         mounts = os.open(b"/proc/%d/mountinfo" % first, os.O_RDONLY | os.O_CLOEXEC)
         _enter(first)
         _check(_libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC_PRIVATE), None))
-        compare(_mounts(mounts), expected)
+        _compare_again(mounts, tuple(expected))
+        os.close(mounts)
     except (FileNotFoundError, ProcessLookupError) as exc:
         raise Gone from exc
     except OSError as exc:
@@ -209,8 +212,25 @@ def _enter(pid: int) -> None:
     _check(_libc.setns(mounts, _CLONE_NEWNS))
 
 
+def _compare_again(fd: int, expected: tuple[Expected, ...]) -> None:
+    """Compare what the mountinfo *fd* says; again if it differs, which it must do each time.
+
+    The first look may come too early, while bubblewrap is still at work on a loaded machine. What
+    is mounted in place of what was planned stays, so that it is refused by the last look as well.
+    """
+    for left in range(_LOOKS - 1, -1, -1):
+        try:
+            compare(_mounts(fd), expected)
+            return
+        except Refused:
+            if not left:
+                raise
+            time.sleep(_PAUSE)
+
+
 def _mounts(fd: int) -> dict[int, Mount]:
-    with open(fd, "rb") as file:
+    os.lseek(fd, 0, os.SEEK_SET)
+    with open(fd, "rb", closefd=False) as file:
         found = [Mount(line) for line in lines_of(file.read())]
     return {mount.number: mount for mount in found}
 
