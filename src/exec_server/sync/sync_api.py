@@ -1068,8 +1068,8 @@ class RemoteProcess(Twin[AsyncRemoteProcess]):
         """What the terminal shows: text, cursor, title, whether it is the alternate screen.
 
         With *cells* it has the styles as well, with *history* so many rows above the screen. With
-        *since* only the changes since that screen cross the  The server makes its model of
-        the terminal with the first call, from the output that it retains, unless the process was
+        *since* only the changes since that screen cross the network. The server makes its model
+        of the terminal with the first call, from the output that it retains, unless the process was
         started with `screen=True`. An extension: other servers raise MethodNotFound.
         """
         return self._portal.wait(self._inner.screen(cells=cells, history=history, since=since))

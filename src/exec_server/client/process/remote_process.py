@@ -371,9 +371,6 @@ class RemoteProcess(ScreenMethods):
                 )
                 self._check(status)
 
-    async def _type(self, data: bytes) -> None:
-        await self.write(data)
-
     def _encoded(self, data: BytesLike | str, name: str) -> bytes:
         return data.encode() if self._is_text and isinstance(data, str) else as_bytes(data, name)
 

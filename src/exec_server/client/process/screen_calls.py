@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from exec_server.client.arguments import check_seconds
+from exec_server.client.arguments import BytesLike, check_seconds
 from exec_server.client.client_session import ClientSession
 from exec_server.client.process.screen_data import (
     Screen,
@@ -101,9 +101,9 @@ class ScreenMethods:
     # The version before the last keys that were sent; waits begin after it.
     _sent_at: int | None = None
 
-    async def _type(self, data: bytes) -> None:
-        """Write to the terminal."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        async def write(self, data: BytesLike | str) -> None: ...
 
     async def screen(
         self, *, cells: bool = False, history: int = 0, since: Screen | None = None
@@ -111,8 +111,8 @@ class ScreenMethods:
         """What the terminal shows: text, cursor, title, whether it is the alternate screen.
 
         With *cells* it has the styles as well, with *history* so many rows above the screen. With
-        *since* only the changes since that screen cross the  The server makes its model of
-        the terminal with the first call, from the output that it retains, unless the process was
+        *since* only the changes since that screen cross the network. The server makes its model
+        of the terminal with the first call, from the output that it retains, unless the process was
         started with `screen=True`. An extension: other servers raise MethodNotFound.
         """
         return await self._client.screen(
@@ -169,7 +169,7 @@ class ScreenMethods:
         params = ScreenParams(self._tracked.process_id, lines=False)
         screen = screen_of(await self._client.read_screen(params))
         self._sent_at = screen.version
-        await self._type(encode_keys(keys, key_modes_of(screen)))
+        await self.write(encode_keys(keys, key_modes_of(screen)))
 
     async def screenshot(self, path: str | os.PathLike[str] | None = None) -> bytes:
         """A picture of the screen; it is written to *path* if that is given.

@@ -13,8 +13,8 @@ from exec_server.process.child import Child
 from exec_server.process.process_answers import read_result
 from exec_server.protocol import process, sharing
 from exec_server.protocol.base64 import Blob
+from exec_server.screens.screen_tap import ScreenDump
 from exec_server.server.session import Session
-from exec_server.server.sharing.screen_pictures import Dump
 from exec_server.state.output_log import Chunk, Page
 
 # What may be under way to a watcher that has not asked for another size.
@@ -25,11 +25,11 @@ _CHUNK_COST = 64
 
 
 # Paints the screen of a process; None if there is no model of it.
-Paint = Callable[[Child], Awaitable[Dump | None]]
+Paint = Callable[[Child], Awaitable[ScreenDump | None]]
 
 
-def picture_of(dump: Dump) -> sharing.ScreenPicture:
-    return sharing.ScreenPicture(Blob(dump.data), dump.seq, dump.rows, dump.cols, dump.version)
+def picture_of(dump: ScreenDump) -> sharing.ScreenPicture:
+    return sharing.ScreenPicture(Blob(dump.data), dump.seq, dump.rows, dump.columns, dump.version)
 
 
 class Watcher:

@@ -16,10 +16,11 @@ from exec_server.process.child import Child
 from exec_server.process.durable.stored_control import StoredControl
 from exec_server.protocol import process, sharing
 from exec_server.protocol.ends import EndedBy
+from exec_server.screens.screen_tap import ScreenDump
 from exec_server.server.session import Session
 from exec_server.server.sharing.output_watcher import Paint, Watcher, picture_of
 from exec_server.server.sharing.participant import Seat
-from exec_server.server.sharing.screen_pictures import Dump, ScreenPictures, version_of
+from exec_server.server.sharing.screen_pictures import ScreenPictures, version_of
 from exec_server.server.sharing.shared_process import SharedProcess
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class Sharing:
         self,
         shared: SharedProcess,
         seat: Seat,
-        dump: Dump | None,
+        dump: ScreenDump | None,
         params: sharing.WatchParams,
     ) -> sharing.WatchResult:
         child = shared.child
@@ -323,7 +324,7 @@ def _may_see(ctx: Context, session: Session) -> bool:
     return session.owner == ctx.principal or ctx.who.is_admin
 
 
-def _first_seq(dump: Dump | None, params: sharing.WatchParams) -> int:
+def _first_seq(dump: ScreenDump | None, params: sharing.WatchParams) -> int:
     return dump.seq if dump is not None else params.after_seq or 0
 
 

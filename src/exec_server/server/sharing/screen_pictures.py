@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 from exec_server.errors import RpcError
 from exec_server.process.child import Child
+from exec_server.screens.screen_tap import ScreenDump
 from exec_server.screens.screens import Screens
 
 logger = logging.getLogger(__name__)
-
-
-class Dump(NamedTuple):
-    """The screen of a terminal as control sequences."""
-
-    data: bytes
-    # They contain all output up to this number.
-    seq: int
-    rows: int
-    cols: int
-    version: int
 
 
 class ScreenPictures:
@@ -30,14 +19,13 @@ class ScreenPictures:
     def __init__(self, screens: Callable[[], Screens]) -> None:
         self._screens = screens
 
-    async def paint(self, child: Child) -> Dump | None:
+    async def paint(self, child: Child) -> ScreenDump | None:
         """The screen of *child*; None if there can be no model of it."""
         try:
-            dump = await self._screens().dump(child)
+            return await self._screens().dump(child)
         except RpcError as exc:
             logger.warning("no picture of process %.64r: %s", child.process_id, exc.message)
             return None
-        return Dump(dump.data, dump.seq, dump.rows, dump.columns, dump.version)
 
 
 def version_of(child: Child) -> int | None:
