@@ -104,7 +104,7 @@ clean: ## remove the environment and all caches; the reference in .reference sta
 .venv/.stamp-run: requirements.lock requirements-build.lock pyproject.toml
 	@PYTHON="$(PYTHON)" scripts/venv.sh .venv
 	@echo "installing what the server needs" >&2
-	@$(PIP_INSTALL) --require-hashes -r requirements.lock -r requirements-build.lock
+	@$(PIP_INSTALL) --require-hashes --no-deps -r requirements.lock -r requirements-build.lock
 	@$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@
 
@@ -112,6 +112,6 @@ clean: ## remove the environment and all caches; the reference in .reference sta
 .venv/.stamp: requirements-dev.lock pyproject.toml
 	@PYTHON="$(PYTHON)" scripts/venv.sh .venv
 	@echo "installing what the server and its development need" >&2
-	@$(PIP_INSTALL) --require-hashes -r requirements-dev.lock
+	@$(PIP_INSTALL) --require-hashes --no-deps -r requirements-dev.lock
 	@$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@ .venv/.stamp-run
