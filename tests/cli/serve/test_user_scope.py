@@ -90,6 +90,7 @@ def manager(environ: dict[str, str], how: str, login: Login) -> Iterator[subproc
 def test_a_login_session_gets_a_delegated_scope_with_one_call(login, tmp_path):
     with bus(tmp_path) as environ, manager(environ, "moves", login) as child:
         assert enter_own_scope(environ, login) is None
+        assert child.stdout is not None
         asked = json.loads(child.stdout.readline())
     assert asked["member"] == "StartTransientUnit" and asked["mode"] == "fail"
     assert asked["name"].startswith("exec-server-") and asked["name"].endswith(".scope")

@@ -159,7 +159,7 @@ def _ask(address: str | None, name: str, patience: float, failures: list[str]) -
         ("Delegate", ("b", True)),
         ("CollectMode", ("s", "inactive-or-failed")),
     ]
-    body = (name, "fail", properties, [])
+    body: tuple[object, ...] = (name, "fail", properties, [])
     start = new_method_call(manager, "StartTransientUnit", "ssa(sv)a(sa(sv))", body)
     # A bus without a manager must not start something of that name.
     start.header.flags |= MessageFlag.no_auto_start
@@ -180,7 +180,7 @@ def _ask(address: str | None, name: str, patience: float, failures: list[str]) -
     except DBusErrorResponse as exc:
         failures.append(f"systemd refused {name}: {exc.name}: {_text(exc.data)}")
     except (OSError, RuntimeError, ValueError, LookupError) as exc:
-        failures.append(f"the user's bus: {exc or type(exc).__name__}")
+        failures.append(f"the user's bus: {str(exc) or type(exc).__name__}")
 
 
 def _text(data: object) -> str:
