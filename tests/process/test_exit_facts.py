@@ -47,7 +47,7 @@ def test_what_was_logged_of_an_earlier_process_is_forgotten(log):
         b"12,1,2,-;Out of memory: Killed process 42 (x) by a program\n",
         b"4,1,2,-;usb 1-1: Product: Out of memory: Killed process 42 (x)\n",
         # A program and a file of it have such names.
-        b"6,1,2,-;Out of memory[7]: segfault at 0 ip 0 sp 0 error 4 in : Killed process 42 (x)[0]\n",
+        b"6,1,2,-;Out of memory[7]: segfault at 0 ip 0 error 4 in : Killed process 42 (x)[0]\n",
         b"6,1,2,-;Out of memory: [7]: segfault at 0 ip 0 error 4 in : Killed process 42 (x)[0]\n",
     ],
 )
