@@ -156,7 +156,7 @@ class Senders:
                 yield when, pid, code, sent, (target, pid) if target == thread else (target,)
 
     def _content(self, ring: int, pages: int) -> Iterator[tuple[int, bytes, int]]:
-        """The kind of each record in *ring*, the newest first; and the bytes, and its place there."""
+        """The kind of each record in *ring*, the newest first; the bytes, and its place in them."""
         size = pages * self._page
         head = ctypes.c_uint64.from_address(ring + _HEAD_OFFSET).value
         content = ctypes.string_at(ring + self._page, size)
