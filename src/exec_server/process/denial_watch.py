@@ -188,9 +188,15 @@ class DenialWatch:
         in_place = is_live and is_doable and scope in ("process", "session")
         return denials.GrantResult(held, in_place), record.kind, path
 
-    def refuse_held(self) -> None:
-        """A signal is on its way to the process, and a held call would not be interrupted."""
-        if self._held:
+    def interrupt(self, after_signals: Callable[[Callable[[], None]], bool]) -> None:
+        """A signal was sent to the process. A held call would not be interrupted, so it fails.
+
+        It fails when the signal waits for the program, and not before: a program that went on first
+        could lose it.
+        """
+        # A call may be held of which this server does not know yet.
+        is_asking = bool(self._hold) and self._sock is not None
+        if is_asking and not after_signals(lambda: self._tell(("interrupted",))):
             self._tell(("refuse", ""))
         self._hosts.refuse_held()
 

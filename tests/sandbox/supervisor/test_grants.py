@@ -271,6 +271,19 @@ async def test_a_signal_reaches_a_process_whose_call_is_held(worker, place):
 
 
 @needs_bubblewrap
+@requirement("denials/grants:signals")
+async def test_a_signal_that_is_ignored_ends_the_wait_as_well(worker, place):
+    argv = ["sh", "-c", f"trap '' INT; echo up; : > {place.outside}/x || echo refused; echo done"]
+    await worker.wire.start(
+        "i", argv, sandbox=place.sandbox("bubblewrap"), denials=True, denialHoldMs=600_000
+    )
+    await worker.wire.event("i", "process/denied")
+    await worker.wire.call("process/signal", {"processId": "i", "signal": "interrupt"})
+    done = Finished(await worker.wire.events_until_closed("i"))
+    assert done.exit_code == 2 and b"up\n" in done.stdout
+
+
+@needs_bubblewrap
 @requirement("denials/grants:session")
 async def test_a_grant_to_the_session_holds_for_what_is_started_later(worker, place):
     await worker.start(place.sandbox("bubblewrap"))
