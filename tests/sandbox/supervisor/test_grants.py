@@ -327,6 +327,41 @@ async def test_the_same_id_is_started_again_under_a_wider_sandbox(worker, place)
     await worker.end()
 
 
+MAKES_SOCKETS = """
+import socket
+for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+    for family in (socket.AF_INET, socket.AF_UNIX):
+        try:
+            socket.socket(family, kind).close()
+        except OSError as exc:
+            print(exc.strerror)
+print("ready", flush=True)
+"""
+
+
+@on_both_backends
+@requirement("denials/grants:network")
+async def test_a_process_is_started_again_with_a_network(wire, place, backend):
+    argv = ["python3", "-I", "-S", "-c", MAKES_SOCKETS]
+    await wire.start("n", argv, sandbox=place.sandbox(backend), denials=True)
+    done = Finished(await wire.events_until_closed("n"))
+    assert b"Operation not permitted" in done.stdout
+    answer = await wire.call("process/denials", {"processId": "n"})
+    assert {denial.get("grant") for denial in answer["denials"]} == {"network=on"}
+    grant = {"processId": "n", "grant": "network=on"}
+    for scope in ("once", "process"):
+        error = await wire.error("process/grant", {**grant, "scope": scope})
+        assert "when it starts" in error["message"]
+    await wire.call("process/grant", {**grant, "scope": "process", "restart": True})
+    done = Finished(await wire.events_until_closed("n"))
+    assert done.stdout == b"ready\n"
+    # Another process is as before, until the session has the grant; a start may bring it along.
+    await wire.start("m", argv, sandbox=place.sandbox(backend), denials=True)
+    assert b"not permitted" in Finished(await wire.events_until_closed("m")).stdout
+    await wire.start("o", argv, sandbox=place.sandbox(backend), granted=["network=on"])
+    assert Finished(await wire.events_until_closed("o")).stdout == b"ready\n"
+
+
 @needs_bubblewrap
 @requirement("denials/grants:reads")
 async def test_a_closed_file_can_be_granted_to_a_reader(worker, place):
