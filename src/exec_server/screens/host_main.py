@@ -26,6 +26,8 @@ from exec_server.terminal import engine_name
 
 # A dump is taken when so much was fed since the last one, and nothing else is to do.
 _CHECKPOINT_BYTES = 256 * 1024
+# A program that never pauses gets one after so much; the journal of a durable job keeps more.
+_BUSY_CHECKPOINT_BYTES = 8 << 20
 _MAX_CHECKPOINT_BYTES = PART_BYTES
 # `select` takes no longer times than some hundred years.
 _MAX_SELECT_SECONDS = 3600.0
@@ -101,6 +103,8 @@ class ScreenHost:
             held, model.held = model.held, b""
             model.feed(message.seq, held + message.data, now)
             self._fed.add(message.model)
+            if self._unsaved(message.model, model) >= _BUSY_CHECKPOINT_BYTES:
+                self._save(message.model, model)
         elif isinstance(message, messages.Size):
             model.resize(message.columns, message.rows, message.resizes)
         elif isinstance(message, messages.Miss):
@@ -131,7 +135,7 @@ class ScreenHost:
 
     def _reply(self, number: int, data: bytes) -> None:
         if not self._is_replay:
-            self._send(messages.Reply(number, data))
+            self._send(messages.Reply(number, self._models[number].seq, data))
 
     def _ask(self, message: messages.Question, model: ScreenModel | None, now: float) -> None:
         try:
@@ -186,14 +190,18 @@ class ScreenHost:
         while self._fed:
             number = self._fed.pop()
             model = self._models[number]
-            if model.fed_bytes - self._checkpointed.get(number, 0) < _CHECKPOINT_BYTES:
+            if self._unsaved(number, model) < _CHECKPOINT_BYTES:
                 continue
-            self._checkpointed[number] = model.fed_bytes
             with self._failing_alone(number):
                 self._save(number, model)
             return
 
+    def _unsaved(self, number: int, model: ScreenModel) -> int:
+        """The bytes that it was fed with since its last checkpoint."""
+        return model.fed_bytes - self._checkpointed.get(number, 0)
+
     def _save(self, number: int, model: ScreenModel) -> None:
+        self._checkpointed[number] = model.fed_bytes
         dump = model.engine.dump(history=200)
         if len(dump) > _MAX_CHECKPOINT_BYTES:
             dump = model.engine.dump()

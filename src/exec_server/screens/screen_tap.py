@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from exec_server.process.child import Child
+from exec_server.process.durable.stored_screen import StoredScreen
 from exec_server.protocol.process import Stream
 from exec_server.screens import host_messages as messages
 from exec_server.screens.host_link import HostLink
@@ -50,6 +51,10 @@ class ScreenTap:
         # Queries up to this number were not for the model, or it has answered them.
         self._replayed = 0 if answers_all else child.log.next_seq - 1
         self._checkpoint: messages.Checkpoint | None = None
+        self._stored = stored = child.stored_screen
+        if stored is not None:
+            self._replayed = max(self._replayed, stored.answered)
+            self._checkpoint = self._needed_checkpoint(stored)
         self._exit: int | None = None
         self._is_exit_sent = False
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
@@ -188,13 +193,25 @@ class ScreenTap:
 
     def checkpointed(self, checkpoint: messages.Checkpoint) -> None:
         self._checkpoint = checkpoint
+        if self._stored is not None:
+            total = self.child.log.total_bytes
+            self._stored.add_checkpoint(checkpoint.seq, checkpoint.dump, total)
 
-    def replied(self, data: bytes) -> None:
+    def _needed_checkpoint(self, stored: StoredScreen) -> messages.Checkpoint | None:
+        """The checkpoint of an earlier server, if the output before it is not retained."""
+        if self.child.log.after(0, max_bytes=1).dropped_bytes is None:
+            return None
+        found = stored.checkpoint()
+        return None if found is None else messages.Checkpoint(self.number, *found)
+
+    def replied(self, reply: messages.Reply) -> None:
         """The model answers a query: type the answer."""
         child = self.child
         if child.state != "running" or child.stdin is None or child.stdin.is_closing:
             return
-        accepted = child.accept_input(data, f"screen-{uuid.uuid4()}")
+        if self._stored is not None:
+            self._stored.answered = reply.seq
+        accepted = child.accept_input(reply.data, f"screen-{uuid.uuid4()}")
         if accepted is not None:
             accepted.add_done_callback(_ignore)
 

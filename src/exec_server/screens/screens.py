@@ -199,9 +199,9 @@ class Screens:
 
     # What the link tells.
 
-    def replied(self, model: int, data: bytes) -> None:
-        if (tap := self._numbers.get(model)) is not None:
-            tap.replied(data)
+    def replied(self, reply: messages.Reply) -> None:
+        if (tap := self._numbers.get(reply.model)) is not None:
+            tap.replied(reply)
 
     def checkpointed(self, checkpoint: messages.Checkpoint) -> None:
         if (tap := self._numbers.get(checkpoint.model)) is not None:
