@@ -67,7 +67,8 @@ async def test_a_screen_is_exact_after_kill_9(servers, tmp_path):
         assert after.lines[:3] == ["ready", "2 answers", "asked alone"]
         assert (after.rows, after.columns, after.alternate) == (12, 50, True)
         assert (after.title, after.inexact) == ("asker", False)
-        assert after.cells[0] == before.cells[0] and after.version > before.version
+        assert after.cells and before.cells and after.cells[0] == before.cells[0]
+        assert after.version > before.version
         await process.write(b"q")
         await process.wait_for("on the primary screen")
 
