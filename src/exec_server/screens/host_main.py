@@ -24,8 +24,9 @@ from exec_server.screens.host_messages import PACKET_BYTES, PART_BYTES
 from exec_server.screens.screen_model import ScreenModel
 from exec_server.terminal import engine_name
 
-# A dump is taken when so much was fed since the last one, and nothing else is to do.
-_CHECKPOINT_BYTES = 256 * 1024
+# A dump takes some milliseconds, as long as the model of a megabyte of output. So it is taken when
+# so much was fed since the last one, in a pause of this length.
+_CHECKPOINT_BYTES, _PAUSE_SECONDS = 256 * 1024, 0.05
 # A program that never pauses gets one after so much; the journal of a durable job keeps more.
 _BUSY_CHECKPOINT_BYTES = 8 << 20
 _MAX_CHECKPOINT_BYTES = PART_BYTES
@@ -52,20 +53,26 @@ class ScreenHost:
     def run(self) -> None:
         self._send(messages.Ready(engine_name() or "none"))
         while True:
-            if not self._is_readable(0):
-                self._checkpoint()
-                if not self._is_readable(self._timeout()):
-                    self._expire()
-                    continue
-            packet = self._sock.recv(PACKET_BYTES)
+            try:
+                packet = self._sock.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                self._rest()
+                continue
             if not packet:
                 return
             message = messages.decode_to_host(packet)
             with self._failing_alone(message.model):
                 self._take(message)
 
-    def _is_readable(self, timeout: float | None) -> bool:
-        return bool(select.select([self._sock], [], [], timeout)[0])
+    def _rest(self) -> None:
+        """Wait for the next packet, and do what is to be done meanwhile."""
+        timeout = self._timeout()
+        if self._fed:
+            timeout = _PAUSE_SECONDS if timeout is None else min(timeout, _PAUSE_SECONDS)
+        if not select.select([self._sock], [], [], timeout)[0]:
+            self._expire()
+            if timeout == _PAUSE_SECONDS:
+                self._checkpoint()
 
     @contextmanager
     def _failing_alone(self, number: int) -> Iterator[None]:

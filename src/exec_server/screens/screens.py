@@ -85,9 +85,10 @@ class Screens:
         if not child.is_tty:
             raise InvalidRequest(f"process {child.process_id} has no terminal")
         call = next(self._last_call)
-        tap = self._tap(child)
+        tap = asked = self._tap(child)
         if after is not None:
             tap.afters[call] = after
+        asked.waits += what == "wait"
         try:
             while True:
                 link = await self._host()
@@ -102,6 +103,7 @@ class Screens:
                     continue
         finally:
             tap.afters.pop(call, None)
+            asked.waits -= what == "wait"
 
     # Models.
 
