@@ -8,6 +8,7 @@ import logging
 import re
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from asyncssh import SSHReader, SSHWriter
@@ -18,6 +19,11 @@ from asyncssh.sftp import run_sftp_server
 from asyncssh.stream import SSHServerStreamSession
 
 from exec_server.client.client import ExecServerClient
+from exec_server.client.process.framed_input import (
+    NO_HELPER_WORDS,
+    can_end_input,
+    start_with_input,
+)
 from exec_server.client.process.remote_process import RemoteProcess
 from exec_server.errors import (
     ExecServerError,
@@ -129,7 +135,10 @@ class DoorSession(SSHServerStreamSession[bytes]):
             if done is not None:
                 await done
             return
-        process = self._process = await self._start(await self._target.client(), command)
+        client = await self._target.client()
+        process = self._process = await self._start(client, command)
+        if not process.is_terminal and not await can_end_input(client, process):
+            stderr.write(f"exec-server: {NO_HELPER_WORDS}\n".encode())
         try:
             await self._follow(process, self._feed(process, stdin), stdout, stderr)
         finally:
@@ -158,21 +167,22 @@ class DoorSession(SSHServerStreamSession[bytes]):
         env["SSH_CLIENT"] = "127.0.0.1 0 0"
         words: dict[str, Any] = {"env": env, "ensure": True, "on_gap": "skip"}
         if terminal is None:
-            words["stdin"] = True
+            starting = partial(start_with_input, client, argv)
         else:
             columns, rows = channel.get_terminal_size()[:2]
             env["TERM"] = terminal or "dumb"
             argv = with_modes(argv, channel.get_terminal_modes())
+            starting = partial(client.start, argv)
             words.update(tty=True, rows=rows or 24, cols=columns or 80)
             # A person's terminal outlives the server, if the server can do that.
             words["durable"] = await client.offers("processDurable")
         home = await home_directory(client)
         try:
-            process = await client.start(argv, cwd=home, **words)
+            process = await starting(cwd=home, **words)
         except RpcError:
             if home is None or await client.fs.exists(home):
                 raise
-            process = await client.start(argv, **words)
+            process = await starting(**words)
         if terminal is not None and channel.get_terminal_size()[:2] != (columns, rows):
             self._size = rows, columns
             self._call(self._resize(process))
