@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 from agents.sandbox import Manifest
-from agents.sandbox.errors import WorkspaceArchiveWriteError
 from agents.sandbox.session.sandbox_session_state import SandboxSessionState
 
 from exec_server.integrations.openai_agents_sandbox import (
