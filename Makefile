@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help web-test limits-vm run test interop check format bench transfer ports file-bars soak durable screens ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help web-test limits-vm run test interop check format bench transfer ports file-bars soak durable screens sharing ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -56,6 +56,9 @@ ssh-bench: .venv/.stamp ## measure the ssh door beside sshd and asyncssh alone; 
 
 screens: .venv/.stamp ## wait 10,000 times for screens, apply 10,000 changes, compare programs with tmux and xterm.js; ARGS go to soak/screens.py
 	$(BIN)/python soak/screens.py $(ARGS)
+
+sharing: .venv/.stamp ## hand a terminal over 1,000 times, kill its server 10 times, join late 1,000 times; ARGS go to soak/sharing.py
+	$(BIN)/python soak/sharing.py $(ARGS)
 
 memory: .venv/.stamp ## look for memory, descriptors and tasks that grow, for two minutes; ARGS go to soak/memory.py
 	$(BIN)/python soak/memory.py $(ARGS)
