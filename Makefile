@@ -7,6 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help web-test limits-vm run test interop check format bench transfer ports file-bars soak durable screens sharing ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -53,6 +54,12 @@ ssh-soak: .venv/.stamp ## clone and rsync 1,000 times each through the ssh door;
 
 ssh-bench: .venv/.stamp ## measure the ssh door beside sshd and asyncssh alone; ARGS go to bench/ssh_door.py
 	$(BIN)/python bench/ssh_door.py $(ARGS)
+
+screens: .venv/.stamp ## wait 10,000 times for screens, apply 10,000 changes, compare programs with tmux and xterm.js; ARGS go to soak/screens.py
+	$(BIN)/python soak/screens.py $(ARGS)
+
+sharing: .venv/.stamp ## hand a terminal over 1,000 times, kill its server 10 times, join late 1,000 times; ARGS go to soak/sharing.py
+	$(BIN)/python soak/sharing.py $(ARGS)
 
 memory: .venv/.stamp ## look for memory, descriptors and tasks that grow, for two minutes; ARGS go to soak/memory.py
 	$(BIN)/python soak/memory.py $(ARGS)
