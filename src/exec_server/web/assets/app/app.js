@@ -6,7 +6,6 @@ import { failed, notice } from "./notices.js";
 import { Sidebar } from "./sidebar.js";
 import { signOut } from "./session.js";
 import { Tabs } from "./tabs.js";
-import { TerminalTab } from "./terminal_tab.js";
 import { setTheme, themeButton } from "./theme.js";
 
 const BANNERS = {
@@ -68,18 +67,25 @@ export class App {
     const isFirst = this.chosen === null;
     if (isFirst) this.chosen = (facts.places.find((place) => place.default) ?? facts.places[0])?.id ?? null;
     this.sidebar.draw();
+    if (isFirst && !facts.shown.length) this._drawEmpty();
     try {
-      await this._showAll(await this.link.call("shown.list"));
+      await this._showAll(facts.shown);
     } catch (error) {
       failed(error);
     }
-    if (isFirst && !this.tabs.all.length) this._drawEmpty();
+  }
+
+  // xterm.js is most of the page. What needs no terminal works before it is there.
+  async _terminalTab() {
+    this._terminals ??= import("./terminal_tab.js");
+    return (await this._terminals).TerminalTab;
   }
 
   // After a reload the terminals are there again; after a lost connection they continue.
   async _showAll(listed) {
     const open = new Map(this.panes.map((pane) => [pane.facts.id, pane]));
-    for (const facts of listed) if (!open.has(facts.id)) this.openShown(facts);
+    await this._terminalTab();
+    for (const facts of listed) if (!open.has(facts.id)) await this.openShown(facts);
     await Promise.all([...open.values()].map((pane) => pane.follow()));
   }
 
@@ -138,7 +144,8 @@ export class App {
     }
   }
 
-  openShown(facts) {
+  async openShown(facts) {
+    const TerminalTab = await this._terminalTab();
     const pane = this.panes.find((each) => each.facts.id === facts.id);
     if (pane) {
       this.tabs.show(this.tabs.all.find((view) => view.panes?.includes(pane)));

@@ -40,7 +40,10 @@ async function start() {
   const secret = takeLinkSecret();
   let problem = "";
   try {
-    if (secret) await signIn(secret).catch((error) => { problem = error.message; });
+    if (secret) {
+      const isIn = await signIn(secret).then(() => true, (error) => { problem = error.message; });
+      if (isIn) return begin();
+    }
     const state = await sessionState();
     if (state.signedIn) begin();
     else if (state.wantsToken) askForToken();
