@@ -2,60 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-
 import pytest
 
 from tests.requirements import requirement
-from tests.support.chromium import Tab
+from tests.support.browser_page import (
+    PANE,
+    SCREEN,
+    SECONDS,
+    check_names,
+    open_page,
+    open_terminal,
+    printed,
+    run,
+    shows,
+)
 from tests.support.page import browsing, place_of
 
 pytestmark = [pytest.mark.one_loop, pytest.mark.timeout(180)]
-
-# A browser takes seconds to start on a busy machine.
-SECONDS = 60.0
-PANE = "window.exec.currentPane"
-SCREEN = f"""(() => {{
-  const buffer = {PANE}?.terminal.buffer.active;
-  if (!buffer) return "";
-  const line = (_, at) => buffer.getLine(at).translateToString(true);
-  return Array.from({{ length: buffer.length }}, line).join("\\n");
-}})()"""
-
-
-async def shows(tab: Tab, text: str) -> None:
-    await tab.until(f"{SCREEN}.includes({json.dumps(text)})", seconds=SECONDS)
-
-
-async def open_terminal(tab: Tab) -> None:
-    """A terminal with a plain shell, whose prompt is `ready$`."""
-    await tab.click(".welcome .button.primary")
-    await tab.until(f"{PANE}?.facts.processId && {PANE}._channel !== null", seconds=SECONDS)
-    await run(tab, "PS1=rea'dy$ ' exec sh")
-    await shows(tab, "ready$")
-
-
-async def run(tab: Tab, line: str) -> None:
-    await tab.run(f"{PANE}.focus()")
-    await tab.type(line)
-    await tab.enter()
-
-
-def printed(sequence: str) -> str:
-    return f"printf {shlex.quote(sequence)}"
-
-
-async def check_names(tab: Tab) -> None:
-    """Everything that can be pressed or filled has a name for those who do not see it."""
-    await tab.send("Accessibility.enable")
-    nodes = (await tab.send("Accessibility.getFullAXTree"))["nodes"]
-    roles = {"button", "tab", "textbox", "searchbox", "checkbox", "link", "menuitem", "combobox"}
-    wanted = [node for node in nodes if node.get("role", {}).get("value") in roles]
-    nameless = [node for node in wanted if not node.get("name", {}).get("value")]
-    assert wanted and not nameless, nameless
-    found = {node.get("role", {}).get("value") for node in nodes}
-    assert {"main", "navigation", "tablist", "tab", "tabpanel"} <= found
 
 
 @requirement(
@@ -63,9 +26,9 @@ async def check_names(tab: Tab) -> None:
 )
 async def test_a_terminal_in_a_browser(server, tab):
     async with browsing(place_of(server.url)) as browser:
-        await tab.size(1200, 800)
-        await tab.open(browser.page.new_link())
-        await tab.until("document.querySelector('.welcome .button') !== null", seconds=SECONDS)
+        await open_page(tab, browser)
+        # All that is loaded before a terminal is opened, xterm.js included.
+        await tab.until("window.exec._terminals.then(() => true)", seconds=SECONDS)
         assert 0 < tab.received_bytes <= 150_000
         assert await tab.run("location.href") == f"{browser.origin}/"
         assert await tab.run("document.cookie") == ""
@@ -113,8 +76,7 @@ async def test_a_terminal_in_a_browser(server, tab):
 @requirement("web/terminals:window")
 async def test_a_flood_in_a_browser_is_drawn_and_interrupted(server, tab):
     async with browsing(place_of(server.url)) as browser:
-        await tab.size(1200, 800)
-        await tab.open(browser.page.new_link())
+        await open_page(tab, browser)
         await open_terminal(tab)
         await run(tab, "yes")
         # Far more than a window, or what xterm.js would queue, is drawn.
