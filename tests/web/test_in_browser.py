@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.requirements import requirement
@@ -94,3 +96,44 @@ async def test_a_flood_in_a_browser_is_drawn_and_interrupted(server, tab):
         assert used < 100_000_000
         assert await tab.run(f"{PANE}._undrawn") == 0
         assert tab.complaints == []
+
+
+@requirement("web/browser:layout")
+async def test_tabs_and_splits_are_there_after_a_reload(server, tab):
+    async with browsing(place_of(server.url)) as browser:
+        await open_page(tab, browser)
+        await open_terminal(tab)
+        await tab.key("D", code="KeyD", number=68, modifiers=9)
+        await tab.until("window.exec.panes.length === 2 && window.exec.panes[1]._channel")
+        await tab.key("S", code="KeyS", number=83, modifiers=9)
+        await tab.until("window.exec.panes.length === 3 && window.exec.panes[2]._channel")
+        await tab.key("T", code="KeyT", number=84, modifiers=9)
+        await tab.until("window.exec.tabs.all.length === 2 && window.exec.panes[3]._channel")
+        await tab.key("ArrowLeft", code="ArrowLeft", number=37, modifiers=9)
+        layouts = "JSON.stringify(window.exec.tabs.all.map((view) => view.layout))"
+        before = await tab.run(layouts)
+        assert before.startswith('[["row",0.5,') and '["column",0.5,' in before
+        await tab.send("Page.reload")
+        await tab.until(f"window.exec?.panes.length === 4 && {layouts} === {json.dumps(before)}")
+        await tab.until("window.exec.tabs.current === window.exec.tabs.all[0]")
+        # A phone shows the panes below one another, and a row of keys.
+        await tab.size(390, 780, is_phone=True)
+        await tab.run("document.body.classList.add('has-keys')")
+        keys = "document.querySelector('.keys')"
+        await tab.until(f"{keys}.offsetHeight > 0 && {keys}.offsetWidth <= 390")
+        assert await tab.run("document.documentElement.scrollWidth") <= 390
+        tops = "window.exec.tabs.current.panes.map((pane) => pane.element.offsetTop)"
+        await tab.until(f"new Set({tops}).size > 1")
+        assert tab.complaints == []
+
+
+@requirement("web/access:sign-out")
+async def test_a_tab_whose_session_has_ended_says_so_and_takes_a_new_link(server, tab):
+    async with browsing(place_of(server.url)) as browser:
+        await open_page(tab, browser)
+        await tab.run("import('/assets/app/session.js').then(({ signOut }) => signOut())")
+        await tab.until("document.body.innerText.includes('Not signed in')", seconds=SECONDS)
+        # It is the same address, so the browser does not load the page again by itself.
+        await tab.open(browser.page.new_link())
+        await tab.until("document.querySelector('.welcome .button') !== null", seconds=SECONDS)
+        assert await tab.run("location.href") == f"{browser.origin}/"

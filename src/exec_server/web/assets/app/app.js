@@ -1,6 +1,7 @@
 // The page: environments at the side, tabs in the middle, and the commands of both.
 
 import { button, fill, h, icon, iconButton } from "./dom.js";
+import { firstOf, pruned, saveLayouts, savedLayouts } from "./layout.js";
 import { KeysRow } from "./keys_row.js";
 import { failed, notice } from "./notices.js";
 import { Sidebar } from "./sidebar.js";
@@ -35,6 +36,7 @@ export class App {
     link.on("gone", ({ id }) => this._shownGone(id));
     link.on("inputRefused", () => notice("The program does not read its input; what you typed was dropped.", { kind: "bad" }));
     addEventListener("keydown", (event) => this._key(event));
+    addEventListener("pagehide", () => saveLayouts(this.tabs.all.filter((view) => view.panes).map((view) => view.layout), this.currentPane?.facts.id));
     addEventListener("beforeunload", (event) => this.tabs.all.some((view) => view.isChanged) && event.preventDefault());
   }
 
@@ -85,8 +87,20 @@ export class App {
   async _showAll(listed) {
     const open = new Map(this.panes.map((pane) => [pane.facts.id, pane]));
     await this._terminalTab();
-    for (const facts of listed) if (!open.has(facts.id)) await this.openShown(facts);
+    const missing = new Map(listed.filter((facts) => !open.has(facts.id)).map((facts) => [facts.id, facts]));
+    const { layouts, current } = savedLayouts();
+    for (const saved of layouts) await this._restore(pruned(saved, (id) => missing.has(id)), missing);
+    for (const facts of missing.values()) await this.openShown(facts);
+    const before = !open.size && this.tabs.all.find((view) => view.panes?.some((pane) => pane.facts.id === current));
+    if (before) this.tabs.show(before);
     await Promise.all([...open.values()].map((pane) => pane.follow()));
+  }
+
+  async _restore(layout, missing) {
+    if (!layout) return;
+    const tab = await this.openShown(missing.get(firstOf(layout)));
+    await tab.restore(tab.current, layout, (id) => missing.get(id));
+    for (const pane of tab.panes) missing.delete(pane.facts.id);
   }
 
   _stateChanged(state) {
@@ -148,14 +162,16 @@ export class App {
     const TerminalTab = await this._terminalTab();
     const pane = this.panes.find((each) => each.facts.id === facts.id);
     if (pane) {
-      this.tabs.show(this.tabs.all.find((view) => view.panes?.includes(pane)));
-      return;
+      const there = this.tabs.all.find((view) => view.panes?.includes(pane));
+      this.tabs.show(there);
+      return there;
     }
     this._showEmpty(false);
     const tab = new TerminalTab(this, facts);
     this.tabs.add(tab, tab.current.title, facts.terminal ? "terminal" : "play");
     tab.start().then(() => tab.current.onTitle(tab.current.title, null));
     tab.current.focus();
+    return tab;
   }
 
   async split(pane, direction) {

@@ -53,4 +53,7 @@ async function start() {
   }
 }
 
+// A new link that is opened in this tab changes only what is behind the #.
+addEventListener("hashchange", () => location.hash.startsWith("#token=") && location.reload());
+
 start();
