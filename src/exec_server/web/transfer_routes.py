@@ -155,7 +155,7 @@ async def finish_upload(files: RemoteFiles, path: str, *, size: int, stamp: int)
     """Give a complete upload its name."""
     part = _part_of(path, size=size, stamp=stamp)
     if size == 0:
-        await files.write_file(part, b"")
+        await files.append(part, b"", follow_symlinks=False)
     found = await _size_of(files, part)
     if found != size:
         raise InvalidRequest(f"{found} of {size} bytes have arrived")
@@ -203,7 +203,8 @@ async def _append_body(
             block = await _block(request, min(_BLOCK_BYTES, end - size))
             if writing is not None and await writing != size:
                 raise web.HTTPConflict(text="another upload writes the same file")
-            writing = asyncio.ensure_future(files.append(path, block))
+            # Others may know the name of the file, and may have put a link there.
+            writing = asyncio.ensure_future(files.append(path, block, follow_symlinks=False))
             size += len(block)
         if writing is not None and await writing != size:
             raise web.HTTPConflict(text="another upload writes the same file")
