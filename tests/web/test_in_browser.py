@@ -76,6 +76,7 @@ async def test_a_terminal_in_a_browser(server, tab):
 
 
 @requirement("web/terminals:window")
+@pytest.mark.timeout(300)
 async def test_a_flood_in_a_browser_is_drawn_and_interrupted(server, tab):
     async with browsing(place_of(server.url)) as browser:
         await open_page(tab, browser)
@@ -85,7 +86,7 @@ async def test_a_flood_in_a_browser_is_drawn_and_interrupted(server, tab):
         await tab.run(
             f"window.lines = 0; {PANE}.terminal.onLineFeed(() => {{ window.lines += 1; }})"
         )
-        await tab.until("window.lines > 500000", seconds=SECONDS)
+        await tab.until("window.lines > 500000", seconds=180.0)
         await tab.control("c")
         await tab.until(
             f"{SCREEN}.trimEnd().endsWith('ready$')",

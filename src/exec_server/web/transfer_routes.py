@@ -93,15 +93,14 @@ class TransferRoutes:
 
     async def _export(self, request: web.Request, ticket: RecordingTicket) -> web.StreamResponse:
         """A recording in a format; it is refused before it begins, or broken off."""
-        blocks = self._places.recordings.export(ticket)
-        try:
-            first = await anext(blocks, b"")
-        except ExecServerError as exc:
-            raise web.HTTPConflict(text=str(exc)) from None
-        response = web.StreamResponse(headers=attachment_headers(ticket.file_name))
-        await response.prepare(request)
-        await response.write(first)
-        async with contextlib.aclosing(blocks):
+        async with contextlib.aclosing(self._places.recordings.export(ticket)) as blocks:
+            try:
+                first = await anext(blocks, b"")
+            except ExecServerError as exc:
+                raise web.HTTPConflict(text=str(exc)) from None
+            response = web.StreamResponse(headers=attachment_headers(ticket.file_name))
+            await response.prepare(request)
+            await response.write(first)
             async for block in blocks:
                 await response.write(block)
         await response.write_eof()

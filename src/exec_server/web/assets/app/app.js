@@ -9,6 +9,10 @@ import { signOut } from "./session.js";
 import { Tabs } from "./tabs.js";
 import { setTheme, themeButton } from "./theme.js";
 
+// How long to wait before an environment is connected again, in milliseconds.
+const FIRST_PAUSE = 1000;
+const LAST_PAUSE = 30000;
+
 const BANNERS = {
   connecting: "Connecting to the program…",
   away: "The connection to the program was lost. Reconnecting…",
@@ -56,6 +60,12 @@ export class App {
     const shade = h("div", { class: "shade", onclick: () => this._hideSide() });
     fill(document.getElementById("app"), bar, this._banner, h("div", { class: "body" }, this.sidebar.element, shade, main));
     if (matchMedia("(pointer: coarse)").matches) document.body.classList.add("has-keys");
+  }
+
+  // The way out of a terminal for those who have no mouse, since it takes Tab itself.
+  _goToSide() {
+    document.body.classList.add("shows-side");
+    this.sidebar.focus();
   }
 
   _hideSide() {
@@ -110,10 +120,21 @@ export class App {
   }
 
   _placeChanged(place) {
+    const before = this.places.get(place.id);
     this.places.set(place.id, place);
+    const isLost = place.state === "failed" && ["connected", "recovering"].includes(before?.state);
+    if (isLost) this._connectAgain(place.id, FIRST_PAUSE);
     this.sidebar.draw();
     for (const view of this.tabs.all) if (view.kind === "overview" && view.place === place.id) view.draw();
     if (!this.tabs.all.length) this._drawEmpty();
+  }
+
+  // A server that was started again has lost the session, but a new one can be made.
+  _connectAgain(id, pause) {
+    setTimeout(() => {
+      if (this.places.get(id)?.state !== "failed") return;
+      this.link.call("place.connect", { place: id }).catch(() => this._connectAgain(id, Math.min(2 * pause, LAST_PAUSE)));
+    }, pause);
   }
 
   _shownChanged(facts) {
@@ -341,6 +362,7 @@ export class App {
       { label: "Ports", keys: "Alt+Shift+O", code: "KeyO", act: () => this.openPorts(this.chosen) },
       { label: "Recordings", keys: "Alt+Shift+R", code: "KeyR", act: () => this.openRecordings() },
       { label: "Go back in the terminal", keys: "Alt+Shift+H", code: "KeyH", act: pane((each) => each.goBack()) },
+      { label: "Go to the environments", keys: "Alt+Shift+E", code: "KeyE", act: () => this._goToSide() },
       { label: "Overview of the environment", act: () => this.openOverview(this.chosen) },
       { label: "Search in the terminal", keys: "Ctrl+Shift+F", act: pane((each) => each.search.show()) },
       { label: "Copy", keys: "Ctrl+Shift+C", act: pane((each) => each.copy()) },

@@ -102,7 +102,7 @@ export class ProcessesView {
 
   // Looks on; the keyboard can be taken then.
   async _watch(facts) {
-    const words = { place: this.place, process: facts.processId, session: facts.sessionId, columns: 80, rows: 24 };
+    const words = { place: this.place, process: facts.processId, session: facts.sessionId, name: facts.name, columns: 80, rows: 24 };
     try {
       this._app.openShown(await this._app.link.call("process.watch", words));
     } catch (error) {

@@ -17,7 +17,7 @@ export class TerminalPane {
   constructor(app, facts) {
     this.app = app;
     this.facts = facts;
-    this.title = defaultTitle(facts.argv);
+    this.title = defaultTitle(facts);
     this.onTitle = () => {};
     this.onFocus = () => {};
     this._channel = null;
@@ -245,7 +245,7 @@ export class TerminalPane {
   }
 
   _setTitle(text) {
-    this.title = harmless(text) || defaultTitle(this.facts.argv);
+    this.title = harmless(text) || defaultTitle(this.facts);
     this._showFacts();
   }
 
