@@ -16,6 +16,7 @@ run: .venv/.stamp-run ## start a server; ARGS are its options, for example ARGS=
 	@$(BIN)/exec-server $(ARGS)
 
 test: .venv/.stamp reference system ## run the tests; ARGS go to pytest
+	@$(BIN)/python -m compileall -q src/exec_server # tests start the program very often
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 interop: .venv/.stamp system ## run the real Codex CLI on our server and write docs/compatibility.md; ARGS go to pytest
