@@ -133,8 +133,7 @@ def _parser() -> Parser:
     add(
         "--as-localhost",
         action=Flag,
-        help="programs of --open see the name `localhost`; some, such as Jupyter and Streamlit, "
-        "refuse others",
+        help="programs of --open see the name `localhost`; some, such as Jupyter, refuse others",
     )
     add("--ports", action=Flag, help="list the ports that your processes there listen on")
     add_output(parser)
