@@ -8,6 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .DELETE_ON_ERROR:
 .PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 .PHONY: help web-test limits-vm run test interop check format bench transfer ports file-bars soak durable screens sharing ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -17,6 +18,7 @@ run: .venv/.stamp-run ## start a server; ARGS are its options, for example ARGS=
 	@$(BIN)/exec-server $(ARGS)
 
 test: .venv/.stamp reference system ## run the tests; ARGS go to pytest
+	@$(BIN)/python -m compileall -q src/exec_server # tests start the program very often
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 interop: .venv/.stamp system ## run the real Codex CLI on our server and write docs/compatibility.md; ARGS go to pytest
@@ -51,6 +53,9 @@ durable: .venv/.stamp ## kill a server with durable jobs 100 times and compare e
 
 ssh-soak: .venv/.stamp ## clone and rsync 1,000 times each through the ssh door; ARGS go to soak/ssh.py
 	$(BIN)/python soak/ssh.py $(ARGS)
+
+stream-soak: .venv/.stamp ## cut the connection 100 times during 64 streams and compare every byte; ARGS go to soak/streams.py
+	$(BIN)/python soak/streams.py $(ARGS)
 
 ssh-bench: .venv/.stamp ## measure the ssh door beside sshd and asyncssh alone; ARGS go to bench/ssh_door.py
 	$(BIN)/python bench/ssh_door.py $(ARGS)
