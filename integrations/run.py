@@ -54,8 +54,8 @@ SUITES = {
     for suite in (
         Suite(
             "mcp",
-            "MCP conformance 0.2.0-alpha.12 (30 + 37 scenarios, with fixtures), MCP Inspector 2.12.0 "
-            "(6); our tests with the client of the MCP SDK, `codex mcp add`",
+            "MCP conformance 0.2.0-alpha.12 (30 + 37 scenarios, with fixtures), MCP Inspector "
+            "2.12.0 (6); our tests with the client of the MCP SDK, `codex mcp add`",
             "mcp",
             ("tests/integrations/test_mcp.py", "integrations/test_mcp_suite.py"),
             is_apart=False,
@@ -75,9 +75,10 @@ SUITES = {
         ),
         Suite(
             "inspect",
-            "`self_check` of Inspect (44), each check as root or without its rights",
+            "`self_check` of Inspect (44), each check as root or without its rights; remote "
+            "processes and tools in an eval (17 checks of ours)",
             "inspect-ai",
-            ("integrations/test_inspect_suite.py",),
+            ("integrations/test_inspect_suite.py", "integrations/test_inspect_tools_suite.py"),
         ),
         Suite(
             "deepagents",
