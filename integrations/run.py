@@ -68,6 +68,13 @@ SUITES = {
             is_apart=False,
         ),
         Suite(
+            "execnet",
+            "tests of execnet with ssh gateways through `exec-server ssh` (107 of 108; the last "
+            "fails with OpenSSH, too), and 100 rounds of git clone, git push and rsync",
+            "execnet",
+            ("integrations/test_execnet_suite.py",),
+        ),
+        Suite(
             "fsspec",
             "`fsspec.tests.abstract`: copy, get, put, open, pipe (137)",
             "fsspec",
@@ -92,6 +99,19 @@ SUITES = {
                 "test_glob_with_question_mark test_write_existing_file_fails".split()
             ),
             options=("-o", "asyncio_mode=auto"),
+        ),
+        Suite(
+            "deepagents_0_6",
+            "the same with the release that the suite was written for",
+            "deepagents",
+            ("integrations/test_deepagents_suite.py",),
+            options=("-o", "asyncio_mode=auto"),
+        ),
+        Suite(
+            "deepagents_code",
+            "our checks of the provider for Deep Agents Code: found by its name, used, connected",
+            "deepagents-code",
+            ("integrations/test_deepagents_code_suite.py",),
         ),
         Suite(
             "pydantic_ai",
