@@ -50,7 +50,7 @@ RULES = {
     "host": "protocol",
     # The conformance kit must not depend on what it checks.
     "conformance": "",
-    "schema": "protocol version errors",
+    "schema": "protocol version errors limits",
     "screens": "terminal process protocol errors",
     "network": "printable protocol errors limits",
     "discovery": "host protocol errors limits",
