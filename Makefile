@@ -116,6 +116,18 @@ release: .tools/release/.stamp ## build, check and list everything of VERSION bu
 	$(if $(VERSION),,$(error make release VERSION=0.2.0))
 	PYTHONPATH=. .tools/release/bin/python -m scripts.release.run $(VERSION) $(ARGS)
 
+upgrade-check: .venv/.stamp ## run wheels of older releases against this one, both ways; ARGS='--only registry'
+	PYTHONPATH=. $(BIN)/python -m soak.upgrade $(ARGS)
+
+docs: .tools/docs/.stamp ## build the site of docs/ into dist/site; ARGS go to sphinx-build
+	scripts/site/build.sh $(ARGS)
+
+docs-check: .venv/.stamp ## run the blocks of code of the documents, in a sandbox; ARGS are pages
+	$(BIN)/python -m tests.documents.run_blocks $(ARGS)
+
+workflow-check: ## let actionlint read the workflow files
+	scripts/workflow_check.sh
+
 clean: ## remove the environment and all caches; the reference in .reference stays
 	rm -rf .venv .tools .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find src tests bench soak examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
