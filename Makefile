@@ -9,6 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 .PHONY: help web-test limits-vm run test interop check format bench transfer ports file-bars soak durable screens sharing ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 .PHONY: help web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help start-bench layers growth cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -32,6 +33,9 @@ check: .venv/.stamp ## check formatting, lint and types
 format: .venv/.stamp ## rewrite the code as `check` wants it
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+start-bench: .venv/.stamp ## measure the processor time of starts; ARGS go to bench/start.py
+	$(BIN)/python bench/start.py $(ARGS)
 
 bench: .venv/.stamp reference ## measure, beside the reference if it is available; ARGS go to bench/run.py
 	$(BIN)/python bench/run.py $(ARGS)
