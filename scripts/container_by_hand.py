@@ -2,8 +2,8 @@
 
 Each RUN is a shell in bubblewrap. Its system is this machine's, and cannot be changed; /etc is a
 copy, and /opt, /home and the folders of the steps are empty. COPY is a copy. It shows that the
-steps work, and that what they make runs as the user of the image without a capability. It does not show
-the base image: its packages, its size, and programs that only this machine has.
+steps work, and that what they make runs as the user of the image without a capability. It does
+not show the base image: its packages, its size, and programs that only this machine has.
 """
 
 from __future__ import annotations
