@@ -22,6 +22,8 @@ def hide_state() -> Path:
 
 
 def _make_folder(folder: Path) -> None:
-    # Where this user cannot make it, the user's commands cannot either.
+    # Where this user cannot make it, the user's commands cannot either. A home that does not exist,
+    # as that of a system's user, is not made.
     with contextlib.suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if Path.home().is_dir() or folder.parent.is_dir():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
