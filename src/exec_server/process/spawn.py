@@ -11,6 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from exec_server.errors import InternalError, InvalidRequest, RpcError, StartPart
@@ -117,6 +119,8 @@ class ProgramStarter(Protocol):
 
     def signal_group(self, pid: int, signum: int) -> None: ...
 
+    def after_signals(self, then: Callable[[], None]) -> bool: ...
+
     def end_tree(self, mark: int) -> None: ...
 
     def reach_limit(self, pid: int, name: str) -> None: ...
@@ -145,6 +149,8 @@ class Spawner:
         # The upper bits of all our marks. Another server on this machine has others.
         self._base = 1 << 62 | secrets.randbits(14) << 48
         self._pending: dict[int, tuple[asyncio.Future[Spawned], OnExit, int]] = {}
+        # What is called when the keeper has done what was sent before.
+        self._echoes: deque[Callable[[], None]] = deque()
         self._live: dict[int, OnExit] = {}
 
     @property
@@ -214,6 +220,12 @@ class Spawner:
         if pid in self._live:
             self._send(("signal", pid, int(signum)))
 
+    def after_signals(self, then: Callable[[], None]) -> bool:
+        """Call *then* once all signals before were sent; False if that cannot be known."""
+        self._echoes.append(then)
+        self._send(("echo",))
+        return True
+
     async def stop(self, *, within: float, grace: float = 0.0) -> None:
         """End every process tree, and wait until the keeper reports that none is left.
 
@@ -266,6 +278,8 @@ class Spawner:
                 on_exit(*ended)
         elif message[0] == "spawned":
             self._on_spawned(*message[1:])
+        elif message[0] == "echo":
+            self._echoes.popleft()()
         else:
             _, token, number, text, part = message
             self._fail(token, number, text, part or None)
@@ -300,6 +314,7 @@ class Spawner:
         self._close()
         live, self._live = self._live, {}
         pending, self._pending = self._pending, {}
+        self._echoes.clear()
         _kill_all(set(live), self._base)
         for on_exit in live.values():
             on_exit(None)
@@ -331,6 +346,10 @@ class SessionSpawner:
     def signal_group(self, pid: int, signum: int) -> None:
         """As `Spawner.signal_group`."""
         self._spawner.signal_group(pid, signum)
+
+    def after_signals(self, then: Callable[[], None]) -> bool:
+        """As `Spawner.after_signals`."""
+        return self._spawner.after_signals(then)
 
     def end_tree(self, mark: int) -> None:
         """As `Spawner.end_tree`."""
