@@ -8,7 +8,6 @@ from exec_server.process.child import Child
 from exec_server.screens import host_messages as messages
 from exec_server.screens.host_link import HostLink
 from exec_server.screens.host_messages import PART_BYTES
-from exec_server.state.output_log import Chunk
 
 _EVENTS_AT_END = 2
 
@@ -47,31 +46,32 @@ class EarlierScreen:
         if checkpoint is not None:
             link.send(messages.Feed(self._number, cursor, checkpoint.dump, True))
         while cursor < self._at and (chunks := self._after(link, cursor)):
-            while next_size < len(sizes) and sizes[next_size].seq < chunks[0].seq:
+            while next_size < len(sizes) and sizes[next_size].seq < chunks[0][0]:
                 self._send_size(link, next_size)
                 next_size += 1
             if next_size < len(sizes):
                 before = sizes[next_size].seq
-                chunks = [chunk for chunk in chunks if chunk.seq <= before]
+                chunks = [chunk for chunk in chunks if chunk[0] <= before]
             self._feed(link, chunks)
-            cursor = chunks[-1].seq
+            cursor = chunks[-1][0]
             await self._room()
         while next_size < len(sizes) and sizes[next_size].seq < self._at:
             self._send_size(link, next_size)
             next_size += 1
 
-    def _after(self, link: HostLink, cursor: int) -> list[Chunk]:
+    def _after(self, link: HostLink, cursor: int) -> list[tuple[int, bytes]]:
+        """The next output with its numbers."""
         page = self._child.log.after(cursor, max_bytes=PART_BYTES)
-        chunks = [chunk for chunk in page.chunks if chunk.seq <= self._at]
-        last = chunks[0].seq - 1 if chunks else self._at
+        chunks = [(chunk.seq, chunk.data) for chunk in page.chunks if chunk.seq <= self._at]
+        last = chunks[0][0] - 1 if chunks else self._at
         # What was acknowledged is freed at the end; the exit and the close have numbers, too.
         if page.dropped_bytes is not None or last - cursor > _EVENTS_AT_END:
             link.send(messages.Miss(self._number, last))
         return chunks
 
-    def _feed(self, link: HostLink, chunks: list[Chunk]) -> None:
+    def _feed(self, link: HostLink, chunks: list[tuple[int, bytes]]) -> None:
         """Its queries were answered when it was new, so it is a replay."""
-        seq, data = chunks[-1].seq, b"".join(chunk.data for chunk in chunks)
+        seq, data = chunks[-1][0], b"".join(data for _, data in chunks)
         for at in range(0, len(data), PART_BYTES):
             is_partial = at + PART_BYTES < len(data)
             part = data[at : at + PART_BYTES]
