@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -100,8 +100,16 @@ proto: .venv/.stamp ## make the module of relay.proto, which is checked in
 lock: ## resolve pyproject.toml into the lock files; ARGS go to pip-compile, for example ARGS=--upgrade
 	PYTHON="$(PYTHON)" scripts/lock.sh $(ARGS)
 
+cut: .venv/.stamp ## make [Unreleased] of CHANGELOG.md the section of VERSION; ARGS go to scripts/cut_release.py
+	$(BIN)/python scripts/cut_release.py $(VERSION) $(ARGS)
+	$(BIN)/python scripts/protocol.py
+
+release: .tools/release/.stamp ## build, check and list everything of VERSION but upload nothing; ARGS=--rehearse
+	$(if $(VERSION),,$(error make release VERSION=0.2.0))
+	PYTHONPATH=. .tools/release/bin/python -m scripts.release.run $(VERSION) $(ARGS)
+
 clean: ## remove the environment and all caches; the reference in .reference stays
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .tools .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find src tests bench soak examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Only the packages that the server needs, without those for development.
@@ -119,3 +127,10 @@ clean: ## remove the environment and all caches; the reference in .reference sta
 	@$(PIP_INSTALL) --require-hashes --no-deps -r requirements-dev.lock
 	@$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@ .venv/.stamp-run
+
+# Tools have environments of their own: their packages must not decide which ones the server gets.
+.tools/%/.stamp: requirements-%.lock
+	@PYTHON="$(PYTHON)" scripts/venv.sh .tools/$*
+	@echo "installing what \`make $*\` needs" >&2
+	@.tools/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
+	@touch $@

@@ -67,8 +67,8 @@ RULES = {
     "remote_server": "audit.audit_file recording server remote version errors",
     "local_server": "client_urls server client transport limits",
     "sync": "local_server client_urls client protocol errors limits",
-    "web": "access client transport terminal protocol errors",
-    "cli": "terminal access audit errors limits printable protocol streams transport sandbox relay "
+    "web": "access audit.masking client transport recording terminal protocol errors",
+    "cli": "terminal access audit errors limits printable protocol transport sandbox relay "
     "server client remote hub local_server client_urls remote_server schema conformance version "
     "integrations.mcp ssh_door web recording",
     # Channels of OpenSSH on the client.

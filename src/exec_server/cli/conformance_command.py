@@ -15,7 +15,8 @@ from exec_server.cli.tables import print_json_failure
 if TYPE_CHECKING:
     from exec_server.conformance.check import CheckResult, ConformanceCheck, ServerUnderTest
 
-_SUITES = ("core", "files", "http", "sandbox", "extensions")
+_SUITES = ("core", "files", "http", "sandbox", "remote", "extensions")
+_REMOTE = ("noise+http://", "noise+https://")
 _FORMATS = ("text", "json", "junit", "html")
 _DESCRIPTION = """\
 Check a server that speaks this protocol from the outside, with a small client of its own. Each
@@ -32,6 +33,7 @@ exit status:
 examples:
       exec-server conformance ws://127.0.0.1:41181
       exec-server conformance --suite core -o junit 'stdio:codex exec-server --listen stdio'
+      exec-server conformance --suite remote --token-file token noise+http://127.0.0.1:8700/laptop
 """
 
 
@@ -44,7 +46,11 @@ def conformance_command(words: list[str]) -> int:
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add("url", metavar="URL", help="ws://HOST:PORT, wss://HOST:PORT or stdio:PROGRAM")
+    add(
+        "url",
+        metavar="URL",
+        help="ws://HOST:PORT, stdio:PROGRAM or noise+https://REGISTRY/ENVIRONMENT",
+    )
     add("--suite", action="append", choices=_SUITES, help="run only this suite; may be repeated")
     add("--check", action="append", metavar="<ID>", help="run only this check; may be repeated")
     add("--list", action=Flag, help="print the ids and requirements, and run nothing")
@@ -55,7 +61,11 @@ def conformance_command(words: list[str]) -> int:
         default="newest",
         help="`first` speaks to the first releases of Codex: paths instead of URIs [newest]",
     )
-    add("--token-file", metavar="<PATH>", help="a file with the server's bearer token")
+    add(
+        "--token-file",
+        metavar="<PATH>",
+        help="a file with the bearer token of the server or registry",
+    )
     add("-o", "--output", choices=_FORMATS, default="text", help="the format [text]")
     values = parser.parse_words(words if "--list" not in words else [*words, "ws://none"])
     from exec_server.conformance.all_checks import CHECKS
@@ -64,16 +74,19 @@ def conformance_command(words: list[str]) -> int:
     for name in values.check or ():
         if name not in known:
             parser.error(f"there is no check `{name}`; --list shows all")
+    is_remote = values.url.startswith(_REMOTE)
+    usual = [name for name in _SUITES if name != "remote" or is_remote or values.list]
+    suites = values.suite or (_SUITES if values.check else usual)
     chosen = [
-        each
-        for each in CHECKS
-        if each.suite in (values.suite or _SUITES) and each.id in (values.check or known)
+        each for each in CHECKS if each.suite in suites and each.id in (values.check or known)
     ]
     if values.list:
         print("\n".join(f"{each.id:26} {each.suite:10} {each.requirement}" for each in chosen))
         return exit_codes.OK
-    if not values.url.startswith(("ws://", "wss://", "stdio:")):
-        parser.error(f"`{values.url}` is not a ws://, wss:// or stdio: URL")
+    if not values.url.startswith(("ws://", "wss://", "stdio:", *_REMOTE)):
+        parser.error(f"`{values.url}` is not a ws://, wss://, stdio: or noise+https:// URL")
+    if "remote" in suites and values.suite and not is_remote:
+        parser.error("the suite `remote` needs noise+https://REGISTRY/ENVIRONMENT")
     if not values.url.startswith("stdio:") and find_spec("websockets") is None:
         return _failed(
             "this needs websockets: pip install 'exec-server[conformance]'", values.output
@@ -93,11 +106,12 @@ def conformance_command(words: list[str]) -> int:
 
 async def _checked(chosen: list[ConformanceCheck], target: ServerUnderTest, output: str) -> int:
     from exec_server.conformance import report
-    from exec_server.conformance.check import judged_by_version, run_checks, version_of
+    from exec_server.conformance.check import Unreachable, judged_by_version, run_checks, version_of
 
-    version = await version_of(target)
-    if version is None:
-        return _failed(f"{target.url} does not answer", output)
+    try:
+        version = await version_of(target)
+    except Unreachable as exc:
+        return _failed(f"{target.url} does not answer: {exc}", output)
     results: list[CheckResult] = []
 
     def on_result(result: CheckResult) -> None:

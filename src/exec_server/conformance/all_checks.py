@@ -12,14 +12,18 @@ from exec_server.conformance import (
     session_checks,
 )
 from exec_server.conformance.check import CHECKS
+from exec_server.conformance.remote import handshake_checks, record_checks, stream_checks
 
 __all__ = [
     "CHECKS",
     "envelope_checks",
     "extension_checks",
     "file_checks",
+    "handshake_checks",
     "http_checks",
     "process_checks",
+    "record_checks",
     "sandbox_checks",
     "session_checks",
+    "stream_checks",
 ]

@@ -19,6 +19,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 import exec_server
 from exec_server.integrations.boxes import SyncBox
+from exec_server.integrations.workplaces import SyncWorkplace
 
 _SCHEMES = ("exec", "exec-server")
 
@@ -48,14 +49,13 @@ class ExecServerFileSystem(AbstractFileSystem):
         super().__init__(**options)
         self.server = server
         self.auto_mkdir = auto_mkdir
-        self._sandbox = sandbox
-        self._box = SyncBox(server, client_name="exec-server fsspec", **connect)
-        weakref.finalize(self, self._box.close)
+        box = SyncBox(server, client_name="exec-server fsspec", **connect)
+        self._place = SyncWorkplace(box, None, sandbox)
+        weakref.finalize(self, box.close)
 
     @property
     def _files(self) -> Any:
-        files = self._box.client().fs
-        return files if self._sandbox is None else files.sandboxed(self._sandbox)
+        return self._place.files()
 
     # Names.
 

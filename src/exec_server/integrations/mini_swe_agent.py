@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 import exec_server
 from exec_server.integrations.boxes import SyncBox
+from exec_server.integrations.workplaces import SyncWorkplace
 
 # The first line of the output by which an agent hands in its work.
 _SUBMISSION = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -40,6 +41,7 @@ class ExecServerMiniEnvironment:
     def __init__(self, **kwargs: Any) -> None:
         self.config = MiniConfig(**kwargs)
         self._box = SyncBox(self.config.server, client_name="exec-server mini_swe_agent")
+        self._place = SyncWorkplace(self._box, self.config.cwd or None, self.config.sandbox)
         self._finalizer = weakref.finalize(self, self._box.close)
 
     def close(self) -> None:
@@ -50,24 +52,21 @@ class ExecServerMiniEnvironment:
         self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None
     ) -> dict[str, Any]:
         """Run the command of *action*; both outputs come together."""
+        limit = timeout or self.config.timeout
         try:
-            done = self._box.client().run(
-                ["/bin/sh", "-c", f"exec 2>&1\n{action.get('command', '')}"],
+            done = self._place.shell(
+                f"exec 2>&1\n{action.get('command', '')}",
+                limit=limit,
+                max_output=self.config.max_output,
                 cwd=cwd or self.config.cwd or None,
                 env=self.config.env,
-                timeout=timeout or self.config.timeout,
-                max_output=self.config.max_output,
-                sandbox=self.config.sandbox,
             )
         except (exec_server.ExecServerError, OSError) as exc:
-            output = exc.stdout if isinstance(exc, exec_server.CommandTimeout) else b""
-            return {
-                "output": output.decode(errors="replace"),
-                "returncode": -1,
-                "exception_info": f"An error occurred while executing the command: {exc}",
-                "extra": {"exception_type": type(exc).__name__, "exception": str(exc)},
-            }
-        answer = {"output": done.text(), "returncode": done.returncode, "exception_info": ""}
+            return _failed("", exc)
+        if done.status is None:
+            late = TimeoutError(f"the command took longer than {limit} seconds")
+            return _failed(done.stdout, late)
+        answer = {"output": done.stdout, "returncode": done.status, "exception_info": ""}
         self._check_submission(answer)
         return answer
 
@@ -91,3 +90,12 @@ class ExecServerMiniEnvironment:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         config = {"environment": self.config.model_dump(mode="json"), "environment_type": kind}
         return {"info": {"config": config}}
+
+
+def _failed(output: str, error: Exception) -> dict[str, Any]:
+    return {
+        "output": output,
+        "returncode": -1,
+        "exception_info": f"An error occurred while executing the command: {error}",
+        "extra": {"exception_type": type(error).__name__, "exception": str(error)},
+    }

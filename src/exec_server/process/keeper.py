@@ -1027,6 +1027,23 @@ def below(roots: set[int], table: dict[int, tuple[int, int]]) -> set[int]:
     return found
 
 
+def parents_first(pids: Iterable[int], table: dict[int, tuple[int, int]]) -> list[int]:
+    """*pids*, none of them before its ancestors.
+
+    A shell that is killed after its child writes "Killed" first.
+    """
+
+    def depth(pid: int) -> int:
+        # A table that was read while processes came and went may contain a circle.
+        for steps in range(len(table)):
+            if pid not in table:
+                return steps
+            pid, _ = table[pid]
+        return len(table)
+
+    return sorted(pids, key=depth)
+
+
 def become_subreaper() -> None:
     if sys.platform == "linux":
         import ctypes

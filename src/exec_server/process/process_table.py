@@ -179,6 +179,8 @@ class ProcessTable:
                 self.on_exit(child)
             self._entries[child.process_id] = child
             self._durable.add(child)
+            if child.wants_screen and child.state != "closed" and self.on_screen is not None:
+                self.on_screen(child)
             if child.state == "closed":
                 self._retain_closed(child)
             elif self.on_start is not None:

@@ -167,13 +167,8 @@ def open_index(path: str | os.PathLike[str]) -> TextIndex:
     """
     place = os.fspath(path) + INDEX_SUFFIX
     stat = os.stat(path)
-    with contextlib.suppress(OSError, ValueError), open(place, "rb") as file:
-        index = TextIndex(file)
-        parts = index.parts
-        wanted = (_FORMAT, stat.st_size, stat.st_mtime_ns)
-        if (parts.format, parts.cast_size, parts.cast_changed) == wanted:
-            return index
-        index.close()
+    if (found := made_index(path)) is not None:
+        return found
     with _new_file(place) as file:
         _build(CastReader(path), file, stat)
         index = TextIndex(file)
@@ -182,6 +177,22 @@ def open_index(path: str | os.PathLike[str]) -> TextIndex:
             if isinstance(file.name, str):
                 os.replace(file.name, place)
         return index
+
+
+def made_index(path: str | os.PathLike[str]) -> TextIndex | None:
+    """The index beside the recording at *path*, if there is one that fits. Raises OSError."""
+    stat = os.stat(path)
+    with (
+        contextlib.suppress(OSError, ValueError),
+        open(os.fspath(path) + INDEX_SUFFIX, "rb") as file,
+    ):
+        index = TextIndex(file)
+        parts = index.parts
+        wanted = (_FORMAT, stat.st_size, stat.st_mtime_ns)
+        if (parts.format, parts.cast_size, parts.cast_changed) == wanted:
+            return index
+        index.close()
+    return None
 
 
 @contextlib.contextmanager

@@ -139,7 +139,8 @@ class SignedBearerToken(_BearerAuthenticator):
     def subject(self, authorization: str | None) -> SignedSubject:
         """Whom an accepted token is about, and the scopes that it leaves."""
         claims = _signed_claims(bearer_token(authorization), self._secret)
-        return SignedSubject(None if claims.sub is None else str(claims.sub), claims.scopes)
+        subject = None if claims.sub is None else str(claims.sub)
+        return SignedSubject(subject, claims.scopes, claims.kind == "agent")
 
     def _settings(self) -> tuple[object, ...]:
         return self._secret, self._issuer, self._audience, self._skew
@@ -203,6 +204,8 @@ class _BearerClaims(msgspec.Struct):
     may: str | list[str] | None = None
     # The same in OAuth 2.0. Others use it for scopes of their own, so it counts if it has ours.
     scope: Any = None
+    # Ours: "agent" if the bearer must not call itself a person.
+    kind: Any = None
 
     @property
     def audiences(self) -> list[str]:

@@ -124,17 +124,15 @@ class GhosttyEngine:
         return lines + [""] * (self.rows - len(lines))
 
     def output_lines(self) -> list[str]:
-        return [row.output for row in self.cells()]
+        lines = self.lines()
+        for number in self._each_row():
+            # Cells are read only in rows in which something was typed.
+            if any(_kind_of(cell)[5] == "input" for cell in set(self._raw_cells())):
+                lines[number] = self._read_row(number).output
+        return lines
 
     def cells(self) -> list[Row]:
-        rows: list[Row] = []
-        with self._rendered():
-            lib.ghostty_render_state_get(
-                self._state[0], lib.GHOSTTY_RENDER_STATE_DATA_ROW_ITERATOR, self._rows
-            )
-            while lib.ghostty_render_state_row_iterator_next(self._rows[0]):
-                rows.append(self._read_row(len(rows)))
-        return rows
+        return [self._read_row(number) for number in self._each_row()]
 
     def history(self, count: int) -> list[str]:
         count = min(count, int(self._terminal.get("scrollback_rows", "size_t")))
@@ -194,17 +192,31 @@ class GhosttyEngine:
             lib.ghostty_render_state_row_iterator_free(self._rows[0])
             lib.ghostty_render_state_free(self._state[0])
 
-    def _read_row(self, number: int) -> Row:
-        iterator = self._rows[0]
+    def _each_row(self) -> Iterator[int]:
+        """The numbers of the rows, from the top; each can be read when its number is told."""
+        with self._rendered():
+            lib.ghostty_render_state_get(
+                self._state[0], lib.GHOSTTY_RENDER_STATE_DATA_ROW_ITERATOR, self._rows
+            )
+            number = 0
+            while lib.ghostty_render_state_row_iterator_next(self._rows[0]):
+                yield number
+                number += 1
+
+    def _raw_cells(self) -> list[int]:
         view = ffi.new("GhosttyCellsView*")
         lib.ghostty_render_state_row_get(
-            iterator, lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS_RAW, view
+            self._rows[0], lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS_RAW, view
         )
+        raw: list[int] = memoryview(ffi.buffer(view.ptr, view.len * 8)).cast("Q").tolist()
+        return raw
+
+    def _read_row(self, number: int) -> Row:
+        iterator = self._rows[0]
         lib.ghostty_render_state_row_get(
             iterator, lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS, self._cells
         )
-        raw = memoryview(ffi.buffer(view.ptr, view.len * 8)).cast("Q").tolist()
-        return Row(self._spans(number, raw), self._is_wrapped(iterator))
+        return Row(self._spans(number, self._raw_cells()), self._is_wrapped(iterator))
 
     def _is_wrapped(self, iterator: Any) -> bool:
         row = ffi.new("GhosttyRow*")

@@ -8,6 +8,7 @@ complete, it is renamed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import posixpath
 import re
@@ -19,6 +20,7 @@ from aiohttp import web
 
 from exec_server.errors import ExecServerError, InvalidRequest, NotFound
 from exec_server.web.page_access import PageAccess, PageSession
+from exec_server.web.recordings.recording_shelf import RecordingTicket
 
 if TYPE_CHECKING:
     from exec_server.client.files.remote_files import RemoteFiles
@@ -62,6 +64,8 @@ class TransferRoutes:
     async def download(self, request: web.Request, session: PageSession) -> web.StreamResponse:
         """The content of the file that the ticket stands for, or the range that is asked for."""
         ticket = self._access.subject_of(session, request.match_info["ticket"])
+        if isinstance(ticket, RecordingTicket):
+            return await self._export(request, ticket)
         if not isinstance(ticket, FileTicket):
             raise web.HTTPNotFound(text="this download is over; ask for it again on the page")
         files = self._files(ticket.place_id)
@@ -83,6 +87,22 @@ class TransferRoutes:
             async for block in stream:
                 async with asyncio.timeout(_STALL_SECONDS):
                     await response.write(block)
+        await response.write_eof()
+        return response
+
+    async def _export(self, request: web.Request, ticket: RecordingTicket) -> web.StreamResponse:
+        """A recording in a format; it is refused before it begins, or broken off."""
+        blocks = self._places.recordings.export(ticket)
+        try:
+            first = await anext(blocks, b"")
+        except ExecServerError as exc:
+            raise web.HTTPConflict(text=str(exc)) from None
+        response = web.StreamResponse(headers=attachment_headers(ticket.file_name))
+        await response.prepare(request)
+        await response.write(first)
+        async with contextlib.aclosing(blocks):
+            async for block in blocks:
+                await response.write(block)
         await response.write_eof()
         return response
 
@@ -210,13 +230,18 @@ def _wanted(request: web.Request, facts: Metadata) -> tuple[int, int | None]:
 def _download_headers(ticket: FileTicket, facts: Metadata) -> dict[str, str]:
     name = posixpath.basename(ticket.path)
     kind = PICTURES.get(posixpath.splitext(name)[1].lower()) if ticket.is_picture else None
-    headers = {
-        "Content-Type": kind or "application/octet-stream",
+    headers = attachment_headers(name) | {"Accept-Ranges": "bytes", "ETag": _etag(facts)}
+    if kind is not None:
+        headers["Content-Type"] = kind
+        del headers["Content-Disposition"]
+    return headers
+
+
+def attachment_headers(name: str) -> dict[str, str]:
+    """The headers of a file that the browser saves, and never shows as a page."""
+    return {
+        "Content-Type": "application/octet-stream",
         "Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'",
-        "Accept-Ranges": "bytes",
-        "ETag": _etag(facts),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         "Cache-Control": "private, no-store",
     }
-    if kind is None:
-        headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
-    return headers

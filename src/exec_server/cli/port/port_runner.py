@@ -11,10 +11,10 @@ from time import monotonic
 from typing import Any
 
 from exec_server.cli.port.port_specs import ForwardSpec
-from exec_server.cli.port.preview_front import PreviewFront, host_label
 from exec_server.client.client import ExecServerClient
 from exec_server.client.streams.forwards import PortForward, listening_socket
 from exec_server.client.streams.helper_streams import HELPER_WORDS
+from exec_server.client.streams.preview_front import PreviewFront, host_label
 from exec_server.client.streams.stream_place import StreamPlace
 from exec_server.client.streams.stream_server import RemoteServer
 from exec_server.errors import ConnectionRejected, ExecServerError, MethodNotFound

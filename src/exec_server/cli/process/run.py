@@ -286,6 +286,7 @@ async def start_command(
             limits=options.limits,
             user=options.user,
             name=options.name,
+            shell_integration=options.integration,
             # One who sits at a terminal is a person.
             driver="person" if options.tty and options.stdin and os.isatty(0) else None,
             process_id=process_id,

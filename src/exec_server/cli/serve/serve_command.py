@@ -29,6 +29,7 @@ from exec_server.cli.serve.serve_options import ServeOptions, parse_serve
 from exec_server.cli.serve.serve_parser import forward_parser
 from exec_server.cli.serve.service_notices import ServiceNotices
 from exec_server.cli.serve.state_place import state_directory
+from exec_server.cli.serve.user_scope import enter_own_scope
 from exec_server.cli.standard_streams import print_or_log, say_farewell
 from exec_server.errors import ConfigurationError, RegistryError
 from exec_server.limits import Limits
@@ -72,6 +73,8 @@ def serve_command(words: list[str]) -> int:
             log_setup.set_level(read_log_level(level_file))
         _check_codex_settings(options)
         limits = msgspec.structs.replace(options.limits, child_descriptors=raise_descriptor_limit())
+        # Before there is a keeper, which has to be in the same group.
+        enter_own_scope(os.environ)
         in_loop(_serve(options, limits))
     except (ConfigurationError, RegistryError) as exc:
         print_error(str(exc))

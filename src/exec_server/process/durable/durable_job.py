@@ -12,6 +12,7 @@ from exec_server.process.durable.durable_spawner import DurableSpawner
 from exec_server.process.durable.journal_log import Bounds, JournalLog
 from exec_server.process.durable.state_directory import StateDirectory, StoredJob
 from exec_server.process.durable.stored_control import StoredControl
+from exec_server.process.durable.stored_screen import StoredScreen
 from exec_server.process.spawn import Launch, OnExit, Spawned, SpawnFailed
 from exec_server.protocol.process import Stream
 
@@ -142,6 +143,11 @@ class DurableJob:
 
     def stored_control(self) -> StoredControl | None:
         return None if self.name is None else self._state.control(self.name)
+
+    def stored_screen(self) -> StoredScreen:
+        """What the next server has to know of its terminal."""
+        assert self.name is not None
+        return StoredScreen(self._state.job_folder(self.name))
 
     def release(self) -> None:
         """All of it is recorded: the keeper can forget it."""

@@ -274,6 +274,7 @@ class SessionJobs:
             flow_window=params.flow_window,
             name=params.name,
             driver=params.driver,
+            screen=params.screen,
             mark=self._new_mark(),
             started_at=0,
             boot_id=self.jobs.boot_id,
@@ -365,5 +366,6 @@ def _params(saved: StoredJob) -> process.StartParams:
         flow_window=saved.flow_window,
         name=saved.name,
         driver=saved.driver,
+        screen=saved.screen,
         durable=True,
     )

@@ -12,6 +12,7 @@
     jobs/JOB/started   exists once the keeper has begun to start the job
     jobs/JOB/status    the wait status, written by the keeper
     jobs/JOB/control.json  who drives it, if it was ever shared
+    jobs/JOB/sizes, checkpoint  what its terminal was, see stored_screen.py
     jobs/JOB/...       the journal, see journal.py
 
 The directory is private (mode 0700), and so are all files. It is made with the first durable job or
@@ -86,6 +87,8 @@ class StoredJob(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     # What it is called, and who types at first, if the start says it.
     name: str | None = None
     driver: Kind | None = None
+    # Its screen is wanted from the first output on.
+    screen: bool = False
     # The bytes of output after which its keeper is told to end it.
     output_limit: int | None = None
     mark: int

@@ -50,7 +50,8 @@ def calls_to_watch(plan: Plan, kind: seccomp.Kind) -> WatchedCalls:
 
 def orders(plan: Plan, watching: Watching, calls: WatchedCalls, *, is_landlock: bool) -> Any:
     """Everything that the supervisor has to know, in plain values."""
-    own = (*own_places.protected(), *own_places.hidden(), default_folder())
+    trusted = (path for path, _ in own_places.trusted())
+    own = (*own_places.protected(), *own_places.hidden(), *trusted, default_folder())
     return {
         "filter": calls.filter,
         "calls": calls.names,

@@ -192,6 +192,30 @@ export class App {
     return new FilesView(this, id, start);
   }
 
+  openPorts(id) {
+    this._connected(id).then((place) => this._openView("ports", id, async () => new (await import("./ports_view.js")).PortsView(this, id), `Ports · ${place.name}`, "port"), failed);
+  }
+
+  async openRecordings() {
+    const { RecordingsView } = await import("./recordings_view.js");
+    this._openOnce((view) => view.kind === "recordings", () => new RecordingsView(this), "Recordings", "film");
+  }
+
+  async openRecording(name, found = null) {
+    const { RecordingView } = await import("./recordings_view.js");
+    const there = this.tabs.all.find((view) => view.kind === "recording" && view.name === name);
+    if (there && found) there.player.showFound(found.time, found.row);
+    this._openOnce((view) => view === there, () => new RecordingView(this, name, found), name, "play");
+  }
+
+  _openOnce(isIt, make, title, iconName) {
+    this._hideSide();
+    const there = this.tabs.all.find(isIt);
+    if (there) return this.tabs.show(there);
+    this._showEmpty(false);
+    this.tabs.add(make(), title, iconName);
+  }
+
   openOverview(id) {
     this._openView("overview", id, async () => new (await import("./overview_view.js")).OverviewView(this, id), this.places.get(id).name, "info");
   }
@@ -210,13 +234,18 @@ export class App {
 
   async download(place, path) {
     try {
-      const link = h("a", { href: await this.ticketUrl(place, path), download: path.split("/").at(-1) });
-      document.body.append(link);
-      link.click();
-      link.remove();
+      this.save(await this.ticketUrl(place, path), path.split("/").at(-1));
     } catch (error) {
       failed(error);
     }
+  }
+
+  // Lets the browser download what the program offers.
+  save(href, name) {
+    const link = h("a", { href, download: name });
+    document.body.append(link);
+    link.click();
+    link.remove();
   }
 
   // Closing.
@@ -238,7 +267,7 @@ export class App {
   }
 
   _changed(view) {
-    const place = this.places.get(view.place ?? view.current?.facts.place);
+    const place = this.places.get(view.place ?? view.current?.facts?.place);
     document.title = `${view.tab.name.textContent} – ${place?.name ?? "exec-server"}`;
     document.body.classList.toggle("is-terminal", view.kind === "terminal");
   }
@@ -265,6 +294,7 @@ export class App {
         button("New terminal", () => this.newTerminal(place.id), { class: "button primary" }),
         button("Processes", () => this.openProcesses(place.id)),
         button("Files", () => this.openFiles(place.id)),
+        button("Ports", () => this.openPorts(place.id)),
         button("Overview", () => this.openOverview(place.id)),
       ),
       h("p", { class: "hint" }, h("kbd", {}, "F1"), " shows all commands, ", h("kbd", {}, "Alt+Shift+T"), " opens a terminal."),
@@ -285,6 +315,9 @@ export class App {
       { label: "Next pane", keys: "Alt+Shift+N", code: "KeyN", act: () => this._nextPane() },
       { label: "Processes", keys: "Alt+Shift+P", code: "KeyP", act: () => this.openProcesses(this.chosen) },
       { label: "Files", keys: "Alt+Shift+F", code: "KeyF", act: () => this.openFiles(this.chosen) },
+      { label: "Ports", keys: "Alt+Shift+O", code: "KeyO", act: () => this.openPorts(this.chosen) },
+      { label: "Recordings", keys: "Alt+Shift+R", code: "KeyR", act: () => this.openRecordings() },
+      { label: "Go back in the terminal", keys: "Alt+Shift+H", code: "KeyH", act: pane((each) => each.goBack()) },
       { label: "Overview of the environment", act: () => this.openOverview(this.chosen) },
       { label: "Search in the terminal", keys: "Ctrl+Shift+F", act: pane((each) => each.search.show()) },
       { label: "Copy", keys: "Ctrl+Shift+C", act: pane((each) => each.copy()) },

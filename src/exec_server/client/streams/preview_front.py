@@ -56,6 +56,14 @@ class PreviewFront(PortForward):
         self._ports = ports
         self._port = sock.getsockname()[1]
 
+    def show(self, port: int) -> None:
+        """Serve one more port."""
+        self._ports.add(port)
+
+    def hide(self, port: int) -> None:
+        """Serve a port no longer; connections that it has go on."""
+        self._ports.discard(port)
+
     def url(self, port: int) -> str:
         """The address of the page of *port*."""
         return f"http://p{port}.{self._label}.localhost:{self._port}/"
