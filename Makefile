@@ -7,10 +7,11 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean screens sharing stream-soak start-bench layers growth
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: .venv/.stamp-run ## start a server; ARGS are its options, for example ARGS=--help
 	@$(BIN)/exec-server $(ARGS)
@@ -30,6 +31,9 @@ check: .venv/.stamp ## check formatting, lint and types
 format: .venv/.stamp ## rewrite the code as `check` wants it
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+start-bench: .venv/.stamp ## measure the processor time of starts; ARGS go to bench/start.py
+	$(BIN)/python bench/start.py $(ARGS)
 
 bench: .venv/.stamp reference ## measure, beside the reference if it is available; ARGS go to bench/run.py
 	$(BIN)/python bench/run.py $(ARGS)
@@ -57,6 +61,12 @@ stream-soak: .venv/.stamp ## cut the connection 100 times during 64 streams and 
 
 ssh-bench: .venv/.stamp ## measure the ssh door beside sshd and asyncssh alone; ARGS go to bench/ssh_door.py
 	$(BIN)/python bench/ssh_door.py $(ARGS)
+
+screens: .venv/.stamp ## wait 10,000 times for screens, apply 10,000 changes, compare programs with tmux and xterm.js; ARGS go to soak/screens.py
+	$(BIN)/python soak/screens.py $(ARGS)
+
+sharing: .venv/.stamp ## hand a terminal over 1,000 times, kill its server 10 times, join late 1,000 times; ARGS go to soak/sharing.py
+	$(BIN)/python soak/sharing.py $(ARGS)
 
 memory: .venv/.stamp ## look for memory, descriptors and tasks that grow, for two minutes; ARGS go to soak/memory.py
 	$(BIN)/python soak/memory.py $(ARGS)
@@ -107,6 +117,18 @@ cut: .venv/.stamp ## make [Unreleased] of CHANGELOG.md the section of VERSION; A
 release: .tools/release/.stamp ## build, check and list everything of VERSION but upload nothing; ARGS=--rehearse
 	$(if $(VERSION),,$(error make release VERSION=0.2.0))
 	PYTHONPATH=. .tools/release/bin/python -m scripts.release.run $(VERSION) $(ARGS)
+
+upgrade-check: .venv/.stamp ## run wheels of older releases against this one, both ways; ARGS='--only registry'
+	PYTHONPATH=. $(BIN)/python -m soak.upgrade $(ARGS)
+
+docs: .tools/docs/.stamp ## build the site of docs/ into dist/site; ARGS go to sphinx-build
+	scripts/site/build.sh $(ARGS)
+
+docs-check: .venv/.stamp ## run the blocks of code of the documents, in a sandbox; ARGS are pages
+	$(BIN)/python -m tests.documents.run_blocks $(ARGS)
+
+workflow-check: ## let actionlint read the workflow files
+	scripts/workflow_check.sh
 
 clean: ## remove the environment and all caches; the reference in .reference stays
 	rm -rf .venv .tools .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

@@ -11,6 +11,8 @@ from pathlib import Path
 
 # Seconds; the machine may be busy.
 PATIENCE = 120.0
+# A program in the background of a shell ignores SIGINT, and so do its children.
+_PREFIX = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 # In a session of its own, in which no signal to the command's group reaches it.
 COMMAND = "setsid sleep 600 & echo $! > {file}.new && mv {file}.new {file}; wait"
 
@@ -39,7 +41,7 @@ def check(program: str, url: str, folder: Path, number: int, *words: str) -> Non
     file = folder / "pid"
     arguments = [url, COMMAND.format(file=file), *words]
     with subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-c", _PREFIX + program, *arguments],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -69,7 +69,7 @@ def test_the_tests_of_the_sdk(tmp_path, record_property):
     assert not failed and all(name.endswith(SKIPPED) for name in other)
     # If the SDK renames its tests, this must not become empty.
     passed = len(found) - len(other)
-    assert passed >= 30
+    assert passed >= 20
     record_property("passed elsewhere", passed)
 
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from exec_server.conformance.all_checks import CHECKS
 from exec_server.conformance.check import CheckResult, ServerUnderTest, run_checks
 from exec_server.conformance.remote import kit_frames
-from exec_server.conformance.remote.kit_noise import Initiator, KeyPair, PublicKey, prologue
+from exec_server.conformance.remote.kit_noise import KitHandshake, KitKeyPair, PublicKey, prologue
 from exec_server.conformance.remote.kit_registry import ask_connect
 from tests.conformance.remote_faults import REMOTE_FAULTS, limits_of
 from tests.conformance.test_kit import BY_ID, wrong
@@ -68,7 +68,7 @@ async def results(target: ServerUnderTest, *ids: str) -> list[CheckResult]:
 
 async def online(target: ServerUnderTest) -> None:
     """Wait until the registry knows the executor."""
-    key = {"harness_public_key": KeyPair().public.as_json()}
+    key = {"harness_public_key": KitKeyPair().public.as_json()}
     async with asyncio.timeout(60):
         while True:
             if (await ask_connect(target.url, target.headers, key, patience=60)).status == 200:
@@ -133,7 +133,7 @@ def test_the_keys_of_the_kit_are_those_of_recorded_handshakes(vector):
     executor_key = PublicKey(*(bytes.fromhex(told[f"{name}_public"]) for name in _NAMES))
     place = prologue(*(vector[name] for name in _PLACE))
     assert place.hex() == vector["prologue"]
-    initiator = Initiator(static, executor_key, place)
+    initiator = KitHandshake(static, executor_key, place)
     initiator.ephemeral = ephemeral
     # Message 1 was made with randomness that no library takes, so its end is taken as it was.
     steps = [each for each in vector["transcript"] if each["h"] == _after_message_1(vector)]
@@ -157,10 +157,10 @@ def _after_message_1(vector) -> str:
     return found
 
 
-def _keys(told) -> KeyPair:
+def _keys(told) -> KitKeyPair:
     seed = bytes.fromhex(told["mlkem768_seed_d"] + told["mlkem768_seed_z"])
     x25519 = X25519PrivateKey.from_private_bytes(bytes.fromhex(told["x25519_private"]))
-    return KeyPair(x25519, MLKEM768PrivateKey.from_seed_bytes(seed))
+    return KitKeyPair(x25519, MLKEM768PrivateKey.from_seed_bytes(seed))
 
 
 @requirement("kit:remote")

@@ -1,6 +1,9 @@
 """The command line: one module for each command, and what the commands share.
 
 main.py              runs the command that the first word names
+program_name.py      the name of the program, and what `--version` prints
+loading.py           loads modules without garbage collections
+quick_exit.py        ends the program without taking its modules apart
 commands.py          the table of commands; dispatch, help, suggestions and completion use it
 parser.py            reads command lines and refuses wrong ones
 help_format.py       the layout of help texts

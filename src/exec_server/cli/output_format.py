@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import msgspec
-
 
 def asks_for_json(words: Sequence[str]) -> bool:
     """True if a command line asks for JSON; it need not be right in other ways."""
@@ -20,6 +18,8 @@ def asks_for_json(words: Sequence[str]) -> bool:
 
 def printable_json(facts: dict[str, Any]) -> str:
     """An object on one line; surrogates, which names of files may contain, are escaped."""
+    import msgspec
+
     return msgspec.json.encode(without_surrogates(facts)).decode()
 
 

@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 from exec_server.conformance.deviations import FIRST, deviation
 from exec_server.conformance.kit_wire import ConnectionEnded, KitWire, open_wire
-from exec_server.conformance.remote.kit_noise import KeyPair
+from exec_server.conformance.remote.kit_noise import KitKeyPair
 from exec_server.conformance.remote.kit_registry import (
     SCHEMES,
     Answer,
-    Bundle,
+    KitBundle,
     ask_connect,
     bundle_of,
     place_of,
@@ -23,7 +23,7 @@ from exec_server.conformance.remote.kit_relay import KitRelay, open_relay
 
 _UNKNOWN_METHOD = -32601
 
-Suite = Literal["core", "files", "http", "sandbox", "remote", "extensions"]
+Suite = Literal["core", "files", "http", "sandbox", "remote", "extensions", "client"]
 Verdict = Literal["passed", "failed", "deviation", "skipped"]
 
 
@@ -35,7 +35,7 @@ class CheckSkipped(Exception):
     """The server or its machine cannot show this."""
 
 
-class Unreachable(Exception):
+class ServerUnreachable(Exception):
     """The server does not answer at all."""
 
 
@@ -87,13 +87,13 @@ class Kit:
         await wire.handshake(**params)
         return wire
 
-    async def relay(self, key: KeyPair | None = None) -> KitRelay:
+    async def relay(self, key: KitKeyPair | None = None) -> KitRelay:
         """A new socket of the relay before the executor."""
         if not self.is_remote:
             raise CheckSkipped("this needs noise+http://REGISTRY/ENVIRONMENT")
-        key = key or KeyPair()
+        key = key or KitKeyPair()
 
-        async def ask() -> Bundle:
+        async def ask() -> KitBundle:
             answer = await self.ask_registry({"harness_public_key": key.public.as_json()})
             return bundle_of(answer, place_of(self._target.url)[1])
 
@@ -135,7 +135,8 @@ class ConformanceCheck(NamedTuple):
     id: str
     suite: Suite
     requirement: str
-    try_it: Callable[[Kit], Awaitable[None]]
+    # With a `Kit`, or with a `ClientScript` in checks of clients.
+    try_it: Callable[[Any], Awaitable[None]]
 
 
 class CheckResult(NamedTuple):
@@ -214,16 +215,16 @@ async def _judged(each: ConformanceCheck, kit: Kit) -> tuple[Verdict, str]:
 async def version_of(target: ServerUnderTest) -> str:
     """The version that the server tells, "" if it tells none.
 
-    Raises Unreachable if it does not answer.
+    Raises ServerUnreachable if it does not answer.
     """
     try:
         async with Kit(target) as kit:
             wire = await kit.ready()
             answer = await wire.answer(await wire.request("environment/info"))
     except TimeoutError:
-        raise Unreachable(f"nothing came within {target.patience:g} seconds") from None
+        raise ServerUnreachable(f"nothing came within {target.patience:g} seconds") from None
     except (OSError, ConnectionEnded, ValueError, TypeError, AttributeError) as exc:
-        raise Unreachable(str(exc)) from exc
+        raise ServerUnreachable(str(exc)) from exc
     facts = answer.get("result")
     told = facts.get("executorVersion") if isinstance(facts, dict) else None
     return str(told or (FIRST if target.is_old else ""))

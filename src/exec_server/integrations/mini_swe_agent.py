@@ -52,21 +52,24 @@ class ExecServerMiniEnvironment:
         self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None
     ) -> dict[str, Any]:
         """Run the command of *action*; both outputs come together."""
-        limit = timeout or self.config.timeout
         try:
-            done = self._place.shell(
-                f"exec 2>&1\n{action.get('command', '')}",
-                limit=limit,
-                max_output=self.config.max_output,
+            done = self._box.client().run(
+                ["/bin/sh", "-c", f"exec 2>&1\n{action.get('command', '')}"],
                 cwd=cwd or self.config.cwd or None,
                 env=self.config.env,
+                timeout=timeout or self.config.timeout,
+                max_output=self.config.max_output,
+                sandbox=self._place.sandbox(),
             )
         except (exec_server.ExecServerError, OSError) as exc:
-            return _failed("", exc)
-        if done.status is None:
-            late = TimeoutError(f"the command took longer than {limit} seconds")
-            return _failed(done.stdout, late)
-        answer = {"output": done.stdout, "returncode": done.status, "exception_info": ""}
+            output = exc.stdout if isinstance(exc, exec_server.CommandTimeout) else b""
+            return {
+                "output": output.decode(errors="replace"),
+                "returncode": -1,
+                "exception_info": f"An error occurred while executing the command: {exc}",
+                "extra": {"exception_type": type(exc).__name__, "exception": str(exc)},
+            }
+        answer = {"output": done.text(), "returncode": done.returncode, "exception_info": ""}
         self._check_submission(answer)
         return answer
 
@@ -90,12 +93,3 @@ class ExecServerMiniEnvironment:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         config = {"environment": self.config.model_dump(mode="json"), "environment_type": kind}
         return {"info": {"config": config}}
-
-
-def _failed(output: str, error: Exception) -> dict[str, Any]:
-    return {
-        "output": output,
-        "returncode": -1,
-        "exception_info": f"An error occurred while executing the command: {error}",
-        "extra": {"exception_type": type(error).__name__, "exception": str(error)},
-    }

@@ -126,23 +126,15 @@ class SyncWorkplace:
         files.create_directory(posixpath.dirname(at), recursive=True)
         files.write_bytes(at, data)
 
-    def shell(
-        self,
-        command: str,
-        *,
-        limit: float | None,
-        max_output: int = MAX_OUTPUT,
-        **options: Any,
-    ) -> Ended:
-        """Run a command; *limit* is in seconds, *options* are those of `run`."""
-        options.setdefault("cwd", self.directory)
+    def shell(self, command: str, *, limit: float | None, max_output: int = MAX_OUTPUT) -> Ended:
+        """Run a command; *limit* is in seconds."""
         try:
             done = self.box.client().run(
                 ["/bin/sh", "-c", command],
+                cwd=self.directory,
                 timeout=limit,
                 max_output=max_output,
                 sandbox=self.sandbox(),
-                **options,
             )
         except exec_server.CommandTimeout as exc:
             return _late(exc)

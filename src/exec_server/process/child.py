@@ -40,6 +40,8 @@ from exec_server.state.window import WindowBudget
 from exec_server.state.write_ids import WriteIds
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from exec_server.process.denial_watch import DenialWatch
     from exec_server.process.durable.stored_control import StoredControl
     from exec_server.process.durable.stored_screen import StoredScreen
@@ -352,6 +354,10 @@ class Child:
             on_data=partial(on_output, stream, process.output_middle(stream)),
             on_end=self._maybe_close,
         )
+
+    def new_record_file(self) -> Path | None:
+        """The file for what a sandbox refuses to it, if that has to outlive the server."""
+        return None
 
     def push(self, event: bytes) -> None:
         """Send an event that has no number: it is not repeated."""

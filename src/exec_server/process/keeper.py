@@ -475,7 +475,7 @@ class Keeper:
         reason = self._reasons.pop(pid, None) if os.WIFSIGNALED(status) else None
         self._reasons.pop(pid, None)
         facts = None if self._facts is None else self._facts.taken(pid, is_stopping=self._is_ending)
-        held = None if self._limiter is None else self._limiter.exited(pid, status)
+        held = None if self._limiter is None else self._limiter.exited(pid, status, facts)
         if held is not None:
             facts = held if facts is None else facts | held
         if pid in self._unwanted:

@@ -30,6 +30,8 @@ _KEYFRAME_BYTES = 1 << 20
 # Rows above the screen in a keyframe.
 _KEYFRAME_HISTORY = 100
 _LENGTH_BYTES = 8
+# Lines that are written together.
+_WRITTEN_LINES = 4096
 _MOST_TIME = (1 << 32) - 1
 _MOST_ROW = (1 << 16) - 1
 
@@ -226,17 +228,27 @@ def _build(reader: CastReader, file: IO[bytes], stat: os.stat_result) -> None:
     times, rows = array("I"), array("H")
     dumps: list[_KeyFrame] = []
     is_ascii, size, duration = True, 0, 0.0
+    texts: list[str] = []
+
+    def write() -> int:
+        nonlocal is_ascii
+        lines = "".join([f"{text}\n" for text in texts]).encode("utf-8", "replace")
+        is_ascii = is_ascii and lines.isascii()
+        texts.clear()
+        return file.write(lines)
+
     for item in _walk(reader):
-        if isinstance(item, _KeyFrame):
-            dumps.append(item)
-        elif isinstance(item, float):
-            duration = item
-        else:
-            line = item.text.replace("\n", " ").encode("utf-8", "replace") + b"\n"
-            is_ascii = is_ascii and line.isascii()
-            size += file.write(line)
+        if isinstance(item, SeenText):
+            texts.append(item.text.replace("\n", " "))
             times.append(min(int(item.time * 1000), _MOST_TIME))
             rows.append(min(item.row, _MOST_ROW))
+            if len(texts) >= _WRITTEN_LINES:
+                size += write()
+        elif isinstance(item, _KeyFrame):
+            dumps.append(item)
+        else:
+            duration = item
+    size += write()
     place = size + file.write(times.tobytes()) + file.write(rows.tobytes())
     frames = []
     for dump in dumps:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import msgspec
 
 from exec_server.access.principal import Scope, known_scopes
+from exec_server.defaults import DEFAULT_CLOCK_SKEW
 from exec_server.errors import ConfigurationError
 from exec_server.server.principals.admission import NotAdmitted, SignedSubject
 from exec_server.server.secret_files import absolute, read_secret, trim
@@ -21,7 +22,6 @@ from exec_server.server.secret_files import absolute, read_secret, trim
 AuthMode = Literal["capability-token", "signed-bearer-token"]
 
 # The reference's default of --ws-max-clock-skew-seconds.
-DEFAULT_CLOCK_SKEW = 30
 # A key for HMAC-SHA-256 should be as long as its digest.
 MIN_SECRET_BYTES = 32
 

@@ -43,6 +43,8 @@ _UNFINISHED_MAX_BYTES = 64 * 1024
 # How many kinds of cells are remembered before their table is emptied.
 _MAX_CELL_KINDS = 20_000
 _NARROW, _WIDE, _TAIL, _HEAD = range(4)
+# Where the library puts a row and a flag of it; a thread that reads them holds the interpreter.
+_row_out, _flag_out = ffi.new("GhosttyRow*"), ffi.new("bool*")
 
 
 class GhosttyEngine:
@@ -122,6 +124,15 @@ class GhosttyEngine:
         text: str = self._terminal.text()
         lines = [line.rstrip(" ") for line in text.split("\n")]
         return lines + [""] * (self.rows - len(lines))
+
+    def text_rows(self) -> list[tuple[str, bool]]:
+        lines = self.lines()
+        return [
+            (self._read_row(number).whole_text, True)
+            if self._is_wrapped(self._rows[0])
+            else (lines[number], False)
+            for number in self._each_row()
+        ]
 
     def output_lines(self) -> list[str]:
         lines = self.lines()
@@ -219,11 +230,9 @@ class GhosttyEngine:
         return Row(self._spans(number, self._raw_cells()), self._is_wrapped(iterator))
 
     def _is_wrapped(self, iterator: Any) -> bool:
-        row = ffi.new("GhosttyRow*")
-        lib.ghostty_render_state_row_get(iterator, lib.GHOSTTY_RENDER_STATE_ROW_DATA_RAW, row)
-        wrapped = ffi.new("bool*")
-        lib.ghostty_row_get(row[0], lib.GHOSTTY_ROW_DATA_WRAP, wrapped)
-        return bool(wrapped[0])
+        lib.ghostty_render_state_row_get(iterator, lib.GHOSTTY_RENDER_STATE_ROW_DATA_RAW, _row_out)
+        lib.ghostty_row_get(_row_out[0], lib.GHOSTTY_ROW_DATA_WRAP, _flag_out)
+        return bool(_flag_out[0])
 
     def _spans(self, number: int, raw: list[int]) -> tuple[CellSpan, ...]:
         spans: list[CellSpan] = []

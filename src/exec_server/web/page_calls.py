@@ -161,7 +161,12 @@ class PageCalls:
         if job.attached and not take_over:
             raise SessionAttached("another program follows this job")
         shown = ShownProcess(
-            place, self._places, argv=job.argv, is_terminal=job.tty, screen_size=size
+            place,
+            self._places,
+            argv=job.argv,
+            is_terminal=job.tty,
+            screen_size=size,
+            name=job.name,
         )
         await shown.follow_job(job, take_over=take_over)
         return shown.as_json()
@@ -186,6 +191,7 @@ class PageCalls:
             argv=watched.argv,
             is_terminal=watched.is_terminal,
             screen_size=size,
+            name=words.optional_name("name"),
         )
         shown.follow_watched(watched)
         return shown.as_json()

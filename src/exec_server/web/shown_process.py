@@ -53,10 +53,12 @@ class ShownProcess:
         argv: list[str],
         is_terminal: bool,
         screen_size: Size,
+        name: str | None = None,
     ) -> None:
         self.id = secrets.token_hex(8)
         self.place = place
         self.argv = argv
+        self.name = name
         self.is_terminal = is_terminal
         self.size = screen_size
         self.started_at = time.time() * 1000
@@ -229,6 +231,7 @@ class ShownProcess:
             "id": self.id,
             "place": self.place.facts.id,
             "argv": self.argv,
+            "name": self.name,
             "terminal": self.is_terminal,
             "columns": self.size[0],
             "rows": self.size[1],

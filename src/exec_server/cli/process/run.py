@@ -293,7 +293,9 @@ async def start_command(
             durable=durable,
             ensure=True,
             on_gap=on_gap,
-            denials=questions is not None and await is_recorded(client, options),
+            # Of a detached command `logs -f` and `attach` tell it.
+            denials=(questions is not None or process_id is not None)
+            and await is_recorded(client, options),
             denial_hold=0.0 if asks is None else asks.hold,
             on_denied=None if asks is None else asks.on_denied,
             learn=options.learn,

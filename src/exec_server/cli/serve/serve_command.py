@@ -18,6 +18,7 @@ import msgspec
 
 from exec_server.cli import exit_codes, log_setup
 from exec_server.cli.event_loop import in_loop, raise_descriptor_limit
+from exec_server.cli.loading import loading
 from exec_server.cli.log_setup import print_error
 from exec_server.cli.secret_environment import hide_memory
 from exec_server.cli.serve.audit_options import open_audit
@@ -141,8 +142,9 @@ async def _listen(
     audit: ServerAudit | None,
     recorder: TerminalRecorder | None,
 ) -> None:
-    from exec_server.server.serving import serve, serve_stdio
-    from exec_server.transport.address import StdioAddress, parse_listen_url
+    with loading():
+        from exec_server.server.serving import serve, serve_stdio
+        from exec_server.transport.address import StdioAddress, parse_listen_url
 
     operator = options.operator
     tls, access = certificate(operator), unix_access(operator, options.listen)

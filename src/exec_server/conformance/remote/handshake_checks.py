@@ -7,7 +7,7 @@ import time
 
 from exec_server.conformance.check import Kit, check, expect, expect_that
 from exec_server.conformance.remote import kit_frames
-from exec_server.conformance.remote.kit_noise import SUITE, KeyPair
+from exec_server.conformance.remote.kit_noise import SUITE, KitKeyPair
 from exec_server.conformance.remote.kit_registry import Answer
 from exec_server.conformance.remote.kit_relay import PROTOCOL_ERROR, KitStream, StreamReset
 from exec_server.conformance.remote.remote_support import (
@@ -42,7 +42,7 @@ async def connect(kit: Kit) -> None:
 )
 async def token(kit: Kit) -> None:
     await kit.relay()
-    body = {"harness_public_key": KeyPair().public.as_json()}
+    body = {"harness_public_key": KitKeyPair().public.as_json()}
     for headers in ({}, {"Authorization": "Bearer wrong"}):
         answer = await kit.ask_registry(body, headers=headers)
         expect_that(answer.status in (401, 403), "a refusal with 401 or 403", answer.status)
@@ -55,7 +55,7 @@ async def token(kit: Kit) -> None:
 )
 async def unknown(kit: Kit) -> None:
     await kit.relay()
-    body = {"harness_public_key": KeyPair().public.as_json()}
+    body = {"harness_public_key": KitKeyPair().public.as_json()}
     answer = await kit.ask_registry(body, environment_id="no-such-environment")
     _wants_error(answer)
 
@@ -67,7 +67,7 @@ async def unknown(kit: Kit) -> None:
 )
 async def wrong_key_object(kit: Kit) -> None:
     await kit.relay()
-    right = KeyPair().public.as_json()
+    right = KitKeyPair().public.as_json()
     for wrong in (
         {},
         {**right, "suite": "Noise_IK_25519_AESGCM_SHA256"},
@@ -98,7 +98,7 @@ async def handshake(kit: Kit) -> None:
 )
 async def other_key(kit: Kit) -> None:
     for _ in range(2):
-        relay = await kit.relay(KeyPair())
+        relay = await kit.relay(KitKeyPair())
         await works(await relay.open(patience=kit.patience))
 
 
@@ -138,7 +138,7 @@ async def authorization(kit: Kit) -> None:
 
 @check("noise.wrong-executor", "A handshake for another executor's key is reset.", suite="remote")
 async def wrong_executor(kit: Kit) -> None:
-    await wants_refusal(kit, executor=KeyPair().public)
+    await wants_refusal(kit, executor=KitKeyPair().public)
 
 
 @check("noise.registration", "A handshake for another registration is reset.", suite="remote")

@@ -51,7 +51,7 @@ class PublicKey(NamedTuple):
         return cls(x25519, mlkem)
 
 
-class KeyPair:
+class KitKeyPair:
     """Both key pairs of a party."""
 
     def __init__(
@@ -72,7 +72,7 @@ def prologue(environment_id: str, registration_id: str, stream_id: str) -> bytes
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
-class Symmetric:
+class KitSymmetric:
     """The hash and the chaining key of a handshake."""
 
     def __init__(self, name: bytes) -> None:
@@ -132,15 +132,20 @@ class StreamKeys:
             raise ValueError(f"record {seq} does not have the right tag") from None
 
 
-class Initiator:
+class KitHandshake:
     """One handshake of a harness."""
 
     def __init__(
-        self, static: KeyPair, executor: PublicKey, prologue: bytes, *, protocol: bytes = PROTOCOL
+        self,
+        static: KitKeyPair,
+        executor: PublicKey,
+        prologue: bytes,
+        *,
+        protocol: bytes = PROTOCOL,
     ) -> None:
-        self.symmetric = Symmetric(protocol)
+        self.symmetric = KitSymmetric(protocol)
         self._static, self._executor = static, executor
-        self.ephemeral = KeyPair()
+        self.ephemeral = KitKeyPair()
         for known in (prologue, executor.x25519, executor.mlkem):
             self.symmetric.mix_hash(known)
 

@@ -19,7 +19,7 @@ class Answer(NamedTuple):
     body: Any
 
 
-class Bundle(NamedTuple):
+class KitBundle(NamedTuple):
     """What a harness needs for one connection."""
 
     url: str
@@ -62,7 +62,7 @@ async def ask_connect(
         return Answer(status, None)
 
 
-def bundle_of(answer: Answer, environment_id: str) -> Bundle:
+def bundle_of(answer: Answer, environment_id: str) -> KitBundle:
     """What the registry has told. Raises ValueError if something is missing or wrong."""
     if not 200 <= answer.status < 300 or not isinstance(answer.body, dict):
         raise ValueError(f"`connect` was answered with {answer.status}: {answer.body!r:.200}")
@@ -79,4 +79,4 @@ def bundle_of(answer: Answer, environment_id: str) -> Bundle:
         raise ValueError("`harness_key_authorization` has more than 4096 bytes")
     url, registration_id, authorization = (told[name] for name in texts)
     key = PublicKey.from_json(told.get("executor_public_key"))
-    return Bundle(url, environment_id, registration_id, key, authorization)
+    return KitBundle(url, environment_id, registration_id, key, authorization)

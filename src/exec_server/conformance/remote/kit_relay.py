@@ -13,12 +13,12 @@ from exec_server.conformance.remote import kit_frames
 from exec_server.conformance.remote.kit_frames import KitFrame
 from exec_server.conformance.remote.kit_noise import (
     PROTOCOL,
-    Initiator,
-    KeyPair,
+    KitHandshake,
+    KitKeyPair,
     StreamKeys,
     prologue,
 )
-from exec_server.conformance.remote.kit_registry import Bundle
+from exec_server.conformance.remote.kit_registry import KitBundle
 
 RECORD_BYTES = 61440
 MESSAGE_BYTES = 64 * 1024 * 1024
@@ -28,7 +28,7 @@ PROTOCOL_ERROR = "noise_relay_protocol_error"
 # may have been the eighth.
 _PAUSE_SECONDS = 12.0
 
-AskBundle = Callable[[], Awaitable[Bundle]]
+AskBundle = Callable[[], Awaitable[KitBundle]]
 
 
 class StreamReset(ConnectionEnded):
@@ -38,7 +38,7 @@ class StreamReset(ConnectionEnded):
 class KitRelay:
     """One socket. Every wait has a deadline."""
 
-    def __init__(self, socket: Any, bundle: Bundle, ask: AskBundle, key: KeyPair) -> None:
+    def __init__(self, socket: Any, bundle: KitBundle, ask: AskBundle, key: KitKeyPair) -> None:
         self.bundle = bundle
         self.socket = socket
         self._ask = ask
@@ -77,7 +77,7 @@ class KitRelay:
             raise ValueError("the relay sent a text message")
         return kit_frames.read_frame(data)
 
-    async def fresh_bundle(self) -> Bundle:
+    async def fresh_bundle(self) -> KitBundle:
         """A bundle that no handshake has used."""
         if self._is_bundle_used:
             return await self._ask()
@@ -126,10 +126,10 @@ class KitStream:
         self._keys = initiator.finish(answer.payload)
 
     def first_message(
-        self, bundle: Bundle, *, protocol: bytes = PROTOCOL
-    ) -> tuple[Initiator, bytes]:
+        self, bundle: KitBundle, *, protocol: bytes = PROTOCOL
+    ) -> tuple[KitHandshake, bytes]:
         place = prologue(bundle.environment_id, bundle.registration_id, self.id)
-        initiator = Initiator(self.relay.key, bundle.executor, place, protocol=protocol)
+        initiator = KitHandshake(self.relay.key, bundle.executor, place, protocol=protocol)
         return initiator, initiator.message_1(bundle.authorization.encode())
 
     async def frame(self) -> KitFrame:
@@ -203,7 +203,9 @@ class KitStream:
 
 
 @asynccontextmanager
-async def open_relay(ask: AskBundle, *, patience: float, key: KeyPair) -> AsyncIterator[KitRelay]:
+async def open_relay(
+    ask: AskBundle, *, patience: float, key: KitKeyPair
+) -> AsyncIterator[KitRelay]:
     """A new socket of the relay."""
     bundle = await ask()
     async with dialled(bundle.url, headers={}, patience=patience) as socket:

@@ -10,7 +10,7 @@ from exec_server.conformance.kit_process import KitProcess, start, wants_error
 from exec_server.conformance.kit_wire import ConnectionEnded, KitWire
 from exec_server.conformance.remote import kit_frames
 from exec_server.conformance.remote.kit_frames import field, frame
-from exec_server.conformance.remote.kit_noise import KeyPair
+from exec_server.conformance.remote.kit_noise import KitKeyPair
 from exec_server.conformance.remote.kit_relay import KitRelay, KitStream
 from exec_server.conformance.remote.remote_support import (
     opened,
@@ -121,7 +121,7 @@ async def quiet(kit: Kit) -> None:
 @check("stream.private", "A harness cannot use the stream of another one.", suite="remote")
 async def private(kit: Kit) -> None:
     mine = await _ready(kit)
-    thief = await kit.relay(KeyPair())
+    thief = await kit.relay(KitKeyPair())
     for made in (
         kit_frames.reset_frame(mine.id, "stolen"),
         kit_frames.data_frame(mine.id, mine.next_seq, b"x" * 40),
@@ -130,7 +130,7 @@ async def private(kit: Kit) -> None:
             await thief.send(made)
         except ConnectionEnded:
             break
-    other = await kit.relay(KeyPair())
+    other = await kit.relay(KitKeyPair())
     await works(await other.open(patience=kit.patience))
     await works(mine, is_first=False)
 
@@ -216,7 +216,7 @@ async def lost(kit: Kit) -> None:
     stream, process, session_id = await _running(kit, await kit.relay())
     stream.relay.cut()
     # Another key, as a harness has it that was started anew.
-    await _wants_resumed(kit, await kit.relay(KeyPair()), session_id, process.id)
+    await _wants_resumed(kit, await kit.relay(KitKeyPair()), session_id, process.id)
 
 
 @check("stream.attached", "A session that a stream holds is refused with -32010.", suite="remote")
@@ -243,7 +243,7 @@ async def ping(kit: Kit) -> None:
 async def no_frame(kit: Kit) -> None:
     good = await _ready(kit)
     for garbage in (b"\xff" * 30, b"", b"\x12\x7fshort", b"\x08\x01\x12\x01 \x3a\x00"):
-        relay = await kit.relay(KeyPair())
+        relay = await kit.relay(KitKeyPair())
         try:
             await relay.send(garbage)
             await relay.send(garbage)

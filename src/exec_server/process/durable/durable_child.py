@@ -7,6 +7,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 from exec_server.limits import Limits
@@ -82,6 +83,9 @@ class DurableChild(Child):
             "refusal": self.sandbox.refusal if self.sandbox is not None else None,
             "started_at": self.started_at,
         }
+
+    def new_record_file(self) -> Path | None:
+        return self.job.new_record_file()
 
     def store_control(self, control: StoredControl) -> None:
         if not self._is_left:

@@ -317,6 +317,11 @@ class SessionJobs:
             windows=windows,
         )
         child.restore(saved)
+        if (file := job.record_file()) is not None:
+            # Only jobs with such a file need this.
+            from exec_server.process.denial_watch import DenialWatch
+
+            child.denials = DenialWatch.restored(saved.process_id, file, push=child.push)
         if saved.sandbox is not None:
             self.jobs.spawner.has_confined = True
         fds = None

@@ -49,6 +49,8 @@ from exec_server.protocol.participants import Kind
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _JOB_FILE = "job.json"
 _CONTROL_FILE = "control.json"
+# What a sandbox has refused, see sandbox/supervisor/record_file.py.
+_RECORD_FILE = "denials"
 _SUFFIX = ".json"
 
 
@@ -217,6 +219,13 @@ class StateDirectory:
         _write(folder / _JOB_FILE, msgspec.json.encode(job))
         return name
 
+    def new_record_file(self) -> Path:
+        """A path for the denials of a job that has no folder yet."""
+        return self._jobs / f"{_RECORD_FILE}-{secrets.token_hex(16)}"
+
+    def record_file(self, name: str) -> Path:
+        return self._jobs / name / _RECORD_FILE
+
     def save_job(self, name: str, job: StoredJob) -> None:
         """Write what a job is once more."""
         path = self._jobs / name / _JOB_FILE
@@ -237,6 +246,9 @@ class StateDirectory:
         """The name of every job that has run, and what it is, or None if that is unreadable."""
         for entry in os.scandir(self._jobs):
             if not entry.is_dir(follow_symlinks=False):
+                if entry.name.startswith(_RECORD_FILE):
+                    # Its server was killed before the start.
+                    os.unlink(entry.path)
                 continue
             if not os.path.lexists(os.path.join(entry.path, STARTED)):
                 # Its server was killed before the keeper heard of it.

@@ -44,7 +44,8 @@ class RecordingShelf:
 
     def __init__(self, directory: str | None) -> None:
         self._files = None if directory is None else RecordingFiles(directory)
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._searches = asyncio.Semaphore(_AT_ONCE)
+        self._exports = asyncio.Semaphore(_AT_ONCE)
 
     def listed(self) -> list[dict[str, Any]]:
         """The newest recordings. It reads the beginning of each file, so it may block."""
@@ -91,7 +92,7 @@ class RecordingShelf:
         words = ["-m", "exec_server.web.recordings.recording_search"]
         data = bytearray()
         try:
-            async with self._slots, asyncio.timeout(SEARCH_SECONDS):
+            async with self._searches, asyncio.timeout(SEARCH_SECONDS):
                 async for block in _output_of(words, msgspec.json.encode(request)):
                     data += block
         except TimeoutError:
@@ -112,7 +113,7 @@ class RecordingShelf:
         words += ["--format", ticket.format]
         if ticket.at is not None:
             words += ["--at", f"{ticket.at:.3f}"]
-        async with self._slots, asyncio.timeout(_EXPORT_SECONDS):
+        async with self._exports, asyncio.timeout(_EXPORT_SECONDS):
             async for block in _output_of(words):
                 yield block
 

@@ -1,13 +1,17 @@
 // The page: environments at the side, tabs in the middle, and the commands of both.
 
 import { button, fill, h, icon, iconButton } from "./dom.js";
+import { firstOf, pruned, saveLayouts, savedLayouts } from "./layout.js";
 import { KeysRow } from "./keys_row.js";
 import { failed, notice } from "./notices.js";
 import { Sidebar } from "./sidebar.js";
 import { signOut } from "./session.js";
 import { Tabs } from "./tabs.js";
-import { TerminalTab } from "./terminal_tab.js";
 import { setTheme, themeButton } from "./theme.js";
+
+// How long to wait before an environment is connected again, in milliseconds.
+const FIRST_PAUSE = 1000;
+const LAST_PAUSE = 30000;
 
 const BANNERS = {
   connecting: "Connecting to the program…",
@@ -36,6 +40,7 @@ export class App {
     link.on("gone", ({ id }) => this._shownGone(id));
     link.on("inputRefused", () => notice("The program does not read its input; what you typed was dropped.", { kind: "bad" }));
     addEventListener("keydown", (event) => this._key(event));
+    addEventListener("pagehide", () => saveLayouts(this.tabs.all.filter((view) => view.panes).map((view) => view.layout), this.currentPane?.facts.id));
     addEventListener("beforeunload", (event) => this.tabs.all.some((view) => view.isChanged) && event.preventDefault());
   }
 
@@ -57,6 +62,12 @@ export class App {
     if (matchMedia("(pointer: coarse)").matches) document.body.classList.add("has-keys");
   }
 
+  // The way out of a terminal for those who have no mouse, since it takes Tab itself.
+  _goToSide() {
+    document.body.classList.add("shows-side");
+    this.sidebar.focus();
+  }
+
   _hideSide() {
     document.body.classList.remove("shows-side");
   }
@@ -68,19 +79,38 @@ export class App {
     const isFirst = this.chosen === null;
     if (isFirst) this.chosen = (facts.places.find((place) => place.default) ?? facts.places[0])?.id ?? null;
     this.sidebar.draw();
+    if (isFirst && !facts.shown.length) this._drawEmpty();
     try {
-      await this._showAll(await this.link.call("shown.list"));
+      await this._showAll(facts.shown);
     } catch (error) {
       failed(error);
     }
-    if (isFirst && !this.tabs.all.length) this._drawEmpty();
+  }
+
+  // xterm.js is most of the page. What needs no terminal works before it is there.
+  async _terminalTab() {
+    this._terminals ??= import("./terminal_tab.js");
+    return (await this._terminals).TerminalTab;
   }
 
   // After a reload the terminals are there again; after a lost connection they continue.
   async _showAll(listed) {
     const open = new Map(this.panes.map((pane) => [pane.facts.id, pane]));
-    for (const facts of listed) if (!open.has(facts.id)) this.openShown(facts);
+    await this._terminalTab();
+    const missing = new Map(listed.filter((facts) => !open.has(facts.id)).map((facts) => [facts.id, facts]));
+    const { layouts, current } = savedLayouts();
+    for (const saved of layouts) await this._restore(pruned(saved, (id) => missing.has(id)), missing);
+    for (const facts of missing.values()) await this.openShown(facts);
+    const before = !open.size && this.tabs.all.find((view) => view.panes?.some((pane) => pane.facts.id === current));
+    if (before) this.tabs.show(before);
     await Promise.all([...open.values()].map((pane) => pane.follow()));
+  }
+
+  async _restore(layout, missing) {
+    if (!layout) return;
+    const tab = await this.openShown(missing.get(firstOf(layout)));
+    await tab.restore(tab.current, layout, (id) => missing.get(id));
+    for (const pane of tab.panes) missing.delete(pane.facts.id);
   }
 
   _stateChanged(state) {
@@ -90,10 +120,21 @@ export class App {
   }
 
   _placeChanged(place) {
+    const before = this.places.get(place.id);
     this.places.set(place.id, place);
+    const isLost = place.state === "failed" && ["connected", "recovering"].includes(before?.state);
+    if (isLost) this._connectAgain(place.id, FIRST_PAUSE);
     this.sidebar.draw();
     for (const view of this.tabs.all) if (view.kind === "overview" && view.place === place.id) view.draw();
     if (!this.tabs.all.length) this._drawEmpty();
+  }
+
+  // A server that was started again has lost the session, but a new one can be made.
+  _connectAgain(id, pause) {
+    setTimeout(() => {
+      if (this.places.get(id)?.state !== "failed") return;
+      this.link.call("place.connect", { place: id }).catch(() => this._connectAgain(id, Math.min(2 * pause, LAST_PAUSE)));
+    }, pause);
   }
 
   _shownChanged(facts) {
@@ -138,17 +179,20 @@ export class App {
     }
   }
 
-  openShown(facts) {
+  async openShown(facts) {
+    const TerminalTab = await this._terminalTab();
     const pane = this.panes.find((each) => each.facts.id === facts.id);
     if (pane) {
-      this.tabs.show(this.tabs.all.find((view) => view.panes?.includes(pane)));
-      return;
+      const there = this.tabs.all.find((view) => view.panes?.includes(pane));
+      this.tabs.show(there);
+      return there;
     }
     this._showEmpty(false);
     const tab = new TerminalTab(this, facts);
     this.tabs.add(tab, tab.current.title, facts.terminal ? "terminal" : "play");
     tab.start().then(() => tab.current.onTitle(tab.current.title, null));
     tab.current.focus();
+    return tab;
   }
 
   async split(pane, direction) {
@@ -318,6 +362,7 @@ export class App {
       { label: "Ports", keys: "Alt+Shift+O", code: "KeyO", act: () => this.openPorts(this.chosen) },
       { label: "Recordings", keys: "Alt+Shift+R", code: "KeyR", act: () => this.openRecordings() },
       { label: "Go back in the terminal", keys: "Alt+Shift+H", code: "KeyH", act: pane((each) => each.goBack()) },
+      { label: "Go to the environments", keys: "Alt+Shift+E", code: "KeyE", act: () => this._goToSide() },
       { label: "Overview of the environment", act: () => this.openOverview(this.chosen) },
       { label: "Search in the terminal", keys: "Ctrl+Shift+F", act: pane((each) => each.search.show()) },
       { label: "Copy", keys: "Ctrl+Shift+C", act: pane((each) => each.copy()) },

@@ -44,8 +44,9 @@ export function commandLine(argv) {
   return argv.map((word) => (PLAIN.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
 }
 
-// A login shell is known by its name.
-export function defaultTitle(argv) {
+// A login shell is known by its program.
+export function defaultTitle({ name, argv }) {
+  if (name) return harmless(name);
   return argv.length === 2 && argv[1] === "-l" ? argv[0].split("/").at(-1) : commandLine(argv);
 }
 

@@ -116,7 +116,8 @@ export class RecordingView {
   shown() {
     if (!this._isStarted) {
       this._isStarted = true;
-      this.player.start(this._found?.time, this._found?.row);
+      const isPlayed = !this._found;
+      this.player.start(this._found?.time, this._found?.row).then(() => isPlayed && this.player.play());
     } else this.player.focus();
   }
 

@@ -22,6 +22,10 @@ export class Sidebar {
     this.element = h("nav", { class: "side", id: "side", "aria-label": "Environments" }, h("h2", {}, "Environments"), this._list, h("h2", { class: "next" }, "This machine"), h("button", { type: "button", class: "place-action", onclick: () => app.openRecordings() }, icon("film"), "Recordings"));
   }
 
+  focus() {
+    this.element.querySelector("[aria-current]")?.focus();
+  }
+
   draw() {
     const app = this._app;
     const focused = document.activeElement?.dataset?.focus;

@@ -17,7 +17,7 @@ export class TerminalPane {
   constructor(app, facts) {
     this.app = app;
     this.facts = facts;
-    this.title = defaultTitle(facts.argv);
+    this.title = defaultTitle(facts);
     this.onTitle = () => {};
     this.onFocus = () => {};
     this._channel = null;
@@ -57,7 +57,7 @@ export class TerminalPane {
       iconButton("close", "Close (Alt+Shift+W)", () => this.app.closePane(this)),
     );
     this._control = h("div", { class: "control", hidden: true });
-    this.element = h("section", { class: "pane", "aria-label": "Terminal" }, this.bar, this.search.element, this._control, this._elsewhere, this.screen, this._report);
+    this.element = h("section", { class: "pane", "aria-label": "Terminal", "data-shown": this.facts.id }, this.bar, this.search.element, this._control, this._elsewhere, this.screen, this._report);
     this.element.addEventListener("focusin", () => this._focused());
     this.terminal.attachCustomKeyEventHandler((event) => this._key(event));
     this.terminal.onData((text) => this._typed(text));
@@ -245,7 +245,7 @@ export class TerminalPane {
   }
 
   _setTitle(text) {
-    this.title = harmless(text) || defaultTitle(this.facts.argv);
+    this.title = harmless(text) || defaultTitle(this.facts);
     this._showFacts();
   }
 
