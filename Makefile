@@ -6,6 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+.PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak stream-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
 .PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean screens sharing stream-soak start-bench layers growth
 
 help: ## list the targets
