@@ -172,7 +172,8 @@ def environment(suite: Suite) -> Path:
     found = subprocess.check_output([ROOT / "scripts" / "python_of.sh", version], text=True)
     subprocess.run([found.strip(), "-m", "venv", folder], check=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "-r", lock], check=True)
+    # A lock has everything; some of it would not be resolved together.
+    subprocess.run([*pip, "--no-deps", "-r", lock], check=True)
     subprocess.run([*pip, "--no-build-isolation", "--no-deps", "--editable", ROOT], check=True)
     stamp.write_text(lock.read_text())
     return python
