@@ -97,8 +97,8 @@ async def test_a_server_that_closes_or_is_no_server_is_told():
         writer.write(b"\x00\x01 garbage\r\n\r\n")
         writer.close()
 
-    async with await asyncio.start_server(garbage, "127.0.0.1", 0) as listener:
-        url = f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with await asyncio.start_server(garbage, "127.0.0.1", 0) as no_server:
+        url = f"ws://127.0.0.1:{no_server.sockets[0].getsockname()[1]}"
         (result,) = await results(url, "handshake.result", patience=60)
         assert result.verdict == "failed"
         assert "no connection" in result.seen
