@@ -6,16 +6,17 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean
+.PHONY: help cut release upgrade-check docs docs-check workflow-check web-test limits-vm run test interop check format bench transfer ports file-bars soak durable ssh-soak ssh-bench memory races fuzz integrations map protocol protocol-check proto reference system lock clean screens sharing stream-soak start-bench layers growth
 
 help: ## list the targets
 	@echo "make TARGET [ARGS='...'] [PYTHON=python3]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: .venv/.stamp-run ## start a server; ARGS are its options, for example ARGS=--help
 	@$(BIN)/exec-server $(ARGS)
 
 test: .venv/.stamp reference system ## run the tests; ARGS go to pytest
+	@$(BIN)/python -m compileall -q src/exec_server # tests start the program very often
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 interop: .venv/.stamp system ## run the real Codex CLI on our server and write docs/compatibility.md; ARGS go to pytest
@@ -29,6 +30,9 @@ check: .venv/.stamp ## check formatting, lint and types
 format: .venv/.stamp ## rewrite the code as `check` wants it
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+start-bench: .venv/.stamp ## measure the processor time of starts; ARGS go to bench/start.py
+	$(BIN)/python bench/start.py $(ARGS)
 
 bench: .venv/.stamp reference ## measure, beside the reference if it is available; ARGS go to bench/run.py
 	$(BIN)/python bench/run.py $(ARGS)
@@ -51,8 +55,17 @@ durable: .venv/.stamp ## kill a server with durable jobs 100 times and compare e
 ssh-soak: .venv/.stamp ## clone and rsync 1,000 times each through the ssh door; ARGS go to soak/ssh.py
 	$(BIN)/python soak/ssh.py $(ARGS)
 
+stream-soak: .venv/.stamp ## cut the connection 100 times during 64 streams and compare every byte; ARGS go to soak/streams.py
+	$(BIN)/python soak/streams.py $(ARGS)
+
 ssh-bench: .venv/.stamp ## measure the ssh door beside sshd and asyncssh alone; ARGS go to bench/ssh_door.py
 	$(BIN)/python bench/ssh_door.py $(ARGS)
+
+screens: .venv/.stamp ## wait 10,000 times for screens, apply 10,000 changes, compare programs with tmux and xterm.js; ARGS go to soak/screens.py
+	$(BIN)/python soak/screens.py $(ARGS)
+
+sharing: .venv/.stamp ## hand a terminal over 1,000 times, kill its server 10 times, join late 1,000 times; ARGS go to soak/sharing.py
+	$(BIN)/python soak/sharing.py $(ARGS)
 
 memory: .venv/.stamp ## look for memory, descriptors and tasks that grow, for two minutes; ARGS go to soak/memory.py
 	$(BIN)/python soak/memory.py $(ARGS)

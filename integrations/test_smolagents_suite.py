@@ -7,6 +7,7 @@ from smolagents import FinalAnswerTool, tool
 from smolagents.utils import AgentError
 
 from exec_server.integrations.smolagents import ExecServerExecutor
+from integrations.lifetimes import check
 
 
 @pytest.fixture
@@ -54,3 +55,15 @@ def test_a_step_that_takes_too_long_is_ended(server_url):
     with pytest.raises(AgentError, match="has ended"):
         executor("import os; os._exit(1)")
     executor.cleanup()
+
+
+LIFETIME = """
+import sys
+from exec_server.integrations.smolagents import ExecServerExecutor
+url, command = sys.argv[1:]
+ExecServerExecutor(url)(f"import subprocess; subprocess.run({command!r}, shell=True)")
+"""
+
+
+def test_nothing_is_left_when_the_program_ends(impatient_url, tmp_path, ending):
+    check(LIFETIME, impatient_url, tmp_path, ending)

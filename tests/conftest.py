@@ -12,7 +12,7 @@ import uvloop
 from hypothesis import settings
 
 from exec_server.server.serving import RunningServer, serve
-from tests.support import leaks
+from tests.support import leaks, traffic
 from tests.support.servers import ServerProcess, reference_binary, start_reference
 from tests.support.wire import Wire
 
@@ -24,7 +24,12 @@ settings.register_profile("long", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    traffic.pytest_addoption(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    traffic.install(config)
     config.addinivalue_line(
         "markers", "requirement(*ids): entries of tests/requirements/ that the test proves"
     )

@@ -6,7 +6,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol
 
 # The largest message that a server may send, by the protocol's own limit.
@@ -131,20 +131,33 @@ async def open_wire(
         async with _stdio(target.removeprefix("stdio:"), patience) as lines:
             yield KitWire(lines, patience=patience, has_native_paths=has_native_paths)
         return
-    from websockets.asyncio.client import connect
-
-    async with connect(
-        target,
-        compression=None,
-        max_size=_LARGEST,
-        ping_interval=None,
-        proxy=None,
-        additional_headers=headers,
-        open_timeout=patience,
-        close_timeout=1,
-    ) as socket:
+    async with dialled(target, headers=headers, patience=patience) as socket:
         channel = _WebSocketChannel(socket)
         yield KitWire(channel, patience=patience, has_native_paths=has_native_paths)
+
+
+@asynccontextmanager
+async def dialled(url: str, *, headers: dict[str, str], patience: float) -> AsyncIterator[Any]:
+    """A WebSocket. Raises OSError if the server does not accept it."""
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import WebSocketException
+
+    async with AsyncExitStack() as stack:
+        connecting = connect(
+            url,
+            compression=None,
+            max_size=_LARGEST,
+            ping_interval=None,
+            proxy=None,
+            additional_headers=headers,
+            open_timeout=patience,
+            close_timeout=1,
+        )
+        try:
+            socket = await stack.enter_async_context(connecting)
+        except WebSocketException as exc:
+            raise OSError(f"the WebSocket was not accepted: {exc}") from exc
+        yield socket
 
 
 class _WebSocketChannel:

@@ -475,7 +475,7 @@ class Keeper:
         reason = self._reasons.pop(pid, None) if os.WIFSIGNALED(status) else None
         self._reasons.pop(pid, None)
         facts = None if self._facts is None else self._facts.taken(pid, is_stopping=self._is_ending)
-        held = None if self._limiter is None else self._limiter.exited(pid, status)
+        held = None if self._limiter is None else self._limiter.exited(pid, status, facts)
         if held is not None:
             facts = held if facts is None else facts | held
         if pid in self._unwanted:
@@ -1025,6 +1025,23 @@ def below(roots: set[int], table: dict[int, tuple[int, int]]) -> set[int]:
                 found.add(pid)
                 waiting.append(pid)
     return found
+
+
+def parents_first(pids: Iterable[int], table: dict[int, tuple[int, int]]) -> list[int]:
+    """*pids*, none of them before its ancestors.
+
+    A shell that is killed after its child writes "Killed" first.
+    """
+
+    def depth(pid: int) -> int:
+        # A table that was read while processes came and went may contain a circle.
+        for steps in range(len(table)):
+            if pid not in table:
+                return steps
+            pid, _ = table[pid]
+        return len(table)
+
+    return sorted(pids, key=depth)
 
 
 def become_subreaper() -> None:

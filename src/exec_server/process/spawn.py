@@ -371,7 +371,7 @@ def _kill_all(leaders: set[int], base: int) -> None:
         members = {pid for pid, (_, session) in table.items() if session in leaders}
         marked = {pid for pid in table if keeper.mark_of(pid) & _BASE == base}
         found = (leaders | members | marked | keeper.below(leaders | marked, table)) & table.keys()
-        keeper.signal_each(found - {os.getpid()}, signal.SIGKILL)
+        keeper.signal_each(keeper.parents_first(found - {os.getpid()}, table), signal.SIGKILL)
         if not marked:
             return
         leaders = set()

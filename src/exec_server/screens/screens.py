@@ -85,9 +85,10 @@ class Screens:
         if not child.is_tty:
             raise InvalidRequest(f"process {child.process_id} has no terminal")
         call = next(self._last_call)
-        tap = self._tap(child)
+        tap = asked = self._tap(child)
         if after is not None:
             tap.afters[call] = after
+        asked.waits += what == "wait"
         try:
             while True:
                 link = await self._host()
@@ -102,6 +103,7 @@ class Screens:
                     continue
         finally:
             tap.afters.pop(call, None)
+            asked.waits -= what == "wait"
 
     # Models.
 
@@ -199,9 +201,9 @@ class Screens:
 
     # What the link tells.
 
-    def replied(self, model: int, data: bytes) -> None:
-        if (tap := self._numbers.get(model)) is not None:
-            tap.replied(data)
+    def replied(self, reply: messages.Reply) -> None:
+        if (tap := self._numbers.get(reply.model)) is not None:
+            tap.replied(reply)
 
     def checkpointed(self, checkpoint: messages.Checkpoint) -> None:
         if (tap := self._numbers.get(checkpoint.model)) is not None:

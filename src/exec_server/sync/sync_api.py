@@ -1614,6 +1614,10 @@ class WatchedProcess(Twin[AsyncWatchedProcess]):
         """Kill the process and all that it has started; True if it was still running."""
         return self._portal.wait(self._inner.terminate())
 
+    def denials(self) -> DenialsResult:
+        """What the sandbox refused so far; see `RemoteProcess.denials`."""
+        return self._portal.wait(self._inner.denials())
+
 
 class ExecServerClient(Twin[AsyncExecServerClient]):
     """A client of one server, with one session there.

@@ -486,7 +486,7 @@ def kill_marked(marks: Collection[int], *, leaders: set[int] | None = None) -> N
         members = {pid for pid, (_, session) in table.items() if session in known}
         marked = {pid for pid in table if keeper.mark_of(pid) in marks}
         found = (known | members | marked | keeper.below(known | marked, table)) & table.keys()
-        keeper.signal_each(found - {os.getpid()}, signal.SIGKILL)
+        keeper.signal_each(keeper.parents_first(found - {os.getpid()}, table), signal.SIGKILL)
         if not marked:
             return
         known = set()

@@ -81,6 +81,10 @@ class Supervisor:
         self._flag = flag
         self._unseen = 0
         self._channel = parts["record_channel"].RecordChannel(channel)
+        # The records of a command that outlives the server.
+        self._file: Any = None
+        if orders.get("stores") and (stored := self._channel.receive_file()) is not None:
+            self._file = parts["record_file"].RecordFile(stored)
         # The calls that wait for a decision, by the id of their record: each with its attempts and
         # its deadline. The records about which nothing is asked any more.
         self._held: dict[str, list[tuple[Any, Any, float]]] = {}
@@ -104,8 +108,12 @@ class Supervisor:
                         return
                     self._receive()
                 elif not self._obey():
-                    # The server is gone; the keeper ends the command.
+                    # The server is gone; the keeper ends the command, unless it is durable. Then
+                    # there is no one to ask.
                     poll.unregister(fd)
+                    self._hold = 0.0
+                    for denial_id in tuple(self._held):
+                        self._release(denial_id, is_allowed=False)
             if self._held:
                 self._expire()
                 self._release_interrupted()
@@ -180,6 +188,7 @@ class Supervisor:
         except self._attempts.Unseen:
             self._unseen += 1
             self._channel.touch()
+            self._store_totals()
             attempts = []
         refused = [(attempt, rule) for attempt in attempts if (rule := self._rule(attempt))]
         if refused and not all(attempt.is_permitted() for attempt in attempts):
@@ -283,12 +292,15 @@ class Supervisor:
         record = self._ledger.add(kind, operation, target[:_SHOWN_BYTES], rule)
         if record is None:
             self._channel.touch()
+            self._store_totals()
             return None
         if record.count == 1:
             record.pid, _ = self._attempts.status_of(call.pid)
             record.exe = self._attempts.program_of(call.pid)[:_SHOWN_BYTES]
             # Only the kinds with paths, and unix sockets, have rules that can be granted.
             record.is_grantable = self._places.can_be_granted(target, rule)
+        if self._file is not None:
+            self._store(record)
         is_held = asks and self._can_hold(record)
         if is_held:
             self._held.setdefault(record.denial_id, [])
@@ -297,6 +309,17 @@ class Supervisor:
         else:
             self._channel.recount(record.denial_id, record.count)
         return record
+
+    def _store(self, record: Any) -> None:
+        number = int(record.denial_id[1:])
+        if record.count == 1:
+            self._file.add(number, _told_record(record, False)[1:-1])
+        else:
+            self._file.count(number, record.count)
+
+    def _store_totals(self) -> None:
+        if self._file is not None:
+            self._file.totals(self._ledger.unlisted, self._unseen)
 
     def _can_hold(self, record: Any) -> bool:
         if not self._hold or not record.is_grantable or record.denial_id in self._settled:
