@@ -63,7 +63,7 @@ def make(version: str, commit: str, out: Path, scratch: Path) -> None:
     python = installed.install(pythons[0], scratch / "locked", *lock)
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel)
     run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "pip", "setuptools")
-    inventory.write_sbom(python, out / f"exec-server-{version}.cdx.json")
+    inventory.write_sbom(python, version, out / f"exec-server-{version}.cdx.json")
     inventory.write_licences(python, out / "LICENCES.md")
     inventory.write_digests(out)
 
