@@ -17,15 +17,18 @@ _ACCEPTED = re.compile(
 )
 
 
-def write_sbom(python: Path, out: Path) -> None:
+def write_sbom(python: Path, version: str, out: Path) -> None:
     """Write the packages that *python* has as CycloneDX; the same packages give the same file."""
     run(
         *(sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"),
         *("--pyproject", ROOT / "pyproject.toml", "--mc-type", "application"),
         *("--spec-version", "1.6", "--output-format", "JSON", "--output-file", out, python),
     )
-    names = {part["name"] for part in json.loads(out.read_bytes())["components"]}
-    missing = locked() - names
+    bill = json.loads(out.read_bytes())
+    # The tool reads pyproject.toml, which has no number of its own.
+    bill["metadata"]["component"]["version"] = version
+    out.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
+    missing = locked() - {_usual(part["name"]) for part in bill["components"]}
     if missing:
         raise ReleaseFailed(f"{out.name} lacks {', '.join(sorted(missing))}")
 
@@ -52,6 +55,11 @@ def write_digests(folder: Path) -> None:
     paths = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
     lines = [f"{digest(path)}  {path.name}\n" for path in paths]
     (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+def _usual(name: str) -> str:
+    """The name of a package as lock files spell it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def locked() -> set[str]:
