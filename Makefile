@@ -39,6 +39,12 @@ format: .venv/.stamp ## rewrite the code as `check` wants it
 start-bench: .venv/.stamp ## measure the processor time of starts; ARGS go to bench/start.py
 	$(BIN)/python bench/start.py $(ARGS)
 
+layers: .venv/.stamp ## measure where the time of a small call goes, beside floors; ARGS go to bench/layers.py
+	$(BIN)/python bench/layers.py $(ARGS)
+
+growth: .venv/.stamp ## measure how costs grow with sessions, processes, output, handles and names; ARGS go to bench/growth.py
+	$(BIN)/python bench/growth.py $(ARGS)
+
 bench: .venv/.stamp reference ## measure, beside the reference if it is available; ARGS go to bench/run.py
 	$(BIN)/python bench/run.py $(ARGS)
 

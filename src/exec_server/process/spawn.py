@@ -43,6 +43,15 @@ _BASE = (1 << 62) | ((1 << 14) - 1) << 48
 _SESSION_SHIFT = 24
 _SESSIONS = _STARTS = (1 << 24) - 1
 _WHOLE = (1 << 63) - 1
+# Runs the file in the first word from its bytecode, if that is up to date. Python compiles a file
+# that it runs itself, which takes 10 ms for the keeper and leaves it with 2 MB more.
+_CACHED = """\
+import sys
+from importlib.machinery import SourceFileLoader
+del sys.argv[0]
+__file__ = sys.argv[0]
+exec(SourceFileLoader("__main__", __file__).get_code("__main__"))
+"""
 # Without a keeper, a tree that keeps forking is killed so many times.
 _ROUNDS = 20
 
@@ -369,7 +378,7 @@ def _start_keeper(arguments: list[str]) -> tuple[subprocess.Popen[bytes], socket
     with theirs:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", keeper.__file__, *arguments],
+                [sys.executable, "-B", "-I", "-S", "-c", _CACHED, keeper.__file__, *arguments],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 cwd="/",
