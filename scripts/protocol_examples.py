@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import websockets
+from stream_examples import stream_traffic
 
 from exec_server.errors import InvalidParams
 from exec_server.protocol.method import Method
@@ -58,6 +59,9 @@ def _add(found: dict[str, Any], messages: Iterable[Recorded]) -> None:
     kinds = {each.item.name: each.item for each in declared()}
     asked: dict[tuple[str, Any], Message] = {}
     for way, message in messages:
+        if message.get("method") == "initialize":
+            # Another connection, whose ids begin anew.
+            asked.clear()
         name = message.get("method")
         if name in kinds and _is_whole(kinds[name].params, message.get("params")):
             if isinstance(kinds[name], Method):
@@ -98,8 +102,9 @@ async def _own_traffic(folder: str) -> list[Recorded]:
     try:
         assert server.stdout is not None
         url = (await server.stdout.readline()).decode().split()[-1]
+        streams = await stream_traffic(url)
         async with websockets.connect(url) as socket:
-            return await _drive(socket, folder)
+            return [*streams, *await _drive(socket, folder)]
     finally:
         server.terminate()
         await server.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -12,7 +13,7 @@ import uvloop
 from hypothesis import settings
 
 from exec_server.server.serving import RunningServer, serve
-from tests.support import leaks
+from tests.support import leaks, traffic
 from tests.support.servers import ServerProcess, reference_binary, start_reference
 from tests.support.wire import Wire
 
@@ -24,7 +25,22 @@ settings.register_profile("long", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    traffic.pytest_addoption(parser)
+
+
+def accept_signals() -> None:
+    """A background job of a shell ignores these, and so would all programs that tests start."""
+    for signum in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    accept_signals()
+    traffic.install(config)
     config.addinivalue_line(
         "markers", "requirement(*ids): entries of tests/requirements/ that the test proves"
     )

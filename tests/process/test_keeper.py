@@ -480,3 +480,20 @@ def test_what_is_held_is_above_the_limit_of_children():
     for _ in started:
         assert kept.receive()[0] == "exited"
     kept.close()
+
+
+@given(st.data())
+def test_no_process_is_killed_before_its_parent(data):
+    # Numbers of processes wrap around, so a parent may have the larger one.
+    pids = data.draw(st.permutations(range(1, 12)))
+    table = {
+        pid: (data.draw(st.sampled_from([0, *pids[:place]])), 0) for place, pid in enumerate(pids)
+    }
+    order = keeper.parents_first(table, table)
+    assert sorted(order) == sorted(pids)
+    for pid in pids:
+        assert all(order.index(pid) < order.index(other) for other in keeper.below({pid}, table))
+
+
+def test_a_circle_in_the_table_of_processes_is_no_endless_loop():
+    assert sorted(keeper.parents_first([1, 2], {1: (2, 0), 2: (1, 0)})) == [1, 2]

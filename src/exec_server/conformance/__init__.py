@@ -1,4 +1,4 @@
-"""The conformance kit: black-box checks of any server that speaks the protocol.
+"""The conformance kit: black-box checks of any server or client that speaks the protocol.
 
 It uses neither the client nor the server of this package: what it checks must not depend on them.
 
@@ -11,6 +11,8 @@ session_checks.py  sessions: lost connections, resuming, what is retained
 file_checks.py     `fs/*`
 http_checks.py     `http/*`
 sandbox_checks.py  the sandbox of commands and file calls
+remote/            the suite for executors behind a registry, with a wire of the relay of its own
+clients/           checks of clients, with a scripted server
 extension_checks.py  the extensions of this project, for servers that announce them
 all_checks.py      all checks, in their order
 deviations.py      where the reference is known to differ, and why

@@ -10,10 +10,23 @@ from typing import Any, Literal, NamedTuple
 
 from exec_server.conformance.deviations import FIRST, deviation
 from exec_server.conformance.kit_wire import ConnectionEnded, KitWire, open_wire
+from exec_server.conformance.remote.kit_noise import KitKeyPair
+from exec_server.conformance.remote.kit_registry import (
+    SCHEMES,
+    Answer,
+    KitBundle,
+    ask_connect,
+    bundle_of,
+    place_of,
+)
+from exec_server.conformance.remote.kit_relay import KitRelay, open_relay
 
 _UNKNOWN_METHOD = -32601
 
-Suite = Literal["core", "files", "http", "sandbox", "extensions"]
+# What goes wrong while a check reads a message of another shape than it expects.
+WRONG_SHAPE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+
+Suite = Literal["core", "files", "http", "sandbox", "remote", "extensions", "client"]
 Verdict = Literal["passed", "failed", "deviation", "skipped"]
 
 
@@ -23,6 +36,10 @@ class CheckFailed(Exception):
 
 class CheckSkipped(Exception):
     """The server or its machine cannot show this."""
+
+
+class ServerUnreachable(Exception):
+    """The server does not answer at all."""
 
 
 class ServerUnderTest(NamedTuple):
@@ -54,6 +71,10 @@ class Kit:
     async def connect(self) -> KitWire:
         """A new connection, before its handshake."""
         target = self._target
+        if self.is_remote:
+            stream = await (await self.relay()).open(patience=self.patience)
+            self._wires.append(KitWire(stream, patience=self.patience, has_native_paths=False))
+            return self._wires[-1]
         opened = open_wire(
             target.url,
             headers=target.headers,
@@ -68,6 +89,34 @@ class Kit:
         wire = await self.connect()
         await wire.handshake(**params)
         return wire
+
+    async def relay(self, key: KitKeyPair | None = None) -> KitRelay:
+        """A new socket of the relay before the executor."""
+        if not self.is_remote:
+            raise CheckSkipped("this needs noise+http://REGISTRY/ENVIRONMENT")
+        key = key or KitKeyPair()
+
+        async def ask() -> KitBundle:
+            answer = await self.ask_registry({"harness_public_key": key.public.as_json()})
+            return bundle_of(answer, place_of(self._target.url)[1])
+
+        opened = open_relay(ask, patience=self.patience, key=key)
+        return await self._stack.enter_async_context(opened)
+
+    async def ask_registry(
+        self, body: Any, *, environment_id: str = "", headers: dict[str, str] | None = None
+    ) -> Answer:
+        """The registry's answer to `connect`."""
+        target = self._target
+        sent = target.headers if headers is None else headers
+        return await ask_connect(
+            target.url, sent, body, patience=self.patience, environment_id=environment_id
+        )
+
+    @property
+    def is_remote(self) -> bool:
+        """True for an executor behind a registry."""
+        return self._target.url.startswith(SCHEMES)
 
     @property
     def is_stdio(self) -> bool:
@@ -89,7 +138,8 @@ class ConformanceCheck(NamedTuple):
     id: str
     suite: Suite
     requirement: str
-    try_it: Callable[[Kit], Awaitable[None]]
+    # With a `Kit`, or with a `ClientScript` in checks of clients.
+    try_it: Callable[[Any], Awaitable[None]]
 
 
 class CheckResult(NamedTuple):
@@ -158,23 +208,29 @@ async def _judged(each: ConformanceCheck, kit: Kit) -> tuple[Verdict, str]:
         return "failed", f"the connection ended: {exc}"
     except TimeoutError:
         return "failed", f"nothing came within {kit.patience:g} seconds"
-    except (KeyError, TypeError, ValueError) as exc:
+    except WRONG_SHAPE as exc:
         return "failed", f"a message of another shape: {type(exc).__name__}: {exc}"
     except OSError as exc:
         return "failed", f"no connection: {exc}"
     return "passed", ""
 
 
-async def version_of(target: ServerUnderTest) -> str | None:
-    """The version that the server tells, "" if it tells none; None if it does not answer."""
+async def version_of(target: ServerUnderTest) -> str:
+    """The version that the server tells, "" if it tells none.
+
+    Raises ServerUnreachable if it does not answer.
+    """
     try:
         async with Kit(target) as kit:
             wire = await kit.ready()
             answer = await wire.answer(await wire.request("environment/info"))
-    except (OSError, TimeoutError, ConnectionEnded, ValueError):
-        return None
-    told = str((answer.get("result") or {}).get("executorVersion") or "")
-    return told or (FIRST if target.is_old else "")
+    except TimeoutError:
+        raise ServerUnreachable(f"nothing came within {target.patience:g} seconds") from None
+    except (OSError, ConnectionEnded, *WRONG_SHAPE) as exc:
+        raise ServerUnreachable(str(exc) or type(exc).__name__) from exc
+    facts = answer.get("result")
+    told = facts.get("executorVersion") if isinstance(facts, dict) else None
+    return str(told or (FIRST if target.is_old else ""))
 
 
 def judged_by_version(result: CheckResult, version: str) -> CheckResult:

@@ -6,11 +6,13 @@ import asyncio
 import json
 import shlex
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol
 
 # The largest message that a server may send, by the protocol's own limit.
 _LARGEST = 64 * 1024 * 1024
+# No check makes a server send as much as this on one connection.
+_MOST = 256 * 1024 * 1024
 
 Message = dict[str, Any]
 
@@ -39,6 +41,7 @@ class KitWire:
         # All that was received, in the order of arrival.
         self.history: list[Message] = []
         self._last_id = 0
+        self._received = 0
 
     async def send(self, message: Any) -> None:
         """Send an object as JSON, or a text or bytes as they are."""
@@ -56,6 +59,9 @@ class KitWire:
         """The next message, as it arrives."""
         async with asyncio.timeout(self.patience):
             text = await self.channel.receive()
+        self._received += len(text)
+        if self._received > _MOST:
+            raise ValueError(f"the server has sent more than {_MOST} bytes")
         message = json.loads(text)
         if not isinstance(message, dict):
             raise ValueError(f"a message that is no object: {text!r:.100}")
@@ -131,20 +137,33 @@ async def open_wire(
         async with _stdio(target.removeprefix("stdio:"), patience) as lines:
             yield KitWire(lines, patience=patience, has_native_paths=has_native_paths)
         return
-    from websockets.asyncio.client import connect
-
-    async with connect(
-        target,
-        compression=None,
-        max_size=_LARGEST,
-        ping_interval=None,
-        proxy=None,
-        additional_headers=headers,
-        open_timeout=patience,
-        close_timeout=1,
-    ) as socket:
+    async with dialled(target, headers=headers, patience=patience) as socket:
         channel = _WebSocketChannel(socket)
         yield KitWire(channel, patience=patience, has_native_paths=has_native_paths)
+
+
+@asynccontextmanager
+async def dialled(url: str, *, headers: dict[str, str], patience: float) -> AsyncIterator[Any]:
+    """A WebSocket. Raises OSError if the server does not accept it."""
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import WebSocketException
+
+    async with AsyncExitStack() as stack:
+        connecting = connect(
+            url,
+            compression=None,
+            max_size=_LARGEST,
+            ping_interval=None,
+            proxy=None,
+            additional_headers=headers,
+            open_timeout=patience,
+            close_timeout=1,
+        )
+        try:
+            socket = await stack.enter_async_context(connecting)
+        except WebSocketException as exc:
+            raise OSError(f"the WebSocket was not accepted: {exc}") from exc
+        yield socket
 
 
 class _WebSocketChannel:
@@ -185,7 +204,8 @@ class _LineChannel:
         try:
             self._writer.write(data + b"\n")
             await self._writer.drain()
-        except ConnectionError as exc:
+        except (ConnectionError, RuntimeError) as exc:
+            # Some event loops raise RuntimeError for a pipe that is closed already.
             raise ConnectionEnded("the server closed its input") from exc
 
     async def receive(self) -> str | bytes:
@@ -214,3 +234,7 @@ async def _stdio(command: str, patience: float) -> AsyncIterator[_LineChannel]:
         except TimeoutError:
             process.kill()
             await process.wait()
+        # What the program has written and no check has read would keep its pipe open.
+        transport: Any = getattr(process, "_transport", None)
+        if transport is not None:
+            transport.close()

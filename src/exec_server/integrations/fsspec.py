@@ -42,6 +42,10 @@ class ExecServerFileSystem(AbstractFileSystem):
     ) -> None:
         names = ("token", "pin", "ca_file", "client_cert", "client_key")
         connect = {name: options.pop(name) for name in names if name in options}
+        url = options.pop("url", None)
+        if url is not None and server is not None and url != server:
+            raise ValueError("url and server are two names of one argument, and differ")
+        server = url if server is None else server
         super().__init__(**options)
         self.server = server
         self.auto_mkdir = auto_mkdir

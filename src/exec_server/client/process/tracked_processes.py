@@ -47,6 +47,8 @@ class TrackedProcesses:
         self.known: WeakValueDictionary[str, TrackedProcess] = WeakValueDictionary()
         # Processes that have to be killed, until the server has answered.
         self.orphans: set[str] = set()
+        # Those whose end was asked for, and the connection that carries the request.
+        self._killing: dict[str, ConnectionLink] = {}
         # Where an earlier client of this session has stopped reading.
         self.earlier: dict[str, Cursor] = {}
 
@@ -176,21 +178,27 @@ class TrackedProcesses:
             # A durable process may have kept more than fits into one answer.
             has_more = bool(answer.has_more)
 
-    def abandon(self, process_id: str) -> None:
-        """Stop following a process and have it killed over this connection or the next one."""
+    def abandon(self, process_id: str, link: ConnectionLink | None = None) -> None:
+        """Stop following a process and have it killed over this connection or the next one.
+
+        *link* is a connection that is not in use yet. The request is sent over it at once, because
+        the caller may disconnect as soon as it is told that the process has failed.
+        """
         self.drop(process_id)
         self._flow.settle(process_id, None)
         self.orphans.add(process_id)
-        link = self._session.connection
+        link = link or self._session.connection
         if link is not None:
             self._kill(link, process_id)
 
     def _kill(self, link: ConnectionLink, process_id: str) -> None:
+        self._killing[process_id] = link
         params = process.TerminateParams(process_id, tree=True)
         answer = link.send(process.TERMINATE, params)
         answer.add_done_callback(partial(self._killed, process_id))
 
     def _killed(self, process_id: str, answer: asyncio.Future[Any]) -> None:
+        self._killing.pop(process_id, None)
         # A request that is lost is repeated over the next connection.
         if not answer.cancelled() and not isinstance(answer.exception(), ConnectionClosed):
             self.orphans.discard(process_id)
@@ -214,7 +222,8 @@ class TrackedProcesses:
 
     def connected(self, link: ConnectionLink) -> None:
         for process_id in tuple(self.orphans):
-            self._kill(link, process_id)
+            if self._killing.get(process_id) is not link:
+                self._kill(link, process_id)
         self._flow.connected()
 
     def connection_lost(self) -> None:
@@ -261,7 +270,7 @@ class TrackedProcesses:
                 tracked.lose(SERVER_RESTARTED)
                 return
             # The reference does the same: a process that cannot be followed is killed.
-            self.abandon(process_id)
+            self.abandon(process_id, link)
             tracked.fail(ProcessFailed(f"failed to recover process {process_id}: {exc}"))
         self._forget_if_settled(tracked)
 
